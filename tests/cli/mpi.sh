@@ -5,7 +5,6 @@
 command -v mpirun >/dev/null && [ -e "$EXO_BUILD/exogym-mpi.so" ] || exit 77
 mpirun --version 2>/dev/null | grep -q 'Open MPI' || exit 77
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 # MPI keeps memory until the process ends
 mkdir t
 export TMPDIR=$folder/t
 unset EXOGYM_HEAD EXOGYM_HEAD_KEY
@@ -45,6 +44,7 @@ for strategy in '{name: ddp}' '{name: diloco, H: 3}' '{name: noloco, H: 3}'; do
     ok run job.yaml --name one --no-plot --overwrite --set "strategy=$strategy"
     sent=$(json "runs/one/$name/result.json" bytes_sent_per_node)
     for case in '4 mpi' '4 auto' '2 mpi' '1 mpi'; do
+        [ "$name" = diloco ] || [ "$case" = '4 mpi' ] || continue # one strategy tries all numbers
         read -r n engine <<<"$case"
         ranks "$n" run job.yaml --name many --no-plot --overwrite --set "strategy=$strategy" --set engine="$engine" ||
             fail "$name on $n ranks, engine $engine: $(tail -12 err)"

@@ -18,6 +18,7 @@
 #include "support/far_device.h"
 #include "support/numbers.h"
 #include "support/points.h"
+#include "support/sanitized.h"
 #include "support/small_decoders.h"
 #include "support/temp.h"
 
@@ -333,13 +334,13 @@ fail_in_turn(size_t model, bool memory)
     struct outcome whole = learn(&l, "far");
     cr_assert_eq(whole.status, EXO_OK);
     free(whole.params);
-    uint64_t stride = memory ? 3 : whole.asked / 40 + 1;
+    uint64_t stride = memory ? 3 * one_of(4) : whole.asked / (40 / one_of(5)) + 1;
     for (uint64_t at = 1;; at += stride) {
         plan_failure(1, memory ? 0 : at, memory ? at : 0);
         struct outcome out = learn(&l, "far");
         free(out.params);
         if (out.status == EXO_OK) {
-            cr_expect_gt(at, memory ? 3 : whole.asked - stride,
+            cr_expect_gt(at, memory ? stride : whole.asked - stride,
                          "%s: a failure at %zu of %zu was lost", models[model].options, (size_t)at,
                          (size_t)whole.asked);
             break;
@@ -537,7 +538,7 @@ Test(device_runs, units_are_kept_on_the_cpu_alone)
 Test(device_runs, a_checkpoint_of_one_device_goes_on_on_the_other, .timeout = 250)
 {
     static const char *const devices[2] = {"cpu", "far"};
-    for (size_t s = 0; s < NUM_STRATEGIES; s += 2)
+    for (size_t s = 0; s < NUM_STRATEGIES; s += 2 * one_of(3))
         for (int first = 0; first < 2; first++) {
             char folder[64];
             struct run whole, r;
@@ -572,8 +573,8 @@ fail_run_in_turn(size_t strategy, uint64_t runs, bool memory)
     r.opts.max_steps = 3;
     plan_failure(0, 0, 0);
     cr_assert_eq(fit(&r, strategy), EXO_OK, "%s", r.err.text);
-    uint64_t asked = atomic_load(&far.asked) / 3, stride = memory ? 5 : asked / runs + 1,
-             failed = 0;
+    uint64_t asked = atomic_load(&far.asked) / 3, failed = 0,
+             stride = memory ? 5 * one_of(4) : asked / runs + 1;
     exo_status st = EXO_FAILED;
     for (uint64_t at = 1; st != EXO_OK && at < 4 * asked; at += stride) {
         plan_failure(2, memory ? 0 : at, memory ? at : 0);
@@ -593,7 +594,7 @@ fail_run_in_turn(size_t strategy, uint64_t runs, bool memory)
 Test(device_runs, scheduled_failures_of_a_run_end_it_with_the_reason, .timeout = 280)
 {
     for (size_t s = 0; s < NUM_STRATEGIES; s++)
-        fail_run_in_turn(s, 20, false);
+        fail_run_in_turn(s, 12 / one_of(4), false);
 }
 
 Test(device_runs, scheduled_lacks_of_memory_end_a_run_with_the_reason, .timeout = 280)

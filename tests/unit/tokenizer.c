@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/memory_fault.h"
+#include "support/sanitized.h"
 #include "support/temp.h"
 
 static exo_tokenizer *
@@ -261,7 +262,7 @@ Test(tokenizer, bytes_that_are_no_text_are_the_replacement_character)
     exo_tokenizer_drop(&t);
 }
 
-/* One word of a megabyte. The test ends in time only if the cost does not grow with the square of
+/* One word of a megabyte (an eighth of it under sanitizers). The test ends in time only if the cost does not grow with the square of
  * the length. */
 Test(tokenizer, long_words)
 {
@@ -269,7 +270,7 @@ Test(tokenizer, long_words)
     static const char *const words[] = {"a", "thequickbrown", "\u4f60\u597d", "\U0001f600", " ",
                                         "ab"};
     enum {
-        SIZE = 1 << 20
+        SIZE = SANITIZED ? 1 << 17 : 1 << 20
     };
     char *text = exo_calloc(1, SIZE + 64);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -480,14 +481,14 @@ use(const char *name)
 }
 
 /* Fails allocations of a use in turn: each of the first 100 and of the last 400, and every 37th
- * between them. */
+ * between them; a fifth of these under sanitizers. */
 static void
 fail_each(const char *name)
 {
     uint64_t before = exo_memory_allocations();
     cr_assert_eq(use(name), EXO_OK);
     uint64_t all = exo_memory_allocations() - before, failed = 0;
-    for (uint64_t n = 1; n <= all; n += n > 100 && n + 400 < all ? 37 : 1) {
+    for (uint64_t n = 1; n <= all; n += (n > 100 && n + 400 < all ? 37 : 1) * one_of(5)) {
         exo_memory_fail_at(n);
         exo_status st = use(name);
         exo_memory_fail_at(0);
