@@ -81,6 +81,7 @@ typedef struct exo_item {
     exo_time sent;     /* time of exo_port_send, on the run's clock */
     exo_time received; /* time of arrival, after decoding */
     uint32_t from;     /* index of the sender among the actors of its name */
+    uint32_t life;     /* the sender's life (exo_graph_life) when it sent the item */
 } exo_item;
 
 /* Makes an item with zeroed arrays of the given types and counts; `data` of `parts` is ignored. The
@@ -125,6 +126,12 @@ EXO_API uint32_t exo_port_targets(const exo_port *port);
  * there is no such target, or it takes no more items. */
 EXO_API bool exo_port_target(const exo_port *port, uint32_t target, char *name, size_t size,
                              uint32_t *index);
+/* The life (exo_graph_life) of a target, as far as this actor was told of it; 0: there is no such
+ * target. */
+EXO_API uint32_t exo_port_target_life(const exo_port *port, uint32_t target);
+/* Whether a restart rule may give an actor at the other end of the port's edges another life. NULL:
+ * false. */
+EXO_API bool exo_port_may_restart(const exo_port *port);
 /* Receives the next item of any sender, in the order of arrival; items of one sender arrive in the
  * order of sending. Waits up to `timeout`; 0 does not wait. The caller drops the item. Errors:
  * TIMEOUT, CLOSED (all senders have ended, and all of their items were received), CANCELLED (the
@@ -147,6 +154,12 @@ EXO_API uint64_t exo_graph_seed(const exo_graph_actor *actor); /* the seed of th
 /* Whether the run's clock is virtual. A class with threads of its own then waits for them before it
  * uses a port, so that a run is repeated to the bit. */
 EXO_API bool exo_graph_is_virtual(const exo_graph_actor *actor);
+/* The number of lives that the actor had before this one: its restart rule makes it anew after a
+ * failure (docs/graph.md). */
+EXO_API uint32_t exo_graph_life(const exo_graph_actor *actor);
+/* Whether `run` may continue from files that the actor wrote in the folder before: it is not the
+ * first life, or the run was resumed. */
+EXO_API bool exo_graph_resumes(const exo_graph_actor *actor);
 /* The time since the start of the run, on the run's clock. */
 EXO_API exo_time exo_graph_now(const exo_graph_actor *actor);
 /* Whether the run is ending: `run` then returns CANCELLED, or OK. */
@@ -185,6 +198,9 @@ typedef struct exo_graph_port {
      * drops items. False: `run` only takes items that have come. */
     bool blocking;
     bool initial; /* of an output: `run` sends the first item before it waits for anything */
+    /* Of an output. True: an actor of a later life gets the item that was sent last, if the edge's
+     * route is broadcast or there is no choice. */
+    bool retained;
 } exo_graph_port;
 
 /* A class of graph actors: read-only, and valid as long as the process. */
@@ -195,6 +211,9 @@ typedef struct exo_graph_class {
     size_t num_ports;
     const char *const *phases; /* names for exo_graph_phase, NULL-terminated; NULL: none */
     size_t state_size;         /* bytes of the state `self`, which begins zeroed */
+    /* `run` writes checkpoints, and continues from them if exo_graph_resumes: a run of the graph can
+     * be resumed. */
+    bool resumes;
     /* Reads the options; the config lives as long as the actor. Called once for each actor, and
      * once without an actor to check a graph. May be NULL. */
     exo_status (*init)(void *self, exo_config *config, exo_err *err);

@@ -2,12 +2,14 @@
 #include "conduct/conduct.h"
 
 #include <string.h>
+#include <time.h>
 
 #include <exogym/memory.h>
 
 #include "actor/many.h"
 
 #define SLICE (50 * EXO_MS) /* the longest wait between two calls of the hooks */
+#define PAUSE (10 * EXO_MS) /* between two calls while nobody was asked */
 
 exo_status
 exo_cast_open(exo_cast *cast, exo_err *err)
@@ -90,7 +92,7 @@ weight(const exo_cast *cast, uint32_t i, exo_status status)
         return 3;
     if (status == EXO_PEER_LOST)
         return cast->told ? 0 : EXO_CAST_HEARD;
-    return status == EXO_TIMEOUT || status == EXO_CANCELLED ? 2 : 4;
+    return status == EXO_TIMEOUT || status == EXO_CANCELLED ? 2 : EXO_CAST_OWN;
 }
 
 /* --- Requests --------------------------------------------------------------------------------- */
@@ -118,8 +120,13 @@ take_answer(exo_cast *cast, const exo_cast_hooks *hooks, uint32_t i)
     exo_err reason = {0};
     exo_cast_root *root = &cast->root;
     exo_status st = exo_wait(cast->futures[i], INT64_MAX, NULL, &reason);
-    cast->replies[i] = cast->futures[i];
+    exo_future *answer = cast->futures[i];
     cast->futures[i] = NULL;
+    if (hooks->forgives && hooks->forgives(hooks->context, i, st, &reason)) {
+        exo_future_drop(&answer);
+        return;
+    }
+    cast->replies[i] = answer;
     int says = weight(cast, i, st);
     bool earlier = says && says == root->weight && hooks->when &&
                    hooks->when(hooks->context, i) < hooks->when(hooks->context, root->actor);
@@ -128,26 +135,41 @@ take_answer(exo_cast *cast, const exo_cast_hooks *hooks, uint32_t i)
     hooks->answered(hooks->context, i, st, &reason);
 }
 
+static uint32_t
+count_asked(const exo_cast *cast)
+{
+    uint32_t asked = 0;
+    for (uint32_t i = 0; i < cast->count; i++)
+        asked += cast->futures[i] != NULL;
+    return asked;
+}
+
+/* Waits for an answer, for a slice of time at most. */
+static exo_status
+await_one(const exo_cast *cast, uint32_t asked, size_t *at)
+{
+    exo_time slice = exo_deadline(exo_clock_real(), SLICE);
+    if (asked > 0)
+        return exo_wait_any_of_many(cast->futures, cast->count, slice, at, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = PAUSE}, NULL);
+    return EXO_TIMEOUT;
+}
+
 uint32_t
 exo_cast_await(exo_cast *cast, const exo_cast_hooks *hooks)
 {
     uint32_t left = 0;
     cast->root = (exo_cast_root){0};
-    for (uint32_t i = 0; i < cast->count; i++)
-        left += cast->futures[i] != NULL;
-    while (left > 0) {
+    while ((left = count_asked(cast) + (hooks->owed ? hooks->owed(hooks->context) : 0)) > 0) {
         size_t at = 0;
-        exo_time slice = exo_deadline(exo_clock_real(), SLICE);
         if (hooks->look)
             hooks->look(hooks->context);
-        if (exo_wait_any_of_many(cast->futures, cast->count, slice, &at, NULL) == EXO_OK) {
+        if (await_one(cast, count_asked(cast), &at) == EXO_OK)
             take_answer(cast, hooks, (uint32_t)at);
-            left -= cast->futures[at] == NULL;
-        } else if (exo_now(exo_clock_real()) > cast->patience) {
+        else if (exo_now(exo_clock_real()) > cast->patience)
             break;
-        } else {
+        else
             hooks->idle(hooks->context);
-        }
     }
     return left;
 }

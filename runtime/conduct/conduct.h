@@ -36,7 +36,8 @@ typedef struct exo_cast_root {
 } exo_cast_root;
 
 enum {
-    EXO_CAST_HEARD = 1
+    EXO_CAST_HEARD = 1,
+    EXO_CAST_OWN = 4 /* an actor's own error */
 };
 
 typedef struct exo_cast {
@@ -95,13 +96,18 @@ typedef struct exo_cast_hooks {
     /* Actor `i` has answered; `root` already takes the answer into account. The hook may send it its
      * next request, which is then waited for, too. */
     void (*answered)(void *context, uint32_t i, exo_status status, const exo_err *err);
+    /* Whether the answer of actor `i` does not count, because the owner asks it again later; then
+     * `answered` is not called, and the reply is dropped. May be NULL. */
+    bool (*forgives)(void *context, uint32_t i, exo_status status, const exo_err *err);
+    /* The number of actors that the owner will ask again. May be NULL. */
+    uint32_t (*owed)(void *context);
     /* The time of actor i's error, to order errors of one rank by their own time instead of by
      * threads. May be NULL. */
     exo_time (*when)(const void *context, uint32_t i);
 } exo_cast_hooks;
 
-/* Waits for the requests in progress until all are answered or the patience is over, and chooses
- * `root`. Returns the number of actors that have not answered. */
+/* Waits for the requests in progress, and for those that the hook `owed` counts, until all are
+ * answered or the patience is over, and chooses `root`. A hook may set `root` by itself. Returns the number of actors that have not answered. */
 uint32_t exo_cast_await(exo_cast *cast, const exo_cast_hooks *hooks);
 /* The reply of actor `i`; NULL: no reply yet, or an error. The cast owns it. */
 const exo_payload *exo_cast_reply(const exo_cast *cast, uint32_t i);

@@ -13,6 +13,8 @@
 #include "actor/local_args.h"
 #include "comm/edge.h"
 #include "comm/far.h"
+#include "graph/lives.h"
+#include "graph/rebirth.h"
 #include "report/json_text.h"
 #include "report/meter_json.h"
 #include "report/traffic_json.h"
@@ -33,10 +35,14 @@ struct host {
     void *self; /* the class's state */
     bool inited;
     exo_site *site; /* in a worker: held, and dropped at the end */
+    /* in a worker: lives of all actors; owner: the run lane, then the change lane. NULL: all 0 */
+    uint16_t *lives;
+    bool *ended; /* whether their run has ended well; as long as `lives` */
     exo_ref actor;
     /* Written on the run lane. A method may come from any process of the cluster, too early or
      * twice; check_stage refuses it. */
     atomic_int stage;
+    exo_births births; /* in a whole site: its lives so far */
 };
 
 enum {
@@ -61,8 +67,13 @@ host_stop(void *self)
             h->place->spec->class->release(h->self);
     }
     exo_free(h->self);
+    h->self = NULL;
     exo_place_free(&h->place);
     exo_site_drop(&h->site);
+    exo_free(h->lives);
+    exo_free(h->ended);
+    h->lives = NULL;
+    h->ended = NULL;
 }
 
 static exo_status
@@ -132,6 +143,7 @@ local_start(exo_call_context *call, void *self, const exo_payload *args, exo_err
     exo_status st = begin(h, call, start->site, start->actor, start->index, err);
     if (st != EXO_OK)
         return st;
+    h->place->actor.resumes = start->site->resumes;
     start->site->places[start->site->first[start->actor] + start->index] = h->place;
     if (start->place)
         *start->place = h->place;
@@ -139,17 +151,81 @@ local_start(exo_call_context *call, void *self, const exo_payload *args, exo_err
 }
 
 exo_status
-exo_host_start_text(exo_payload *out, const char *space, const char *source, const char *text,
-                    const char *folder, uint32_t actor, uint32_t index, exo_err *err)
+exo_host_start_text(exo_payload *out, const exo_far_start *start, exo_err *err)
 {
     Exo__Train__GraphStart m = EXO__TRAIN__GRAPH_START__INIT;
-    m.space = exo_args_text(space);
-    m.source = exo_args_text(source);
-    m.text = exo_args_text(text);
-    m.folder = folder ? exo_args_text(folder) : NULL;
-    m.actor = actor;
-    m.index = index;
+    m.space = exo_args_text(start->space);
+    m.source = exo_args_text(start->source);
+    m.text = exo_args_text(start->text);
+    m.folder = start->folder ? exo_args_text(start->folder) : NULL;
+    m.actor = start->actor;
+    m.index = start->index;
+    m.lives = (uint32_t *)(uintptr_t)start->lives;
+    m.n_lives = start->lives ? start->num_lives : 0;
+    m.ended = (uint32_t *)(uintptr_t)start->ended;
+    m.n_ended = start->lives ? start->num_ended : 0;
+    m.changes = (char **)(uintptr_t)start->changes;
+    m.n_changes = start->num_changes;
+    m.has_resumes = m.resumes = start->resumes;
     return exo_protocol_pack(out, &m.base, err);
+}
+
+exo_status
+exo_host_lives_text(exo_payload *out, const uint32_t *lives, size_t count, const uint32_t *ended,
+                    size_t num_ended, exo_err *err)
+{
+    Exo__Train__GraphLives m = EXO__TRAIN__GRAPH_LIVES__INIT;
+    m.lives = (uint32_t *)(uintptr_t)lives;
+    m.n_lives = count;
+    m.ended = (uint32_t *)(uintptr_t)ended;
+    m.n_ended = num_ended;
+    return exo_protocol_pack(out, &m.base, err);
+}
+
+static exo_status
+make_lives(struct host *h, size_t count, exo_err *err)
+{
+    if (!h->lives)
+        h->lives = exo_calloc(count, sizeof *h->lives);
+    if (!h->ended)
+        h->ended = exo_calloc(count, sizeof *h->ended);
+    return h->lives && h->ended ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a graph");
+}
+
+static exo_status
+check_ended(const uint32_t *ended, size_t count, size_t actors, exo_err *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ended[i] >= actors)
+            return exo_fail(err, EXO_INVAL, "ended: there is no actor %u", ended[i]);
+    return EXO_OK;
+}
+
+/* Sets the lives of all actors that the place knows, before it is connected. */
+static exo_status
+take_lives(struct host *h, const Exo__Train__GraphStart *m, exo_err *err)
+{
+    const exo_site *site = h->site;
+    uint32_t own = site->first[m->actor] + m->index;
+    if (m->n_lives == 0)
+        return EXO_OK;
+    if (m->n_lives != site->first[site->spec->num_actors])
+        return exo_fail(err, EXO_INVAL, "start: lives: %zu lives of %u actors", m->n_lives,
+                        site->first[site->spec->num_actors]);
+    exo_status st = make_lives(h, m->n_lives, err);
+    if (st == EXO_OK)
+        st = check_ended(m->ended, m->n_ended, m->n_lives, err);
+    if (st != EXO_OK)
+        return exo_fail_in(err, st, "start");
+    for (size_t i = 0; i < m->n_ended; i++)
+        h->ended[m->ended[i]] = true;
+    for (size_t i = 0; i < m->n_lives; i++) {
+        if (m->lives[i] > EXO_MAX_LIVES)
+            return exo_fail(err, EXO_INVAL, "start: lives: %u lives are too many", m->lives[i]);
+        h->lives[i] = (uint16_t)m->lives[i];
+    }
+    exo_place_begin_life(h->place, h->lives[own]);
+    return EXO_OK;
 }
 
 static exo_status
@@ -159,9 +235,24 @@ start_from_text(exo_call_context *call, struct host *h, const Exo__Train__GraphS
     exo_status st = exo_site_hold(&h->site, m->space, m->source, m->text, m->folder, err);
     if (st != EXO_OK)
         return exo_fail_in(err, st, "start: text");
+    for (size_t i = 0; st == EXO_OK && i < m->n_changes; i++)
+        if (h->site->changes <= i)
+            st = exo_site_change_to(h->site, i + 1, m->source, m->changes[i], err);
+    if (st != EXO_OK) {
+        exo_site_drop(&h->site);
+        return st;
+    }
     const exo_graph_spec *spec = h->site->spec;
-    if (m->actor < spec->num_actors && m->index < spec->actors[m->actor].count)
-        return begin(h, call, h->site, m->actor, m->index, err);
+    if (m->actor < spec->num_actors && m->index < spec->actors[m->actor].count) {
+        st = begin(h, call, h->site, m->actor, m->index, err);
+        if (st != EXO_OK)
+            return st;
+        h->place->actor.resumes = m->has_resumes && m->resumes;
+        st = take_lives(h, m, err);
+        if (st != EXO_OK)
+            host_stop(h);
+        return st;
+    }
     if (m->actor < spec->num_actors)
         exo_fail(err, EXO_INVAL, "start: index: the graph has %u of '%s', and none of number %u",
                  spec->actors[m->actor].count, spec->actors[m->actor].name, m->index);
@@ -197,6 +288,21 @@ check_stage(struct host *h, const char *method, int stage, exo_err *err)
 
 /* --- connect ---------------------------------------------------------------------------------- */
 
+/* Finds an actor in its present life. One that has died meanwhile is left unset: it is linked when
+ * its next life begins. */
+static exo_status
+find_other(struct host *h, uint32_t spec_index, uint32_t index, exo_ref *ref, exo_err *err)
+{
+    const exo_site *site = h->place->actor.site;
+    char name[EXO_LIFE_NAME];
+    uint16_t life = h->lives ? h->lives[site->first[spec_index] + index] : 0;
+    if (h->ended && h->ended[site->first[spec_index] + index])
+        return EXO_OK;
+    exo_life_name(site->spec->actors[spec_index].name, index, life, name);
+    exo_status st = exo_get_actor(h->place->runtime, site->space, name, ref, err);
+    return h->lives && (st == EXO_NOT_FOUND || st == EXO_PEER_LOST) ? EXO_OK : st;
+}
+
 /* Finds the actors at the other ends of all channels, and the members of all collectives. */
 static exo_status
 find_others(struct host *h, exo_ref *actors, exo_err *err)
@@ -213,12 +319,10 @@ find_others(struct host *h, exo_ref *actors, exo_err *err)
                 continue;
             for (uint32_t i = 0; st == EXO_OK && i < spec->actors[other].count; i++) {
                 exo_ref *ref = &actors[site->first[other] + i];
-                char name[128];
-                snprintf(name, sizeof name, "%s_%u", spec->actors[other].name, i);
                 if (other == p->spec_index && i == p->actor.index)
                     *ref = h->actor;
                 else if (!ref->id)
-                    st = exo_get_actor(p->runtime, site->space, name, ref, err);
+                    st = find_other(h, other, i, ref, err);
             }
         }
     }
@@ -238,6 +342,18 @@ join_collective(struct host *h, exo_port_group *g, const exo_ref *actors, exo_er
     if (st == EXO_OK)
         exo_group_set_timeout(g->group, g->edge->deadline);
     return st;
+}
+
+/* Tells the ends of the place's channels the lives of the others, which differ from 0 in a later
+ * life. */
+static void
+set_peers(struct host *h)
+{
+    const exo_site *site = h->place->actor.site;
+    for (uint32_t a = 0; a < site->spec->num_actors; a++)
+        for (uint32_t i = 0; i < site->spec->actors[a].count; i++)
+            exo_place_set_peer(h->place, a, i, h->lives[site->first[a] + i],
+                               h->ended[site->first[a] + i]);
 }
 
 static exo_status
@@ -261,6 +377,8 @@ host_connect(exo_call_context *call, void *self, const void *args, exo_payload *
     for (size_t i = 0; st == EXO_OK && i < p->spec->class->num_ports; i++)
         if (p->groups[i].edge)
             st = join_collective(h, &p->groups[i], actors, err);
+    if (st == EXO_OK && h->lives)
+        set_peers(h);
     if (st == EXO_OK)
         st = exo_place_connect(p, actors, err);
     h->stage = st == EXO_OK ? CONNECTED : OVER;
@@ -407,13 +525,15 @@ longest_deadline(const exo_place *p)
 static void
 fail_collectives(exo_place *p, const char *cause)
 {
-    for (size_t i = 0; i < p->spec->class->num_ports; i++)
-        if (p->groups[i].comm)
-            exo_comm_fail(p->groups[i].comm, p->actor.index, cause);
+    for (size_t i = 0; i < p->spec->class->num_ports; i++) {
+        exo_comm *comm = exo_place_comm(p, i);
+        if (comm)
+            exo_comm_fail(comm, p->actor.index, cause);
+    }
 }
 
 /* An error of the place is the outcome of the actor, whatever its class returned: the class may
- * have taken the error for the end of the run. */
+ * have taken the error for the end of the run. Without an error the actor has ended for good. */
 static exo_status
 end_of_place(exo_place *p, exo_status st, exo_err *err)
 {
@@ -422,8 +542,37 @@ end_of_place(exo_place *p, exo_status st, exo_err *err)
         st = p->failed.code;
         *err = p->failed;
     }
+    p->over = st == EXO_OK;
     pthread_mutex_unlock(&p->lock);
     return st;
+}
+
+/* One life: the class's run, to the departure of its last item. */
+static exo_status
+live(struct host *h, exo_err *reason)
+{
+    exo_place *p = h->place;
+    exo_status st = p->spec->class->run(h->self, &p->actor, reason);
+    exo_pace_phase(&p->pace, NULL, -1);
+    if (st == EXO_OK)
+        st = exo_place_finish(p, longest_deadline(p), reason);
+    if (st == EXO_OK || st == EXO_CANCELLED || st == EXO_PEER_LOST)
+        st = end_of_place(p, st, reason);
+    if (st != EXO_OK && strncmp(reason->text, p->actor.name, strlen(p->actor.name)) != 0)
+        exo_fail_in(reason, st, "%s", p->actor.name);
+    return st;
+}
+
+/* Makes the class's state anew, for another life. */
+static exo_status
+renew_instance(struct host *h, exo_err *err)
+{
+    if (h->inited && h->place->spec->class->release)
+        h->place->spec->class->release(h->self);
+    h->inited = false;
+    exo_free(h->self);
+    h->self = NULL;
+    return make_instance(h, err);
 }
 
 static exo_status
@@ -432,6 +581,7 @@ host_run(exo_call_context *call, void *self, const void *args, exo_payload *repl
     struct host *h = self;
     exo_place *p = h->place;
     exo_err reason = {0};
+    exo_time wait = 0;
     (void)call;
     (void)args;
     exo_status st = check_stage(h, "run", CONNECTED, err);
@@ -440,20 +590,24 @@ host_run(exo_call_context *call, void *self, const void *args, exo_payload *repl
     h->stage = RUN_BEGUN;
     p->pace.origin = p->actor.site->origin;
     exo_pace_enter(&p->pace, 0);
-    st = p->spec->class->run(h->self, &p->actor, &reason);
-    exo_pace_phase(&p->pace, NULL, -1);
-    if (st == EXO_OK)
-        st = exo_place_finish(p, longest_deadline(p), &reason);
-    if (st == EXO_OK || st == EXO_CANCELLED)
-        st = end_of_place(p, st, &reason);
+    h->births.began = exo_place_now(p);
+    st = live(h, &reason);
+    while (st != EXO_OK && p->actor.site->whole &&
+           exo_rebirth_due(p, &h->births, st, &reason, &wait)) {
+        fail_collectives(p, reason.text);
+        st = renew_instance(h, &reason);
+        if (st == EXO_OK)
+            st = exo_rebirth_begin(p, h->actor, wait, &reason);
+        if (st != EXO_OK)
+            break;
+        h->births.began = exo_place_now(p);
+        st = live(h, &reason);
+    }
     p->ended_at = exo_pace_now(&p->pace);
     /* While this actor has the baton: without it, time would pass to the deadlines of the members
      * that wait. */
-    if (st != EXO_OK) {
-        if (strncmp(reason.text, p->actor.name, strlen(p->actor.name)) != 0)
-            exo_fail_in(&reason, st, "%s", p->actor.name);
+    if (st != EXO_OK)
         fail_collectives(p, reason.text);
-    }
     h->stage = OVER;
     exo_pace_leave(&p->pace);
     return st == EXO_OK ? report(p, true, reply, err) : exo_fail(err, st, "%s", reason.text);
@@ -500,7 +654,7 @@ host_collective(exo_call_context *call, void *self, const void *args, exo_payloa
     uint32_t channel = exo_comm_far_channel(args);
     (void)reply;
     for (size_t i = 0; i < p->spec->class->num_ports; i++) {
-        if (!p->groups[i].comm || p->groups[i].id != channel || p->actor.site->whole)
+        if (p->actor.site->whole || !p->groups[i].comm || p->groups[i].id != channel)
             continue;
         exo_call_take_args(call, &message);
         exo_status st = exo_comm_far_deliver(p->groups[i].comm, &message, exo_call_node(call), err);
@@ -508,6 +662,92 @@ host_collective(exo_call_context *call, void *self, const void *args, exo_payloa
         return st == EXO_OK ? st : exo_fail_in(err, st, "collective");
     }
     return exo_fail(err, EXO_INVAL, "collective: a message that is for none of %s", p->actor.name);
+}
+
+void
+exo_host_end_life(exo_place *place, const char *cause)
+{
+    exo_err reason = {0};
+    exo_fail(&reason, EXO_PEER_LOST, "%s", cause);
+    pthread_mutex_lock(&place->lock);
+    bool ends = !place->over && !place->regroups;
+    place->regroups = place->regroups || ends;
+    pthread_mutex_unlock(&place->lock);
+    if (!ends)
+        return;
+    exo_place_fail(place, &reason);
+    fail_collectives(place, cause);
+}
+
+static exo_status
+host_end_life(exo_call_context *call, void *self, const void *args, exo_payload *reply,
+              exo_err *err)
+{
+    (void)call;
+    (void)reply;
+    (void)err;
+    exo_host_end_life(((struct host *)self)->place,
+                      ((const Exo__Train__GraphAbandon *)args)->cause);
+    return EXO_OK;
+}
+
+/* The run of actor `number` had ended well when this life began: the channels with it end. */
+static void
+lose_ended(struct host *h, uint32_t number)
+{
+    const exo_site *site = h->place->actor.site;
+    uint32_t a = 0;
+    if (h->ended[number])
+        return;
+    h->ended[number] = true;
+    while (number >= site->first[a + 1])
+        a++;
+    exo_place_lose(h->place, a, number - site->first[a]);
+}
+
+/* Begins the channels anew with each actor that has another life than this one knows. */
+static exo_status
+host_relink(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
+{
+    struct host *h = self;
+    const Exo__Train__GraphLives *m = args;
+    const exo_site *site = h->place->actor.site;
+    size_t count = site->first[site->spec->num_actors];
+    exo_status st = EXO_OK;
+    (void)call;
+    (void)reply;
+    if (h->stage < CONNECTED || site->whole)
+        return exo_fail(err, EXO_INVAL, "%s: relink comes before it is connected",
+                        h->place->actor.name);
+    pthread_mutex_lock(&h->place->lock);
+    bool over = h->place->over;
+    pthread_mutex_unlock(&h->place->lock);
+    if (over) /* new lives are told so, and expect nothing of this actor */
+        return exo_fail(err, EXO_CLOSED, "%s: its run is over", h->place->actor.name);
+    if (m->n_lives != count)
+        return exo_fail(err, EXO_INVAL, "relink: lives: %zu lives of %zu actors", m->n_lives,
+                        count);
+    st = make_lives(h, count, err);
+    if (st == EXO_OK)
+        st = check_ended(m->ended, m->n_ended, count, err);
+    if (st != EXO_OK)
+        return exo_fail_in(err, st, "relink");
+    for (uint32_t a = 0; st == EXO_OK && a < site->spec->num_actors; a++)
+        for (uint32_t i = 0; st == EXO_OK && i < site->spec->actors[a].count; i++) {
+            uint32_t life = m->lives[site->first[a] + i];
+            exo_ref ref = {0};
+            if (life > EXO_MAX_LIVES || life <= h->lives[site->first[a] + i] ||
+                (a == h->place->spec_index && i == h->place->actor.index))
+                continue;
+            h->lives[site->first[a] + i] = (uint16_t)life;
+            h->ended[site->first[a] + i] = false;
+            st = find_other(h, a, i, &ref, err);
+            if (st == EXO_OK)
+                exo_place_relink(h->place, a, i, (uint16_t)life, ref);
+        }
+    for (size_t i = 0; st == EXO_OK && i < m->n_ended; i++)
+        lose_ended(h, m->ended[i]);
+    return st;
 }
 
 static exo_status
@@ -527,9 +767,11 @@ static const exo_lane_class lanes[] = {
 };
 
 static const exo_field_rule start_rules[] = {{.field = "space", .least = 1},
-                                             {.field = "source", .least = 1}};
+                                             {.field = "source", .least = 1},
+                                             {.field = "lives", .most = EXO_MAX_LIVES}};
 static const exo_field_rule change_rules[] = {{.field = "number", .least = 1}};
 static const exo_field_rule waits_rules[] = {{.field = "longer_than", .least = 0}};
+static const exo_field_rule lives_rules[] = {{.field = "lives", .most = EXO_MAX_LIVES}};
 static const exo_field_rule cause_rules[] = {{.field = "cause", .most = EXO_ERR_TEXT}};
 
 static const exo_args served[] = {
@@ -555,6 +797,16 @@ static const exo_args served[] = {
      .rules = cause_rules,
      .num_rules = 1,
      .serve = host_abandon},
+    {.method = "end_life",
+     .fields = &exo__train__graph_abandon__descriptor,
+     .rules = cause_rules,
+     .num_rules = 1,
+     .serve = host_end_life},
+    {.method = "relink",
+     .fields = &exo__train__graph_lives__descriptor,
+     .rules = lives_rules,
+     .num_rules = 1,
+     .serve = host_relink},
 };
 
 const exo_protocol exo_graph_actor_protocol = {
@@ -585,6 +837,8 @@ static const exo_method methods[] = {
     {.name = "collective", .lane = MAIL, .run = serve},
     {.name = "change", .lane = CHANGE, .run = serve},
     {.name = "abandon", .lane = MAIL, .run = serve},
+    {.name = "end_life", .lane = MAIL, .run = serve},
+    {.name = "relink", .lane = CHANGE, .run = serve},
 };
 _Static_assert(sizeof methods / sizeof *methods == sizeof served / sizeof *served,
                "each takes what its line says");

@@ -14,6 +14,9 @@
  *     collective  a message of a collective (mail)
  *     change      a step of a change to another graph (change)
  *     abandon     an actor has failed; ends the collectives (mail)
+ *     end_life    another member of its collectives has failed, and all members get another life:
+ *                 every call of the class fails with PEER_LOST (mail)
+ *     relink      the lives of all actors; begins the channels with each new life anew (change)
  *
  * Read next: place.h; docs/architecture.md has the states of a place. */
 #ifndef EXO_GRAPH_HOST_H
@@ -47,10 +50,31 @@ exo_status exo_host_change_text(exo_payload *out, uint64_t number, exo_change_st
 /* Ends every wait of the place, also in its collectives. Any thread, while the actor lives. */
 void exo_host_cancel(exo_place *place);
 
-/* Writes the start arguments of a worker's actor: the graph's text, and the actor's indices in
- * it. */
-exo_status exo_host_start_text(exo_payload *out, const char *space, const char *source,
-                               const char *text, const char *folder, uint32_t actor, uint32_t index,
-                               exo_err *err);
+/* The start of a worker's actor. */
+typedef struct exo_far_start {
+    const char *space, *source, *text; /* namespace of the run, name of the text, the graph */
+    const char *folder;                /* for its files; NULL: none */
+    uint32_t actor, index;             /* its indices in the graph */
+    const uint32_t *lives;             /* (num_lives) of all actors; NULL: all are first ones */
+    size_t num_lives;
+    const uint32_t *ended; /* (num_ended) numbers of the actors whose run has ended well */
+    size_t num_ended;
+    char *const *changes; /* (num_changes) texts of the graphs that the run has changed to */
+    size_t num_changes;
+    bool resumes; /* exo_graph_resumes */
+} exo_far_start;
+
+/* Writes the start arguments of a worker's actor. NOMEM. */
+exo_status exo_host_start_text(exo_payload *out, const exo_far_start *start, exo_err *err);
+/* The arguments of `relink`: lives (count), ended (num_ended), as in exo_far_start. NOMEM. */
+exo_status exo_host_lives_text(exo_payload *out, const uint32_t *lives, size_t count,
+                               const uint32_t *ended, size_t num_ended, exo_err *err);
+/* Ends the present life of a place because another member of its collectives has failed. Any thread,
+ * while the actor lives. */
+void exo_host_end_life(exo_place *place, const char *cause);
+
+enum {
+    EXO_MAX_LIVES = UINT16_MAX
+};
 
 #endif

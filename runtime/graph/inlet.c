@@ -95,6 +95,12 @@ credits_owed(const exo_inlet *in)
     return in->place->sending && in->edge->feedback && in->out == 0 ? 1 : 0;
 }
 
+exo_channel_lives
+exo_inlet_lives_locked(const exo_inlet *in)
+{
+    return (exo_channel_lives){.mine = in->place->life, .other = in->peer_life, .peer = in->sender};
+}
+
 void
 exo_inlet_settle_locked(exo_inlet *in)
 {
@@ -108,11 +114,12 @@ exo_inlet_settle_locked(exo_inlet *in)
         exo_channel_count_locked(in->traffic);
     if (over)
         exo_channel_count_locked(in->traffic);
+    exo_channel_lives lives = exo_inlet_lives_locked(in);
     pthread_mutex_unlock(&in->place->lock);
     if (owed > 0)
-        exo_inlet_tell(in, EXO_CHANNEL_CREDIT, owed);
+        exo_inlet_tell(in, EXO_CHANNEL_CREDIT, owed, lives);
     if (over)
-        exo_inlet_tell(in, EXO_CHANNEL_GONE, 0);
+        exo_inlet_tell(in, EXO_CHANNEL_GONE, 0, lives);
     pthread_mutex_lock(&in->place->lock);
 }
 
@@ -141,16 +148,31 @@ insert_locked(exo_port *port, exo_arrival *a)
         port->last = a;
 }
 
+/* True: the message is of the present life of the actor at the other end, and for this one's. Others
+ * are late, and are ignored. */
+static bool
+is_timely(const exo_channel_header *header, exo_channel_lives lives)
+{
+    return header->life == lives.other && header->peer_life == lives.mine;
+}
+
+/* Decodes an item. *out is NULL if it is late. */
 static exo_status
-take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_header *header,
-          const exo_payload *message, exo_err *err)
+read_arrival(exo_place *place, exo_inlet *in, const exo_channel_header *header,
+             const exo_payload *message, exo_arrival **out, exo_err *err)
 {
     const exo_site *site = place->actor.site;
     exo_item *item = NULL;
-    if (in->ended || header->number < in->expected)
-        return exo_fail(err, EXO_INVAL, "item %" PRIu64 " comes after item %" PRIu64,
-                        header->number, in->expected);
-    exo_status st = exo_item_read(&item, message, header, in->codec, site->spec->seed, err);
+    exo_status st = EXO_OK;
+    pthread_mutex_lock(&place->lock);
+    bool timely = !in->lost && is_timely(header, exo_inlet_lives_locked(in));
+    if (timely && (in->ended || header->number < in->expected))
+        st = exo_fail(err, EXO_INVAL, "item %" PRIu64 " comes after item %" PRIu64, header->number,
+                      in->expected);
+    pthread_mutex_unlock(&place->lock);
+    if (st != EXO_OK || !timely)
+        return st;
+    st = exo_item_read(&item, message, header, in->codec, site->spec->seed, err);
     exo_arrival *a = st == EXO_OK ? exo_calloc(1, sizeof *a) : NULL;
     if (st == EXO_OK && !a)
         st = exo_fail(err, EXO_NOMEM, "no memory for an item");
@@ -161,35 +183,63 @@ take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_hea
     exo_time arrived = exo_place_now(place) + (site->sim ? 0 : header->passing);
     item->received = arrived;
     *a = (exo_arrival){.inlet = in, .item = item, .ready = arrived + in->edge->delay};
-    pthread_mutex_lock(&place->lock);
+    *out = a;
+    return EXO_OK;
+}
+
+/* Puts an arrival into the port's queue. False: the actor takes no more items, or the item is late;
+ * *late: GONE is to be sent, as the channel was opened after the actor had ended. */
+static bool
+queue_locked(exo_port *port, exo_inlet *in, const exo_channel_header *header, exo_arrival *a,
+             bool *late, exo_status *st, exo_err *err)
+{
+    if (in->lost || !is_timely(header, exo_inlet_lives_locked(in)))
+        return false;
     in->expected = header->number + 1;
     bool needs = exo_edge_needs_credits(in->edge);
-    st = needs && in->out == 0
-             ? exo_fail(err, EXO_INVAL, "item %" PRIu64 " came without a credit", header->number)
-             : EXO_OK;
-    /* the channel was opened after the actor had ended */
-    bool late = st == EXO_OK && port->finished && !in->gone;
-    if (late) {
+    if (needs && in->out == 0) {
+        *st = exo_fail(err, EXO_INVAL, "item %" PRIu64 " came without a credit", header->number);
+        return false;
+    }
+    *late = port->finished && !in->gone;
+    if (*late) {
         in->gone = true;
         exo_channel_count_locked(in->traffic);
     }
-    if (st != EXO_OK || in->gone) { /* the actor takes no more items */
-        pthread_mutex_unlock(&place->lock);
-        if (late)
-            exo_inlet_tell(in, EXO_CHANNEL_GONE, 0);
-        exo_item_drop(&a->item);
-        exo_free(a);
-        return st;
-    }
+    if (in->gone)
+        return false;
     in->out -= needs;
-    if (!needs && in->buffered == in->edge->capacity)
+    if (!needs && in->buffered >= in->edge->capacity)
         drop_oldest_locked(port, in);
     insert_locked(port, a);
     in->buffered++;
-    exo_place_signal_locked(place, port, a->ready);
-    exo_inlet_settle_locked(in);
+    return true;
+}
+
+static exo_status
+take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_header *header,
+          const exo_payload *message, exo_err *err)
+{
+    exo_arrival *a = NULL;
+    bool late = false;
+    exo_status st = read_arrival(place, in, header, message, &a, err);
+    if (!a)
+        return st;
+    pthread_mutex_lock(&place->lock);
+    exo_channel_lives lives = exo_inlet_lives_locked(in);
+    bool queued = queue_locked(port, in, header, a, &late, &st, err);
+    if (queued) {
+        exo_place_signal_locked(place, port, a->ready);
+        exo_inlet_settle_locked(in);
+    }
     pthread_mutex_unlock(&place->lock);
-    return EXO_OK;
+    if (late)
+        exo_inlet_tell(in, EXO_CHANNEL_GONE, 0, lives);
+    if (!queued) {
+        exo_item_drop(&a->item);
+        exo_free(a);
+    }
+    return st;
 }
 
 /* --- Messages --------------------------------------------------------------------------------- */
@@ -202,6 +252,11 @@ take_answer(exo_place *place, exo_outlet *o, const exo_channel_header *header, e
     exo_time due =
         exo_place_now(place) + (place->actor.site->sim || !o->links ? 0 : header->passing);
     pthread_mutex_lock(&place->lock);
+    const exo_channel_lives lives = {.mine = place->life, .other = o->peer_life};
+    if (!is_timely(header, lives)) {
+        pthread_mutex_unlock(&place->lock);
+        return EXO_OK;
+    }
     if (header->kind == EXO_CHANNEL_GONE)
         o->gone = true;
     else if (header->number > o->capacity - o->credits - o->credits_coming)
@@ -225,9 +280,11 @@ take_sent(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_hea
     if (header->kind == EXO_CHANNEL_DATA)
         return take_item(place, port, in, header, message, err);
     pthread_mutex_lock(&place->lock);
-    in->ended = true;
-    exo_place_signal_locked(place, port, exo_place_now(place));
-    exo_inlet_settle_locked(in);
+    if (is_timely(header, exo_inlet_lives_locked(in))) {
+        in->ended = true;
+        exo_place_signal_locked(place, port, exo_place_now(place));
+        exo_inlet_settle_locked(in);
+    }
     pthread_mutex_unlock(&place->lock);
     return EXO_OK;
 }

@@ -258,6 +258,7 @@ read_item(exo_item **out, const exo_payload *message, const exo_channel_header *
     item->key = header->key;
     item->sent = header->sent;
     item->from = header->from;
+    item->life = header->life;
     *out = item;
     return EXO_OK;
 }

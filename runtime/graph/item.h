@@ -25,7 +25,8 @@ typedef struct exo_channel_header {
     uint32_t kind;
     uint32_t edge;     /* number of the edge in messages */
     uint32_t from, to; /* indices of the sender and the receiver among the actors of their names */
-    uint32_t reserved;
+    /* lives of the actor that sends the message, and of the one that it is for (lives.h) */
+    uint16_t life, peer_life;
     uint32_t num_parts;
     uint64_t number, version, key;
     /* time of exo_port_send, on the run's clock */

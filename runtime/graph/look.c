@@ -30,7 +30,7 @@ count_ends_locked(const exo_place *place)
     size_t count = 0;
     for (size_t i = 0; i < place->spec->class->num_ports; i++)
         for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
-            count += place->groups[i].comm ? 2 * (size_t)place->actor.count
+            count += place->groups[i].edge ? 2 * (size_t)place->actor.count
                                            : place->ports[i].edges[e]->count;
     return count;
 }
@@ -129,9 +129,10 @@ add_groups(struct writer *w, exo_place *place, bool in_collective)
     for (size_t i = 0; i < place->spec->class->num_ports; i++) {
         const exo_port_group *g = &place->groups[i];
         exo_comm_look look = {0};
-        if (!g->comm)
+        exo_comm *comm = exo_place_comm(place, i);
+        if (!comm)
             continue;
-        exo_comm_look_at(g->comm, place->actor.index, &look, w->scratch, w->counts);
+        exo_comm_look_at(comm, place->actor.index, &look, w->scratch, w->counts);
         for (uint32_t k = 0; look.counts && k < 2 * place->actor.count && r->num_ends < w->room;
              k++)
             w->ends[r->num_ends++] =
@@ -325,9 +326,10 @@ meets_in_vain(const exo_place *place, const bool *stuck, uint32_t *scratch, uint
 {
     for (size_t i = 0; i < place->spec->class->num_ports; i++) {
         exo_comm_look look = {0};
-        if (!place->groups[i].comm)
+        exo_comm *comm = exo_place_comm(place, i);
+        if (!comm)
             continue;
-        exo_comm_look_at(place->groups[i].comm, place->actor.index, &look, scratch, counts);
+        exo_comm_look_at(comm, place->actor.index, &look, scratch, counts);
         for (uint32_t m = 0; look.waits && m < look.num_missing; m++)
             if (stuck[number_of(place, place->spec_index, scratch[m])])
                 return true;

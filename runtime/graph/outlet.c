@@ -123,6 +123,13 @@ struct telling {
     exo_traffic *traffic;
 };
 
+/* The other end has died. That is no error here: the runner hears of it. */
+static bool
+is_loss(exo_status st)
+{
+    return st == EXO_PEER_LOST || st == EXO_NOT_FOUND || st == EXO_CLOSED;
+}
+
 static void
 tell(struct telling *t)
 {
@@ -144,13 +151,12 @@ tell(struct telling *t)
     if (st == EXO_OK)
         st = hand_over(place, site->sim ? peer_of(place, t->edge, from, to, t->to_receiver) : NULL,
                        t->target, &message, transit.arrives, &err);
-    if (st != EXO_OK && st != EXO_PEER_LOST && st != EXO_NOT_FOUND && st != EXO_CLOSED)
-        /* the death of the other end is no error here: its monitor reports it */
+    if (st != EXO_OK && !is_loss(st))
         fail_place(place, &err);
 }
 
 void
-exo_outlet_tell_end(exo_outlet *o)
+exo_outlet_tell_end(exo_outlet *o, exo_channel_lives lives)
 {
     struct telling t = {.place = o->place,
                         .edge = o->edge,
@@ -159,15 +165,17 @@ exo_outlet_tell_end(exo_outlet *o)
                                    .edge = o->edge_id,
                                    .from = o->place->actor.index,
                                    .to = o->to,
+                                   .life = lives.mine,
+                                   .peer_life = lives.other,
                                    .number = o->number},
                         .to_receiver = true,
-                        .target = o->target,
+                        .target = lives.peer,
                         .traffic = o->traffic};
     tell(&t);
 }
 
 void
-exo_inlet_tell(exo_inlet *in, exo_channel_kind kind, uint64_t number)
+exo_inlet_tell(exo_inlet *in, exo_channel_kind kind, uint64_t number, exo_channel_lives lives)
 {
     struct telling t = {.place = in->place,
                         .edge = in->edge,
@@ -176,8 +184,10 @@ exo_inlet_tell(exo_inlet *in, exo_channel_kind kind, uint64_t number)
                                    .edge = in->edge_id,
                                    .from = in->from,
                                    .to = in->place->actor.index,
+                                   .life = lives.mine,
+                                   .peer_life = lives.other,
                                    .number = number},
-                        .target = in->sender,
+                        .target = lives.peer,
                         .traffic = in->traffic};
     tell(&t);
 }
@@ -190,6 +200,8 @@ write_item(exo_outlet *o, const struct exo_outgoing *out, exo_payload *message, 
                                        .edge = o->edge_id,
                                        .from = o->place->actor.index,
                                        .to = o->to,
+                                       .life = out->lives.mine,
+                                       .peer_life = out->lives.other,
                                        .number = out->number,
                                        .version = out->item->version,
                                        .key = out->item->key,
@@ -244,10 +256,17 @@ can_leave_locked(const exo_outlet *o)
            (o->credits > 0 || !exo_edge_needs_credits(o->edge));
 }
 
+static exo_channel_lives
+lives_locked(const exo_outlet *o)
+{
+    return (exo_channel_lives){.mine = o->place->life, .other = o->peer_life, .peer = o->target};
+}
+
 static struct exo_outgoing
 take_locked(exo_outlet *o)
 {
     struct exo_outgoing first = o->outbox[0];
+    first.lives = lives_locked(o);
     memmove(&o->outbox[0], &o->outbox[1], (EXO_OUTBOX - 1) * sizeof o->outbox[0]);
     o->waiting--;
     o->left = first.number + 1;
@@ -274,8 +293,8 @@ transmit_virtually_locked(exo_outlet *o)
     uint64_t wire = message.size + EXO_CHANNEL_ENVELOPE;
     if (st == EXO_OK) {
         transit = pass(o, wire);
-        st = hand_over(place, peer_of(place, o->edge, place->actor.index, o->to, true), o->target,
-                       &message, transit.arrives, &err);
+        st = hand_over(place, peer_of(place, o->edge, place->actor.index, o->to, true),
+                       out.lives.peer, &message, transit.arrives, &err);
     }
     if (st == EXO_OK)
         st = exo_sim_at(site->sim, transit.sent + site->origin, on_departure, o, &err);
@@ -287,15 +306,24 @@ transmit_virtually_locked(exo_outlet *o)
     exo_item_drop(&out.item);
 }
 
+/* True: neither actor of the channel has another life since. */
+static bool
+is_life_locked(const exo_outlet *o, exo_channel_lives lives)
+{
+    return o->place->life == lives.mine && o->peer_life == lives.other;
+}
+
 static void
 tell_end_locked(exo_outlet *o)
 {
     o->ending = true; /* before the lock opens, so that END is sent once */
     exo_channel_count_locked(o->traffic);
+    exo_channel_lives lives = lives_locked(o);
     pthread_mutex_unlock(&o->place->lock);
-    exo_outlet_tell_end(o);
+    exo_outlet_tell_end(o, lives);
     pthread_mutex_lock(&o->place->lock);
-    o->ended = true;
+    if (is_life_locked(o, lives))
+        o->ended = true;
 }
 
 /* Drops the outbox of a receiver that is gone, and sends END. */
@@ -331,7 +359,7 @@ wait_locked(exo_outlet *o, exo_time until)
 static void
 sleep_until_locked(exo_outlet *o, exo_time until)
 {
-    while (!o->place->cancelled && exo_place_now(o->place) < until)
+    while (!is_over_locked(o->place) && exo_place_now(o->place) < until)
         wait_locked(o, until);
 }
 
@@ -363,11 +391,14 @@ transmit_locked(exo_outlet *o)
     }
     pthread_mutex_unlock(&place->lock);
     if (st == EXO_OK)
-        st = hand_over(place, NULL, o->target, &message, transit.arrives, &err);
-    if (st != EXO_OK)
+        st = hand_over(place, NULL, out.lives.peer, &message, transit.arrives, &err);
+    bool lost = is_loss(st);
+    if (st != EXO_OK && !lost)
         fail_place(place, &err);
     exo_item_drop(&out.item);
     pthread_mutex_lock(&place->lock);
+    if (lost && is_life_locked(o, out.lives))
+        o->connected = false; /* until the receiver's next life */
     o->busy = false;
     pthread_cond_broadcast(&o->changed); /* for exo_outlet_stop */
 }

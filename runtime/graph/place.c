@@ -70,6 +70,16 @@ exo_place_wait_end_locked(exo_place *place)
     place->moves++;
 }
 
+exo_comm *
+exo_place_comm(const exo_place *place, size_t i)
+{
+    pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&place->lock;
+    pthread_mutex_lock(lock);
+    exo_comm *comm = place->groups[i].comm;
+    pthread_mutex_unlock(lock);
+    return comm;
+}
+
 void
 exo_place_cancel(exo_place *place)
 {
@@ -118,6 +128,7 @@ release_port(exo_port *port)
         exo_item_drop(&a->item);
         exo_free(a);
     }
+    exo_item_drop(&port->newest);
     for (uint32_t e = 0; e < port->num_edges; e++)
         free_edge(port->edges[e]);
     exo_free(port->edges);
@@ -137,6 +148,9 @@ exo_place_free(exo_place **place)
         if (p->groups) {
             exo_group_close(&p->groups[i].group);
             exo_comm_drop(&p->groups[i].comm);
+            for (size_t k = 0; k < p->groups[i].num_former; k++)
+                exo_comm_drop(&p->groups[i].former[k]);
+            exo_free(p->groups[i].former);
         }
     }
     exo_free(p->ports);
@@ -314,10 +328,8 @@ exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t ind
     return EXO_OK;
 }
 
-/* The number of an actor's process; UINT64_MAX: this process, which is in no cluster; 0: not
- * known. */
-static uint64_t
-node_of(const exo_place *place, exo_ref actor)
+uint64_t
+exo_place_node_of(const exo_place *place, exo_ref actor)
 {
     exo_actor_id id = {0};
     if (!place->runtime || exo_ref_export(place->runtime, actor, &id, NULL) != EXO_OK)
@@ -334,15 +346,17 @@ connect_edge(exo_place *place, exo_port_edge *edge, const exo_ref *actors, exo_e
     for (uint32_t k = 0; st == EXO_OK && k < edge->count; k++) {
         if (edge->inlets && actors) {
             edge->inlets[k].sender = actors[site->first[edge->edge->from] + edge->inlets[k].from];
-            edge->inlets[k].node = node_of(place, edge->inlets[k].sender);
+            edge->inlets[k].node = exo_place_node_of(place, edge->inlets[k].sender);
         }
         if (!edge->outlets)
             continue;
         if (actors) {
             edge->outlets[k].target = actors[site->first[edge->edge->to] + edge->outlets[k].to];
-            edge->outlets[k].node = node_of(place, edge->outlets[k].target);
+            edge->outlets[k].node = exo_place_node_of(place, edge->outlets[k].target);
         }
-        st = exo_outlet_start(&edge->outlets[k], err);
+        /* a receiver that has died is linked when its next life begins */
+        if (!actors || edge->outlets[k].target.id)
+            st = exo_outlet_start(&edge->outlets[k], err);
     }
     return st;
 }
@@ -521,9 +535,10 @@ close_input(exo_place *place, exo_port *port)
             in->buffered = 0;
             if (tell)
                 exo_channel_count_locked(in->traffic);
+            exo_channel_lives lives = exo_inlet_lives_locked(in);
             pthread_mutex_unlock(&place->lock);
             if (tell)
-                exo_inlet_tell(in, EXO_CHANNEL_GONE, 0);
+                exo_inlet_tell(in, EXO_CHANNEL_GONE, 0, lives);
         }
     }
 }
@@ -533,6 +548,9 @@ exo_place_finish(exo_place *place, exo_time timeout, exo_err *err)
 {
     exo_time now = exo_place_now(place),
              deadline = timeout > INT64_MAX - now ? INT64_MAX : now + timeout;
+    pthread_mutex_lock(&place->lock);
+    place->returned = true;
+    pthread_mutex_unlock(&place->lock);
     for (size_t i = 0; i < place->spec->class->num_ports; i++) {
         exo_port *port = &place->ports[i];
         if (port->class_port->direction == EXO_PORT_OUTPUT)

@@ -45,6 +45,13 @@ enum {
 
 /* The sending end of a channel. Guarded by the place's lock, except for the codec, which belongs to
  * the thread that transmits. */
+/* The lives of the two actors of a channel, as one end knows them, and the other actor in its life
+ * (unset on the virtual clock). */
+typedef struct exo_channel_lives {
+    uint16_t mine, other;
+    exo_ref peer;
+} exo_channel_lives;
+
 typedef struct exo_outlet {
     exo_place *place;
     const exo_edge_spec *edge;
@@ -57,10 +64,12 @@ typedef struct exo_outlet {
     struct exo_outgoing {
         exo_item *item; /* held */
         uint64_t number;
+        exo_channel_lives lives; /* when it was taken from the outbox */
     } outbox[EXO_OUTBOX];
-    uint32_t waiting; /* items in the outbox */
-    uint64_t number;  /* number of the next item that is put in or dropped */
-    uint64_t left;    /* number after the last item that left */
+    uint16_t peer_life; /* of the receiver */
+    uint32_t waiting;   /* items in the outbox */
+    uint64_t number;    /* number of the next item that is put in or dropped */
+    uint64_t left;      /* number after the last item that left */
     uint32_t credits;
     /* (capacity) arrival times of credits that are on an emulated link */
     exo_time *credit_due;
@@ -85,6 +94,8 @@ typedef struct exo_inlet {
     exo_links *links; /* the network of its answers; NULL: not emulated */
     uint32_t edge_id, from;
     exo_ref sender;
+    bool lost;             /* exo_place_lose: the sender had ended before this life began */
+    uint16_t peer_life;    /* of the sender */
     _Atomic uint64_t node; /* number of the sender's process; 0: not known yet */
     exo_codec *codec;
     exo_traffic *traffic; /* of the edge, at this actor */
@@ -129,6 +140,7 @@ struct exo_port {
     uint64_t generation;       /* number of changes so far */
     bool inside;               /* the actor is in exo_port_send */
     exo_arrival *first, *last; /* of an input: its arrivals in the order of `ready` */
+    exo_item *newest;          /* of a `retained` output: the item sent last; held */
     bool finished;
 };
 
@@ -136,8 +148,11 @@ struct exo_port {
 typedef struct exo_port_group {
     const exo_edge_spec *edge;
     uint32_t id;
-    exo_comm *comm; /* held */
+    exo_comm *comm; /* held; guarded by the place's lock, like `group` */
     exo_group *group;
+    exo_comm *
+        *former; /* (num_former) of earlier lives; held, since other threads may still use them */
+    size_t num_former;
 } exo_port_group;
 
 /* The actor's wait at a port. Communicators report the waits in collectives. */
@@ -154,6 +169,7 @@ struct exo_graph_actor {
     char name[96];
     uint32_t index, count;
     exo_site *site;
+    bool resumes; /* files of an earlier life may be in the folder */
 };
 
 struct exo_place {
@@ -170,7 +186,11 @@ struct exo_place {
     bool waiting; /* virtual clock: its lane waits for a signal */
     /* real clock: the object that its thread waits for, see exo_place_wait_locked */
     const void *awaited;
-    bool sending; /* the actor waits in send */
+    uint16_t life; /* of the actor: 0 is the first */
+    bool returned; /* the class's run has returned: all outputs are finished */
+    bool over;     /* and everything has left: there is no further life */
+    bool regroups; /* the life ends because another member of its collectives has failed */
+    bool sending;  /* the actor waits in send */
     exo_place_wait wait;
     uint64_t moves;     /* counts beginnings and ends of waits, and events that may end one */
     bool cancelled;     /* every wait is to end */
@@ -203,6 +223,22 @@ void exo_place_cancel(exo_place *place);
 /* Cancels the place, ends the outlets' threads, and waits for the last light item, at most a
  * second. */
 void exo_place_stop(exo_place *place);
+/* The actor `index` of spec->actors[spec_index] has another life: begins all channels with it anew.
+ * `ref`: its new reference; unset on the virtual clock. On an actor that has ended, the new ends say
+ * their last word. Any thread but the mail lane; on the virtual clock with the baton. relink.c */
+void exo_place_relink(exo_place *place, uint32_t spec_index, uint32_t index, uint16_t life,
+                      exo_ref ref);
+/* Sets the life of the actor at the other ends, before the place is connected. ended: its run has
+ * ended well in that life, so that nothing comes or goes. relink.c */
+void exo_place_set_peer(exo_place *place, uint32_t spec_index, uint32_t index, uint16_t life,
+                        bool ended);
+/* The run of an actor had ended well before this life began: the channels with it end. Any thread but
+ * the mail lane. relink.c */
+void exo_place_lose(exo_place *place, uint32_t spec_index, uint32_t index);
+/* Begins another life of this place's own actor, whose run has returned: drops what its last life
+ * had, and begins all channels anew. The peers' ends are relinked afterwards. On the actor's thread.
+ * relink.c */
+void exo_place_begin_life(exo_place *place, uint16_t life);
 /* Ends the place with an error from outside of its class, which later sends and receives return. */
 void exo_place_fail(exo_place *place, const exo_err *reason);
 /* Delivers a message to one of the place's ends; *message is moved. On the mail lane, or with the
@@ -220,6 +256,12 @@ void exo_place_wait_locked(exo_place *place, const void *what, exo_time until);
 /* Wakes the actor's thread if it waits for `what`; on the virtual clock it wakes any wait, at time
  * `at`. Under the lock. */
 void exo_place_signal_locked(exo_place *place, const void *what, exo_time at);
+
+/* The number of an actor's process; UINT64_MAX: this process, which is in no cluster; 0: not
+ * known. */
+uint64_t exo_place_node_of(const exo_place *place, exo_ref actor);
+/* The communicator of the class's port `i`, valid as long as the place; NULL: none. Any thread. */
+exo_comm *exo_place_comm(const exo_place *place, size_t i);
 
 /* Marks the beginning and the end of a wait at a port. Under the lock. */
 void exo_place_wait_begin_locked(exo_place *place, exo_place_wait wait);
@@ -257,14 +299,20 @@ bool exo_edge_needs_credits(const exo_edge_spec *edge);
 /* Counts a small message. Call it under the same lock as the decision to send, so that a later
  * report includes it. */
 void exo_channel_count_locked(exo_traffic *traffic);
-/* Sends END. */
-void exo_outlet_tell_end(exo_outlet *outlet);
+/* Sends END to that life of the receiver. */
+void exo_outlet_tell_end(exo_outlet *outlet, exo_channel_lives lives);
+/* Puts an item into the outbox, which has room, and transmits what may leave. Under the lock, which
+ * may open meanwhile. port.c */
+void exo_outlet_put_locked(exo_outlet *outlet, exo_item *item);
 
 /* --- inlet.c ---------------------------------------------------------------------------------- */
 
-/* Sends CREDIT or GONE to the inlet's sender. These messages pass the edge's links like others. Not
- * under the lock. */
-void exo_inlet_tell(exo_inlet *inlet, exo_channel_kind kind, uint64_t number);
+/* Sends CREDIT or GONE to that life of the inlet's sender. These messages pass the edge's links
+ * like others. Not under the lock. */
+void exo_inlet_tell(exo_inlet *inlet, exo_channel_kind kind, uint64_t number,
+                    exo_channel_lives lives);
+/* The lives of the inlet's channel. Under the lock. */
+exo_channel_lives exo_inlet_lives_locked(const exo_inlet *inlet);
 /* Grants the credits that the inlet owes its sender, or sends GONE after the last item. Call it
  * after every change of the inlet. Under the lock, which is open meanwhile. */
 void exo_inlet_settle_locked(exo_inlet *inlet);

@@ -34,6 +34,22 @@ exo_graph_count(const exo_graph_actor *actor)
     return actor->count;
 }
 
+uint32_t
+exo_graph_life(const exo_graph_actor *actor)
+{
+    exo_place *place = place_of(actor);
+    pthread_mutex_lock(&place->lock);
+    uint32_t life = place->life;
+    pthread_mutex_unlock(&place->lock);
+    return life;
+}
+
+bool
+exo_graph_resumes(const exo_graph_actor *actor)
+{
+    return actor->resumes;
+}
+
 uint64_t
 exo_graph_seed(const exo_graph_actor *actor)
 {
@@ -157,13 +173,21 @@ patience_of(const exo_place *place, const exo_port *port, exo_time timeout)
                              .needs = timeout >= longest};
 }
 
-static void
-put_locked(exo_outlet *o, exo_item *item)
+void
+exo_outlet_put_locked(exo_outlet *o, exo_item *item)
 {
     o->outbox[o->waiting++] =
         (struct exo_outgoing){.item = exo_item_hold(item), .number = o->number++};
     o->traffic->items++;
     exo_outlet_pump_locked(o);
+}
+
+/* True: no item can be sent to the receiver. It is gone, or the output was finished and only other
+ * receivers' next lives have opened it again. */
+static bool
+is_shut(const exo_outlet *o)
+{
+    return o->gone || o->finished;
 }
 
 static void
@@ -183,7 +207,7 @@ send_to_locked(exo_outlet *o, exo_item *item, struct patience patience, exo_err 
     const exo_edge_spec *edge = o->edge;
     exo_status st = EXO_OK;
     bool waited = false;
-    while (st == EXO_OK && !o->gone && o->waiting == EXO_OUTBOX) {
+    while (st == EXO_OK && !is_shut(o) && o->waiting == EXO_OUTBOX) {
         st = check_locked(place, err);
         if (st != EXO_OK)
             break;
@@ -231,8 +255,8 @@ send_to_locked(exo_outlet *o, exo_item *item, struct patience patience, exo_err 
         pthread_mutex_lock(&place->lock);
         o->traffic->send_blocked += blocked;
     }
-    if (st == EXO_OK && !o->gone)
-        put_locked(o, item);
+    if (st == EXO_OK && !is_shut(o))
+        exo_outlet_put_locked(o, item);
     return st;
 }
 
@@ -269,8 +293,8 @@ choose_locked(exo_port_edge *edge, const exo_item *item)
         break;
     case EXO_ROUTE_LEAST_LOADED:
         for (uint32_t i = 1; i < edge->count; i++)
-            if (edge->outlets[at].gone ||
-                (!edge->outlets[i].gone &&
+            if (is_shut(&edge->outlets[at]) ||
+                (!is_shut(&edge->outlets[i]) &&
                  room_locked(&edge->outlets[i]) > room_locked(&edge->outlets[at])))
                 at = i;
         break;
@@ -279,7 +303,7 @@ choose_locked(exo_port_edge *edge, const exo_item *item)
         at = exo_rng_below(&rng, edge->count);
         break;
     }
-    for (uint32_t i = 0; i < edge->count && edge->outlets[at].gone; i++)
+    for (uint32_t i = 0; i < edge->count && is_shut(&edge->outlets[at]); i++)
         at = (at + 1) % edge->count; /* skips receivers that are gone */
     return &edge->outlets[at];
 }
@@ -290,7 +314,7 @@ somebody_is_left_locked(const exo_port *port)
     for (uint32_t e = 0; e < port->num_edges; e++)
         for (uint32_t i = 0; i < port->edges[e]->count && port->edges[e]->retired == UINT64_MAX;
              i++)
-            if (!port->edges[e]->outlets[i].gone)
+            if (!is_shut(&port->edges[e]->outlets[i]))
                 return true;
     return port->num_edges == 0;
 }
@@ -352,6 +376,10 @@ exo_port_send(exo_port *port, exo_item **item, exo_time timeout, exo_err *err)
     i->sent = exo_place_now(place);
     pthread_mutex_lock(&place->lock);
     exo_status st = begin_send_locked(port, err);
+    if (st == EXO_OK && port->class_port->retained) {
+        exo_item_drop(&port->newest);
+        port->newest = exo_item_hold(i);
+    }
     if (st == EXO_OK)
         st = send_over_all_locked(port, i, patience, err);
     if (st == EXO_OK && !somebody_is_left_locked(port))
@@ -394,7 +422,7 @@ send_to_target_locked(exo_port *port, uint32_t target, exo_item *item, struct pa
     port->inside = true;
     exo_status st = send_to_locked(o, item, patience, err);
     port->inside = false;
-    bool gone = o->gone;
+    bool gone = is_shut(o);
     const char *edge = o->edge->name;
     exo_port_end_retired_locked(port);
     return st == EXO_OK && gone
@@ -454,6 +482,36 @@ exo_port_target(const exo_port *port, uint32_t target, char *name, size_t size, 
     }
     pthread_mutex_unlock(&place->lock);
     return there;
+}
+
+uint32_t
+exo_port_target_life(const exo_port *port, uint32_t target)
+{
+    if (!port)
+        return 0;
+    pthread_mutex_lock(&port->place->lock);
+    const exo_outlet *o = target_locked(port, target);
+    uint32_t life = o ? o->peer_life : 0;
+    pthread_mutex_unlock(&port->place->lock);
+    return life;
+}
+
+bool
+exo_port_may_restart(const exo_port *port)
+{
+    bool may = false;
+    if (!port)
+        return false;
+    exo_place *place = port->place;
+    const exo_graph_spec *spec = place->actor.site->spec;
+    pthread_mutex_lock(&place->lock);
+    for (uint32_t e = 0; e < port->num_edges; e++) {
+        const exo_edge_spec *edge = port->edges[e]->edge;
+        uint32_t other = port->class_port->direction == EXO_PORT_OUTPUT ? edge->to : edge->from;
+        may = may || spec->actors[other].restart.when != EXO_RESTART_NEVER;
+    }
+    pthread_mutex_unlock(&place->lock);
+    return may;
 }
 
 /* --- Receiving -------------------------------------------------------------------------------- */

@@ -14,12 +14,14 @@
 #include "actor/local_args.h"
 #include "conduct/conduct.h"
 #include "graph/host.h"
+#include "graph/lives.h"
 #include "graph/report.h"
 #include "graph/watch.h"
 
 #define CLOSE_GRACE     (30 * EXO_SECOND)
 #define CONNECT_TIMEOUT (60 * EXO_SECOND)
 #define REPORT_TIMEOUT  (5 * EXO_SECOND)
+#define SPAWN_AGAIN     (5 * EXO_SECOND) /* for each attempt at a next life */
 
 enum {
     SPANS = 200000 /* that each actor records for a timeline */
@@ -47,6 +49,8 @@ struct run {
     exo_err change_err; /* virtual clock: error of the change, published by change_done */
     _Atomic bool change_done;
     exo_stall_watch watch;
+    exo_lives lives; /* of the actors in workers */
+    char **texts;    /* (changes) the graphs that the run has changed to, for workers */
     bool told_of_stall;
     bool over, stopped; /* the run ends by `until`, or by the caller's `stop` */
 };
@@ -92,7 +96,8 @@ make_here(struct run *run, uint32_t i, const exo_actor_spec *spec, uint32_t inde
 }
 
 static exo_status
-make_there(struct run *run, uint32_t i, const exo_actor_spec *spec, uint32_t index, exo_err *err)
+make_there(struct run *run, uint32_t i, const exo_actor_spec *spec, uint32_t index,
+           exo_time timeout, exo_err *err)
 {
     exo_spawn_opts opts = {.resources = spec->resources,
                            .num_resources = spec->num_resources,
@@ -100,11 +105,39 @@ make_there(struct run *run, uint32_t i, const exo_actor_spec *spec, uint32_t ind
                            .num_plugins = run->spec->num_plugins};
     char real[PATH_MAX];
     const char *folder = run->opts->folder ? realpath(run->opts->folder, real) : NULL;
-    exo_status st =
-        exo_host_start_text(&opts.args, run->opts->space, run->spec->source, run->opts->text,
-                            folder, (uint32_t)(spec - run->spec->actors), index, err);
-    exo_time deadline = exo_deadline(exo_clock_real(), CONNECT_TIMEOUT);
+    const exo_far_start start = {.space = run->opts->space,
+                                 .source = run->spec->source,
+                                 .text = run->opts->text,
+                                 .folder = folder,
+                                 .actor = (uint32_t)(spec - run->spec->actors),
+                                 .index = index,
+                                 .lives = run->lives.lives[i] > 0 ? run->lives.lives : NULL,
+                                 .num_lives = run->cast.count,
+                                 .ended = run->lives.ended,
+                                 .num_ended = exo_lives_ended(&run->lives),
+                                 .changes = run->texts,
+                                 .num_changes = run->changes,
+                                 .resumes = run->opts->resume || run->lives.lives[i] > 0};
+    exo_status st = exo_host_start_text(&opts.args, &start, err);
+    exo_time deadline = exo_deadline(exo_clock_real(), timeout);
     return st == EXO_OK ? exo_cast_spawn(&run->cast, i, "graph_actor", &opts, deadline, err) : st;
+}
+
+/* Makes an actor of a worker in its next life. */
+static exo_status
+make_again(void *context, uint32_t i, exo_err *err)
+{
+    uint32_t index = 0;
+    const exo_actor_spec *spec = actor_at(context, i, &index);
+    return make_there(context, i, spec, index, SPAWN_AGAIN, err);
+}
+
+static void
+tell_of_life(void *context, uint32_t i, const char *why)
+{
+    struct run *run = context;
+    if (run->opts->failed)
+        run->opts->failed(run->opts->context, why, run->lives.lives[i] + 1);
 }
 
 static exo_status
@@ -115,7 +148,7 @@ make_actors(struct run *run, exo_err *err)
         char name[EXO_CAST_NAME];
         uint32_t index = 0;
         const exo_actor_spec *spec = actor_at(run, i, &index);
-        st = run->opts->runtime ? make_there(run, i, spec, index, err)
+        st = run->opts->runtime ? make_there(run, i, spec, index, CONNECT_TIMEOUT, err)
                                 : make_here(run, i, spec, index, err);
         exo_stall_name(run->spec, i, name, sizeof name);
         if (st != EXO_OK)
@@ -124,22 +157,10 @@ make_actors(struct run *run, exo_err *err)
     return st;
 }
 
-/* Warns of restart rules, which a run ignores. */
-static void
-warn_of_restarts(const struct run *run)
-{
-    for (size_t a = 0; a < run->spec->num_actors; a++)
-        if (run->spec->actors[a].restart.when != EXO_RESTART_NEVER)
-            EXO_LOG(WARN, GRAPH,
-                    "actor=%s its restart rule does not count: a graph ends when an actor dies",
-                    run->spec->actors[a].name);
-}
-
 static exo_status
 open_site(struct run *run, exo_err *err)
 {
     const exo_runtime_opts runtime_opts = {0};
-    warn_of_restarts(run);
     if (run->opts->runtime) {
         run->cast.runtime = run->opts->runtime;
         return run->spec->virtual_clock
@@ -149,8 +170,10 @@ open_site(struct run *run, exo_err *err)
     }
     exo_status st = exo_site_new(&run->site, run->spec, run->opts->space, run->opts->folder,
                                  run->opts->tie_seed, err);
-    if (st == EXO_OK)
+    if (st == EXO_OK) {
         run->site->span_limit = run->opts->timeline ? SPANS : 0;
+        run->site->resumes = run->opts->resume;
+    }
     return st == EXO_OK ? exo_runtime_open(&run->cast.runtime, &runtime_opts, err) : st;
 }
 
@@ -286,6 +309,19 @@ change_virtually(struct run *run, exo_err *err)
     return st == EXO_OK ? run->change_err.code : st;
 }
 
+/* Keeps the text of a change for actors that are made later. */
+static exo_status
+keep_text(struct run *run, const char *text, exo_err *err)
+{
+    char **texts = exo_realloc(run->texts, run->changes + 1, sizeof *texts);
+    if (!texts)
+        return exo_fail(err, EXO_NOMEM, "no memory for a change");
+    run->texts = texts;
+    texts[run->changes] = text ? exo_strdup(text) : NULL;
+    return text && !texts[run->changes] ? exo_fail(err, EXO_NOMEM, "no memory for a change")
+                                        : EXO_OK;
+}
+
 /* Changes to another graph if the caller has one. */
 static void
 look_for_change(struct run *run)
@@ -295,8 +331,10 @@ look_for_change(struct run *run)
     exo_err err = {0};
     if (!run->opts->next || !run->opts->next(run->opts->context, run->graph, &next, &text))
         return;
-    run->changes++;
-    exo_status st = run->site ? exo_site_change(run->site, next, &err) : EXO_OK;
+    exo_status st = keep_text(run, text, &err);
+    run->changes += st == EXO_OK;
+    if (st == EXO_OK)
+        st = run->site ? exo_site_change(run->site, next, &err) : EXO_OK;
     if (st == EXO_OK && run->site && run->site->sim) {
         st = change_virtually(run, &err);
     } else if (st == EXO_OK) {
@@ -357,7 +395,7 @@ static void
 look_for_stall(void *context)
 {
     struct run *run = context;
-    if (!run->cast.told)
+    if (!run->cast.told && !exo_lives_pend(&run->lives))
         exo_stall_watch_look(&run->watch);
     if (!run->watch.found || run->told_of_stall)
         return;
@@ -366,6 +404,35 @@ look_for_stall(void *context)
         run->opts->stalled(run->opts->context, &run->watch.stall, run->watch.at);
     if (!run->cast.told)
         cancel_all(run);
+}
+
+/* Begins the lives that are due, and looks for a stall. */
+static void
+on_look(void *context)
+{
+    struct run *run = context;
+    exo_err err = {0};
+    uint32_t culprit = 0;
+    exo_status st = exo_lives_tend(&run->lives, &culprit, &err);
+    if (st != EXO_OK && run->cast.root.status == EXO_OK) {
+        run->cast.root =
+            (exo_cast_root){.status = st, .err = err, .actor = culprit, .weight = EXO_CAST_OWN};
+        cancel_all(run);
+    }
+    look_for_stall(context);
+}
+
+static bool
+forgives(void *context, uint32_t i, exo_status status, const exo_err *err)
+{
+    struct run *run = context;
+    return !run->site && exo_lives_take(&run->lives, i, status, err);
+}
+
+static uint32_t
+owed(void *context)
+{
+    return exo_lives_owed(&((struct run *)context)->lives);
 }
 
 static void
@@ -433,9 +500,11 @@ static exo_status
 await_all(struct run *run, exo_err *err)
 {
     const exo_cast_hooks hooks = {.context = run,
-                                  .look = look_for_stall,
+                                  .look = on_look,
                                   .idle = on_idle,
                                   .answered = on_answer,
+                                  .forgives = forgives,
+                                  .owed = owed,
                                   .when = ended_at};
     uint32_t left = exo_cast_await(&run->cast, &hooks);
     /* on the virtual clock, a stall may have cancelled all actors since the last look */
@@ -530,6 +599,10 @@ close_run(struct run *run, exo_err *err)
         exo_payload_release(&run->said[i].text);
     exo_free(run->said);
     exo_free(run->places);
+    for (uint64_t i = 0; i < run->changes; i++)
+        exo_free(run->texts[i]);
+    exo_free(run->texts);
+    exo_lives_close(&run->lives);
     exo_cast_close(&run->cast);
     return st;
 }
@@ -537,7 +610,10 @@ close_run(struct run *run, exo_err *err)
 static void
 name_of(const void *context, uint32_t i, char out[EXO_CAST_NAME])
 {
-    exo_stall_name(context, i, out, EXO_CAST_NAME);
+    const struct run *run = context;
+    uint32_t index = 0;
+    const exo_actor_spec *spec = actor_at(run, i, &index);
+    exo_life_name(spec->name, index, run->lives.lives ? run->lives.lives[i] : 0, out);
 }
 
 static exo_status
@@ -546,7 +622,7 @@ allocate(struct run *run, exo_err *err)
     exo_cast *cast = &run->cast;
     *cast = (exo_cast){.joined = run->opts->runtime != NULL,
                        .space = run->opts->space,
-                       .context = run->spec,
+                       .context = run,
                        .name = name_of,
                        .names_itself = true,
                        .explain = run->opts->explain,
@@ -556,9 +632,12 @@ allocate(struct run *run, exo_err *err)
     run->said = exo_calloc(cast->count, sizeof *run->said);
     run->places = exo_calloc(cast->count, sizeof(exo_place *));
     run->result->parts = exo_calloc(cast->count, sizeof *run->result->parts);
-    return run->said && run->places && run->result->parts
-               ? exo_cast_open(cast, err)
-               : exo_fail(err, EXO_NOMEM, "no memory for %u actors", cast->count);
+    if (!run->said || !run->places || !run->result->parts)
+        return exo_fail(err, EXO_NOMEM, "no memory for %u actors", cast->count);
+    exo_status st = exo_cast_open(cast, err);
+    run->lives = (exo_lives){
+        .spec = run->spec, .cast = cast, .context = run, .make = make_again, .tell = tell_of_life};
+    return st == EXO_OK ? exo_lives_open(&run->lives, err) : st;
 }
 
 exo_status

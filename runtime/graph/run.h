@@ -77,6 +77,7 @@ typedef struct exo_graph_run_opts {
     const char *timeline; /* path; NULL: none. Requires all actors in this process */
     /* virtual clock: selects an order of simultaneous events; 0: the order of the actors */
     uint64_t tie_seed;
+    bool resume; /* actors may continue from their files of an earlier run (exo_graph_resumes) */
     exo_time interval; /* between calls of `progress`; 0: 1 s */
     /* limit of the wait for actors that were told to end; 0: 30 s */
     exo_time grace;
@@ -92,6 +93,9 @@ typedef struct exo_graph_run_opts {
     /* Called when the graph has stalled, which ends the run; `at` is on the run's clock. May be
      * NULL. */
     void (*stalled)(void *context, const exo_stall *stall, exo_time at);
+    /* Called when an actor of a worker has failed for the reason `why`, and gets the life of that
+     * number. May be NULL. */
+    void (*failed)(void *context, const char *why, uint32_t life);
     /* Writes why the actor of that name died, "" if the cause is not known; may be NULL. */
     void (*explain)(void *context, const char *space, const char *name, char *out, size_t size);
     /* `context`: first argument of the calls above; `explain_context`: of `explain` */

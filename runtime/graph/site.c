@@ -81,27 +81,44 @@ make_links(exo_site *site, exo_err *err)
     return st;
 }
 
-/* Makes a communicator for each collective of a whole site. */
+/* Makes the communicator of a collective of a whole site. */
+static exo_status
+make_comm(exo_site *site, uint32_t e, exo_comm **out, exo_err *err)
+{
+    const exo_edge_spec *edge = &site->spec->edges[e];
+    const exo_actor_spec *actor = &site->spec->actors[edge->from];
+    const exo_comm_edge on = {.name = edge->name,
+                              .links = site->links[e],
+                              .hosts = actor->hosts,
+                              .flow = e,
+                              .sim = site->sim,
+                              .origin = site->origin,
+                              .codec = edge->codec_text};
+    return exo_comm_local_on(out, actor->count, site->clock, &on, err);
+}
+
 static exo_status
 make_comms(exo_site *site, exo_err *err)
 {
-    const exo_graph_spec *spec = site->spec;
     exo_status st = EXO_OK;
-    for (size_t e = 0; st == EXO_OK && e < spec->num_edges; e++) {
-        const exo_edge_spec *edge = &spec->edges[e];
-        const exo_actor_spec *actor = &spec->actors[edge->from];
-        if (edge->route != EXO_ROUTE_ALL_REDUCE)
-            continue;
-        const exo_comm_edge on = {.name = edge->name,
-                                  .links = site->links[e],
-                                  .hosts = actor->hosts,
-                                  .flow = (uint32_t)e,
-                                  .sim = site->sim,
-                                  .origin = site->origin,
-                                  .codec = edge->codec_text};
-        st = exo_comm_local_on(&site->comms[e], actor->count, site->clock, &on, err);
-    }
+    for (uint32_t e = 0; st == EXO_OK && e < site->spec->num_edges; e++)
+        if (site->spec->edges[e].route == EXO_ROUTE_ALL_REDUCE)
+            st = make_comm(site, e, &site->comms[e], err);
     return st;
+}
+
+exo_status
+exo_site_renew_comm(exo_site *site, uint32_t edge, exo_err *err)
+{
+    exo_comm *comm = NULL;
+    exo_status st = make_comm(site, edge, &comm, err);
+    if (st != EXO_OK)
+        return st;
+    if (!site->sim)
+        exo_comm_local_begin(comm, site->origin);
+    exo_comm_drop(&site->comms[edge]);
+    site->comms[edge] = comm;
+    return EXO_OK;
 }
 
 static exo_status
@@ -117,9 +134,11 @@ new_site(exo_site **out, const exo_graph_spec *spec, const char *space, exo_err 
     s->graph = spec;
     s->ids = exo_calloc(spec->num_edges + 1, sizeof *s->ids);
     s->comms = exo_calloc(spec->num_edges + 1, sizeof(exo_comm *));
+    s->regroups = exo_calloc(spec->num_actors + 1, sizeof *s->regroups);
+    pthread_mutex_init(&s->lives_lock, NULL);
     if (s->first)
         s->places = exo_calloc(count_actors(s) + 1, sizeof(exo_place *));
-    exo_status st = s->first && s->ids && s->comms && s->places
+    exo_status st = s->first && s->ids && s->comms && s->regroups && s->places
                         ? EXO_OK
                         : exo_fail(err, EXO_NOMEM, "no memory for a graph");
     if (st == EXO_OK)
@@ -180,6 +199,8 @@ exo_site_free(exo_site **site)
     exo_links_free(&s->network);
     exo_sim_free(&s->sim);
     exo_free(s->comms);
+    exo_free(s->regroups);
+    pthread_mutex_destroy(&s->lives_lock);
     exo_free(s->links);
     exo_free(s->ids);
     exo_free(s->first);

@@ -9,16 +9,26 @@
 #ifndef EXO_GRAPH_SITE_H
 #define EXO_GRAPH_SITE_H
 
+#include <pthread.h>
+
 #include "base/pace.h"
 #include "graph/spec.h"
 
 typedef struct exo_place exo_place; /* place.h */
+
+/* A meeting of an actor's members, to form their collectives again (rebirth.c). */
+typedef struct exo_regroup {
+    uint32_t arrived;  /* members that wait */
+    uint64_t round;    /* number of meetings so far */
+    exo_status failed; /* of the last one */
+} exo_regroup;
 
 typedef struct exo_site {
     const exo_graph_spec *spec; /* the graph at the start of the run; its actors and hosts stay */
     const char *space;          /* namespace of the actors */
     const char *folder;         /* for the actors' files; NULL: none */
     bool whole;                 /* every actor is in this process */
+    bool resumes;               /* whole: the run continues an earlier one */
     /* in a worker: the shared site that this one belongs to; NULL if whole */
     struct shared_site *shared;
     exo_sim *sim; /* the simulation of the virtual clock; NULL: the real clock */
@@ -26,6 +36,9 @@ typedef struct exo_site {
     exo_time origin;    /* start of the run, on the clock */
     exo_links *network; /* the hosts' network; NULL: nothing is emulated */
     exo_comm **comms;   /* (spec->num_edges) the collectives' communicators, if whole */
+    /* (num_actors) meetings of members; guarded, like comms, by lives_lock */
+    exo_regroup *regroups;
+    pthread_mutex_t lives_lock;
     /* (all actors) of a whole site; on the virtual clock messages go to them directly */
     exo_place **places;
     /* (num_actors + 1) index of each name's first actor in places; last: number of all actors */
@@ -41,6 +54,9 @@ typedef struct exo_site {
     uint64_t changes; /* number of changes so far */
 } exo_site;
 
+/* Makes a new communicator for a collective of a whole site, in place of the last one. The caller
+ * holds lives_lock. NOMEM. */
+exo_status exo_site_renew_comm(exo_site *site, uint32_t edge, exo_err *err);
 /* Makes a whole site for the runner. The spec and the texts are borrowed. Errors: NOMEM, and those
  * of exo_links_new and exo_comm_local_on. */
 exo_status exo_site_new(exo_site **out, const exo_graph_spec *spec, const char *space,

@@ -133,6 +133,13 @@ on_progress(void *context, const exo_graph_progress *p)
     write_meters(show, p->time, p->meters, false);
 }
 
+static void
+actor_failed(void *context, const char *why, uint32_t life)
+{
+    struct show *show = context;
+    exo_display_note(&show->display, "%s; it begins life %u", why, life + 1);
+}
+
 static bool
 next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **graph,
            const char **text)
@@ -380,6 +387,7 @@ run_graph(struct show *show, exo_err *err)
                                     .stalled = on_stall,
                                     .next = next_graph,
                                     .changed = graph_changed,
+                                    .failed = actor_failed,
                                     .context = show,
                                     .explain = here ? NULL : opts->explain,
                                     .explain_context = here ? NULL : opts->cluster->cluster,

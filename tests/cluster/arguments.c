@@ -266,7 +266,11 @@ make_graph_actor(subject *s)
     snprintf(space, sizeof space, "arguments/%lu", lives++);
     for (uint32_t i = 0; i < 2; i++) {
         exo_payload args = {0};
-        CHECK(exo_host_start_text(&args, space, "graph.yaml", graph, NULL, i, 0, &err) == EXO_OK);
+        CHECK(
+            exo_host_start_text(
+                &args,
+                &(exo_far_start){.space = space, .source = "graph.yaml", .text = graph, .actor = i},
+                &err) == EXO_OK);
         expect_ok(spawn("graph_actor", space, names[i], args, refs[i], &err), &err, "graph_actor");
     }
     for (uint32_t i = 0; i < 2; i++)

@@ -62,6 +62,8 @@ static const struct {
     {&exo_train_node_protocol, "give", false},
     {&exo_train_node_protocol, "join", false},
     {&exo_train_node_protocol, "save_server", true},
+    {&exo_graph_actor_protocol, "end_life", false},
+    {&exo_graph_actor_protocol, "relink", false},
 };
 
 enum {
@@ -256,7 +258,9 @@ start_graph_actor(void)
         "edges: [{from: a, to: b, carries: state}, {from: b, to: a, carries: state}]\n";
     exo_payload args = {0};
     exo_err err = {0};
-    require(exo_host_start_text(&args, "fuzz", "graph.yaml", text, NULL, 0, 0, NULL) == EXO_OK);
+    require(exo_host_start_text(
+                &args, &(exo_far_start){.space = "fuzz", .source = "graph.yaml", .text = text},
+                NULL) == EXO_OK);
     void *self = start(&exo_graph_far_actor_class, args);
     require(call(&exo_graph_far_actor_class, self, "connect", (exo_payload){0}, &err) == EXO_OK);
     return self;

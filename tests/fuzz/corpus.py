@@ -369,7 +369,7 @@ def decoder_config():
 
 taken = ["start", "setup", "train", "average", "result", "evaluate", "correlate", "save", "change", "deliver", "abandon", "waits",
          "start_graph", "connect", "run", "report", "look", "waits_graph", "cancel", "channel", "collective", "change_graph", "abandon_graph",
-         "report", "regroup", "give", "join", "save_server"]
+         "report", "regroup", "give", "join", "save_server", "end_life", "relink"]
 
 
 def take(method, args=b""):
@@ -393,6 +393,7 @@ def arguments():
     yield "here_mail", here + take("deliver", collective) + take("abandon", message((1, 0), (2, "it is over"))) + take("change", message((1, text)))
     yield "run", actor_ + take("look") + take("waits_graph", message((1, 10**9))) + take("run") + take("report")
     yield "cancel", actor_ + take("cancel") + take("abandon_graph", message((1, "it has failed"))) + take("connect")
+    yield "lives", actor_ + take("relink", message((1, b"\1\0"))) + take("end_life", message((1, "it has failed"))) + take("relink", message((1, b"\xff\xff\xff\1")))
     yield "change", actor_ + take("change_graph", message((1, 1), (2, 0), (3, text))) + take("change_graph", message((1, 1), (2, 1), (3, text)))
     yield "channel", actor_ + take("channel", item_) + take("channel", item_[:30]) + take("collective", collective)
     yield "start", actor_ + take("start_graph", message((1, "fuzz"), (2, "graph.yaml"), (3, text), (4, 0), (5, 0)))

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks the channels' protocol (channel.pml, docs/channels.md) with spin, over a table of settings.
+# Checks the channels' protocol (channel.pml, and lives.pml for the cases lives_*; docs/channels.md) with
+# spin, over a table of settings.
 # Each must hold, or must fail in the way that the table says: a rule is there because something
 # breaks without it.
 #   run.sh           what CI checks, half a minute on two cores
@@ -7,7 +8,7 @@
 #   run.sh NAME...   the cases of these names; KEEP=1 keeps their folder, with pan.out and the trail
 # Ends with 77 where spin or the compiler is missing.
 set -u
-model=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/channel.pml
+models=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cc=${CC:-$(command -v tcc || echo cc)} # what spin writes is long: tcc compiles it in a fiftieth of the time, and it searches as fast as with -O0
 command -v spin >/dev/null && command -v "$cc" >/dev/null || {
     echo "skipped: spin or $cc is missing"
@@ -66,6 +67,14 @@ removed_first_1x2  | ci   | made     | -DN=2 $apply=2
 codec_untold       | ci   | known    | -DN=2 $apply=3
 sender_first       | ci   | r_open   | -DN=2 $apply=4
 removed_at_once    | ci   | puts     | -DN=2 $apply=5
+lives_2_deaths     | ci   | ok       |
+lives_3_deaths     | ci   | ok       | -DDEATHS=3
+lives_cap2         | ci   | ok       | -DCAPACITY=2 -DITEMS=3
+lives_unnamed      | ci   | credits  | -DWRONG=1
+lives_run_first    | ci   | deadlock | -DWRONG=2
+lives_untold       | ci   | deadlock | -DWRONG=3
+lives_4_deaths     | long | ok       | -DDEATHS=4
+lives_3_cap2       | long | ok       | -DDEATHS=3 -DCAPACITY=2 -DITEMS=3
 async_2x1          | long | ok       | -DM=2 -DUPDATES=1
 async_1x2          | long | ok       | -DN=2 -DUPDATES=1
 crash_2x1_cycle    | long | ok       | -DM=2 -DAT_ONCE=3 -DFAULT=3 -DUPDATES=1
@@ -87,6 +96,8 @@ TXT
 # one NAME TABLE WANTED SETTINGS: checks a case in a folder of its own; prints a line.
 one() {
     local name=$1 wanted=$3 settings=$4 flags=() limit=() got states
+    local model=$models/channel.pml
+    [[ $name != lives_* ]] || model=$models/lives.pml
     mkdir -p "$folder/$name" && cd "$folder/$name" || return 1
     # To optimize takes longer than a small search.
     flags=(-O0 -w -DSAFETY -DVECTORSZ=8192 -DMEMLIM=8000)

@@ -355,8 +355,12 @@ spawn_graph_actor(const char *name, uint32_t actor)
 {
     exo_ref ref = {0};
     exo_spawn_opts opts = {.name = name, .namespace_name = "g"};
-    cr_assert_eq(exo_host_start_text(&opts.args, "g", "graph", graph_text, NULL, actor, 0, &err),
-                 EXO_OK);
+    cr_assert_eq(
+        exo_host_start_text(
+            &opts.args,
+            &(exo_far_start){.space = "g", .source = "graph", .text = graph_text, .actor = actor},
+            &err),
+        EXO_OK);
     cr_assert_eq(exo_spawn(runtime, &exo_graph_far_actor_class, &opts, &ref, &err), EXO_OK, "%s",
                  err.text);
     return ref;

@@ -1,0 +1,375 @@
+/* Lives: see lives.h. */
+#include "graph/lives.h"
+
+#include <stdio.h>
+
+#include <exogym/log.h>
+#include <exogym/memory.h>
+
+#include "graph/host.h"
+
+#define MIN_BACKOFF (10 * EXO_MS)
+#define MAX_BACKOFF (30 * EXO_SECOND)
+#define LONG_LIFE   (10 * EXO_SECOND)
+#define TRY_AGAIN   (200 * EXO_MS)    /* after a member could not be made */
+#define ANSWER      (20 * EXO_SECOND) /* to `connect` and `relink` */
+
+void
+exo_life_name(const char *actor, uint32_t index, uint32_t life, char out[EXO_LIFE_NAME])
+{
+    int length = snprintf(out, EXO_LIFE_NAME, "%s_%u", actor, index);
+    if (life > 0 && length > 0 && length < EXO_LIFE_NAME)
+        snprintf(out + length, (size_t)(EXO_LIFE_NAME - length), ".%u", life);
+}
+
+/* --- The rule --------------------------------------------------------------------------------- */
+
+bool
+exo_births_next(exo_births *b, const exo_restart_rule *rule, exo_time now, exo_time *wait)
+{
+    if (rule->when == EXO_RESTART_NEVER)
+        return false;
+    b->quick = now - b->began >= LONG_LIFE ? 1 : b->quick + 1;
+    if (rule->within > 0 && b->failures > 0 && now - b->first_failure > rule->within)
+        b->failures = 0;
+    if (b->failures == 0)
+        b->first_failure = now;
+    b->failures++;
+    if (rule->max > 0 && b->failures > rule->max)
+        return false;
+    *wait = rule->backoff;
+    for (uint32_t i = 1; i < b->quick && *wait < MAX_BACKOFF; i++)
+        *wait = 2 * *wait > MIN_BACKOFF ? 2 * *wait : MIN_BACKOFF;
+    if (*wait > MAX_BACKOFF && *wait > rule->backoff)
+        *wait = MAX_BACKOFF;
+    return true;
+}
+
+bool
+exo_births_count(exo_status status)
+{
+    return status != EXO_OK && status != EXO_CANCELLED;
+}
+
+/* --- Units ------------------------------------------------------------------------------------ */
+
+static exo_time
+now(void)
+{
+    return exo_now(exo_clock_real());
+}
+
+static bool
+has_collective(const exo_graph_spec *spec, uint32_t actor)
+{
+    for (size_t e = 0; e < spec->num_edges; e++)
+        if (spec->edges[e].route == EXO_ROUTE_ALL_REDUCE && spec->edges[e].from == actor)
+            return true;
+    return false;
+}
+
+exo_status
+exo_lives_open(exo_lives *l, exo_err *err)
+{
+    uint32_t count = l->cast->count, at = 0;
+    l->lives = exo_calloc(count, sizeof *l->lives);
+    l->units = exo_calloc(count, sizeof *l->units);
+    l->unit_of = exo_calloc(count, sizeof *l->unit_of);
+    l->batch = exo_calloc(count, sizeof *l->batch);
+    l->born = exo_calloc(count, sizeof *l->born);
+    l->since = exo_calloc(count, sizeof *l->since);
+    l->ended = exo_calloc(count, sizeof *l->ended);
+    if (!l->lives || !l->units || !l->unit_of || !l->batch || !l->born || !l->since || !l->ended)
+        return exo_fail(err, EXO_NOMEM, "no memory for the lives of %u actors", count);
+    for (uint32_t a = 0; a < l->spec->num_actors; a++) {
+        uint32_t members = has_collective(l->spec, a) ? l->spec->actors[a].count : 1;
+        for (uint32_t i = 0; i < l->spec->actors[a].count; i++, at++) {
+            if (i % members == 0)
+                l->units[l->num_units++] = (exo_life_unit){
+                    .actor = a, .first = at, .count = members, .births.began = now()};
+            l->unit_of[at] = l->num_units - 1;
+        }
+    }
+    return EXO_OK;
+}
+
+void
+exo_lives_close(exo_lives *l)
+{
+    exo_free(l->lives);
+    exo_free(l->units);
+    exo_free(l->unit_of);
+    exo_free(l->batch);
+    exo_free(l->born);
+    exo_free(l->since);
+    exo_free(l->ended);
+    l->lives = l->unit_of = l->born = l->since = l->ended = NULL;
+    l->units = NULL;
+    l->batch = NULL;
+    l->num_units = 0;
+}
+
+static uint32_t
+unanswered(const exo_lives *l, const exo_life_unit *u)
+{
+    uint32_t left = 0;
+    for (uint32_t i = u->first; i < u->first + u->count; i++)
+        left += l->cast->futures[i] != NULL;
+    return left;
+}
+
+/* Tells the other members that their lives end, and drops the answers of those that have ended. */
+static void
+end_others(exo_lives *l, const exo_life_unit *u, const char *why)
+{
+    Exo__Train__GraphAbandon m = EXO__TRAIN__GRAPH_ABANDON__INIT;
+    m.cause = exo_args_text(why);
+    for (uint32_t i = u->first; i < u->first + u->count; i++) {
+        exo_payload args = {0};
+        exo_future_drop(&l->cast->replies[i]);
+        if (l->cast->futures[i] && i != u->culprit &&
+            exo_protocol_pack(&args, &m.base, NULL) == EXO_OK)
+            exo_send(l->cast->runtime, l->cast->actors[i], "end_life", args, INT64_MAX, NULL);
+    }
+}
+
+bool
+exo_lives_take(exo_lives *l, uint32_t i, exo_status status, const exo_err *reason)
+{
+    exo_life_unit *u = &l->units[l->unit_of[i]];
+    exo_err why = {0};
+    exo_time wait = 0;
+    if (status == EXO_OK && l->since[i] > 0)
+        l->news = true;
+    if (l->cast->told || (u->state == EXO_UNIT_RUNS && !exo_births_count(status)))
+        return false;
+    if (u->state == EXO_UNIT_RUNS) {
+        if (l->lives[i] >= EXO_MAX_LIVES ||
+            !exo_births_next(&u->births, &l->spec->actors[u->actor].restart, now(), &wait))
+            return false;
+        exo_cast_blame(l->cast, i, status, reason->text, &why);
+        u->state = EXO_UNIT_ENDS;
+        u->culprit = i;
+        u->failed = now();
+        u->due = u->failed + wait;
+        EXO_LOG(WARN, GRAPH, "event=failed life=%u why=\"%s\"", l->lives[i], why.text);
+        if (l->tell)
+            l->tell(l->context, i, why.text);
+        end_others(l, u, why.text);
+    }
+    if (unanswered(l, u) == 0)
+        u->state = EXO_UNIT_WAITS;
+    return true;
+}
+
+uint32_t
+exo_lives_ended(exo_lives *l)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < l->cast->count; i++)
+        if (l->cast->replies[i])
+            l->ended[count++] = i;
+    return count;
+}
+
+/* Of these, the ones that were not told of the present life of actor `i`. */
+static uint32_t
+ended_for(exo_lives *l, uint32_t i)
+{
+    uint32_t count = 0;
+    for (uint32_t k = 0; k < l->cast->count; k++)
+        if (l->cast->replies[k] && l->since[k] > 0 && l->since[k] <= l->born[i])
+            l->ended[count++] = k;
+    return count;
+}
+
+uint32_t
+exo_lives_owed(const exo_lives *l)
+{
+    uint32_t owed = 0;
+    for (uint32_t k = 0; k < l->num_units && !l->cast->told; k++)
+        if (l->units[k].state != EXO_UNIT_RUNS)
+            owed += l->units[k].count - unanswered(l, &l->units[k]);
+    return owed;
+}
+
+bool
+exo_lives_pend(const exo_lives *l)
+{
+    for (uint32_t k = 0; k < l->num_units; k++)
+        if (l->units[k].state != EXO_UNIT_RUNS)
+            return true;
+    return false;
+}
+
+/* --- The next life ---------------------------------------------------------------------------- */
+
+static void
+stop_member(exo_lives *l, uint32_t i)
+{
+    if (l->cast->actors[i].id)
+        exo_stop(l->cast->runtime, l->cast->actors[i], false, NULL);
+    l->cast->actors[i] = (exo_ref){0};
+}
+
+/* The unit could not begin its next life: it tries again, or the run ends. */
+static exo_status
+put_off(exo_lives *l, exo_life_unit *u, uint32_t i, exo_status st, exo_err *reason, exo_err *err)
+{
+    for (uint32_t k = u->first; k < u->first + u->count; k++) {
+        l->batch[k] = false;
+        stop_member(l, k);
+    }
+    u->due = now() + TRY_AGAIN;
+    u->culprit = i;
+    EXO_LOG(WARN, GRAPH, "event=put_off life=%u why=\"%s\"", l->lives[i], reason->text);
+    if (now() - u->failed < EXO_LIFE_PATIENCE)
+        return EXO_OK;
+    return exo_fail(err, st, "its life %u could not begin: %s", l->lives[i] + 1, reason->text);
+}
+
+static exo_life_unit *
+unit_at(exo_lives *l, uint32_t i)
+{
+    return &l->units[l->unit_of[i]];
+}
+
+/* Makes the members of all units that are due. */
+static exo_status
+make_all(exo_lives *l, uint32_t *made, uint32_t *culprit, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    *made = 0;
+    l->batches++;
+    for (uint32_t i = 0; i < l->cast->count; i++) {
+        const exo_life_unit *u = unit_at(l, i);
+        l->batch[i] = u->state == EXO_UNIT_WAITS && now() >= u->due;
+        if (!l->batch[i])
+            continue;
+        stop_member(l, i);
+        l->lives[i]++;
+        l->born[i] = l->batches;
+        l->since[i] = 0;
+        ++*made;
+    }
+    for (uint32_t i = 0; st == EXO_OK && *made && i < l->cast->count; i++) {
+        exo_err reason = {0};
+        *culprit = i;
+        exo_status one = l->batch[i] ? l->make(l->context, i, &reason) : EXO_OK;
+        if (one != EXO_OK)
+            st = put_off(l, unit_at(l, i), i, one, &reason, err);
+    }
+    return st;
+}
+
+static exo_status
+connect_all(exo_lives *l, uint32_t *culprit, exo_err *err)
+{
+    exo_cast_round round;
+    exo_status st = exo_cast_round_open(&round, l->cast, ANSWER, err);
+    if (st != EXO_OK)
+        return st;
+    for (uint32_t i = 0; i < l->cast->count; i++)
+        if (l->batch[i])
+            exo_cast_round_ask(&round, i, "connect", (exo_payload){0}, NULL);
+    while (st == EXO_OK && exo_cast_round_next(&round)) {
+        *culprit = round.actor;
+        if (round.status != EXO_OK && l->batch[round.actor])
+            st = put_off(l, unit_at(l, round.actor), round.actor, round.status, &round.reason, err);
+    }
+    exo_cast_round_close(&round);
+    return st;
+}
+
+/* The actor is dead, or its run is over. */
+static bool
+is_out_of_reach(exo_status st)
+{
+    return st == EXO_PEER_LOST || st == EXO_NOT_FOUND || st == EXO_CLOSED;
+}
+
+/* Whether an actor is to be told: in `news`, only later lives. */
+static bool
+is_told(exo_lives *l, uint32_t i, bool news)
+{
+    if (!l->cast->actors[i].id)
+        return false;
+    if (news)
+        return l->born[i] > 0 && (l->batch[i] || unit_at(l, i)->state == EXO_UNIT_RUNS);
+    return !l->batch[i] && unit_at(l, i)->state != EXO_UNIT_WAITS;
+}
+
+/* Tells the other actors of the new lives; news: tells later lives of actors that have ended. One that
+ * is dead is told when it lives again. */
+static exo_status
+relink_all(exo_lives *l, bool news, uint32_t *culprit, exo_err *err)
+{
+    exo_cast_round round;
+    exo_status st = exo_cast_round_open(&round, l->cast, ANSWER, err);
+    if (st != EXO_OK)
+        return st;
+    for (uint32_t i = 0; st == EXO_OK && i < l->cast->count; i++) {
+        exo_payload args = {0};
+        if (!is_told(l, i, news))
+            continue;
+        uint32_t ended = ended_for(l, i);
+        st = exo_host_lives_text(&args, l->lives, l->cast->count, l->ended, ended, err);
+        if (st == EXO_OK)
+            exo_cast_round_ask(&round, i, "relink", args, NULL);
+    }
+    while (st == EXO_OK && exo_cast_round_next(&round)) {
+        uint32_t i = *culprit = round.actor;
+        if (is_out_of_reach(round.status)) {
+            l->since[i] = l->since[i] ? l->since[i] : l->batches;
+            l->news = l->news || (!news && l->cast->replies[i]);
+        } else if (round.status != EXO_OK) {
+            st = exo_fail(err, round.status, "%s", round.reason.text);
+        }
+    }
+    exo_cast_round_close(&round);
+    return st;
+}
+
+static exo_status
+tell_news(exo_lives *l, uint32_t *culprit, exo_err *err)
+{
+    if (!l->news)
+        return EXO_OK;
+    l->news = false;
+    return relink_all(l, true, culprit, err);
+}
+
+static exo_status
+run_all(exo_lives *l, uint32_t *culprit, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (uint32_t i = 0; i < l->cast->count; i++)
+        if (l->batch[i]) {
+            unit_at(l, i)->state = EXO_UNIT_RUNS;
+            unit_at(l, i)->births.began = now();
+        }
+    for (uint32_t i = 0; st == EXO_OK && i < l->cast->count; i++) {
+        *culprit = i;
+        if (l->batch[i])
+            st = exo_cast_ask(l->cast, i, "run", (exo_payload){0}, err);
+    }
+    return st;
+}
+
+exo_status
+exo_lives_tend(exo_lives *l, uint32_t *culprit, exo_err *err)
+{
+    uint32_t made = 0;
+    if (l->cast->told)
+        return EXO_OK;
+    if (!exo_lives_pend(l))
+        return tell_news(l, culprit, err);
+    exo_status st = make_all(l, &made, culprit, err);
+    if (st == EXO_OK && made > 0)
+        st = connect_all(l, culprit, err);
+    if (st == EXO_OK && made > 0)
+        st = relink_all(l, false, culprit, err);
+    if (st == EXO_OK)
+        st = tell_news(l, culprit, err);
+    return st == EXO_OK && made > 0 ? run_all(l, culprit, err) : st;
+}

@@ -1,0 +1,109 @@
+/* Lives of a graph's actors. An actor whose process dies, or whose run fails, gets another life if
+ * its restart rule gives one (docs/graph.md, decision 40). This is the part of the runner, for actors
+ * in workers; in one process an actor begins its next life by itself (rebirth.h).
+ *
+ * A unit is what lives and dies together: the members of a collective, or a single actor.
+ *
+ *            exo_lives_take: a member's        exo_lives_take: all members'
+ *            run has failed                    runs are answered
+ *     RUNS ---------------------------> ENDS ------------------------------> WAITS
+ *      ^                                                                      |
+ *      | exo_lives_tend: all members are made, connected and asked to run     |
+ *      +----------------------------------------------------------------------+
+ *
+ * 1. In ENDS the other members are told to end their lives. Members that had already ended well are
+ *    made again, too.
+ * 2. A unit leaves WAITS when its backoff is over. If a member cannot be made or connected, the unit
+ *    stays, and tries again for EXO_LIFE_PATIENCE after the failure.
+ * 3. The next lives are connected first, then all other actors are told of them (`relink`), and only
+ *    then do they run: nobody gets a message of a life that it does not know.
+ * 4. An actor whose run has ended well gets no other life, and is not told of lives. A new life is told
+ *    of it: when it begins, or as soon as the runner knows that the actor has ended.
+ *
+ * Owner: the runner's thread. Read next: lives.c, relink.c. */
+#ifndef EXO_GRAPH_LIVES_H
+#define EXO_GRAPH_LIVES_H
+
+#include "conduct/conduct.h"
+#include "graph/spec.h"
+
+/* the longest time from a failure to the next life, besides the rule's backoff */
+#define EXO_LIFE_PATIENCE (60 * EXO_SECOND)
+
+enum {
+    EXO_LIFE_NAME = 128
+};
+
+/* Writes the name of an actor in one of its lives: "maker_0", then "maker_0.1". */
+void exo_life_name(const char *actor, uint32_t index, uint32_t life, char out[EXO_LIFE_NAME]);
+
+/* The failures of a unit so far. Zeroed: none. */
+typedef struct exo_births {
+    uint32_t failures, quick;
+    exo_time first_failure, began;
+} exo_births;
+
+/* Counts a failure at time `now`. Whether the rule gives another life; *wait: the time until then.
+ * The first restart waits for the rule's backoff; the wait doubles with each further life that is
+ * shorter than 10 s, from 10 ms at least to 30 s at most. */
+bool exo_births_next(exo_births *births, const exo_restart_rule *rule, exo_time now,
+                     exo_time *wait);
+/* True: the error of a life is one after which there can be another one. */
+bool exo_births_count(exo_status status);
+
+typedef enum exo_unit_state {
+    EXO_UNIT_RUNS,
+    EXO_UNIT_ENDS,
+    EXO_UNIT_WAITS,
+} exo_unit_state;
+
+typedef struct exo_life_unit {
+    uint32_t actor;        /* index in the spec */
+    uint32_t first, count; /* its members in the cast */
+    exo_births births;
+    exo_unit_state state;
+    exo_time failed, due;
+    uint32_t culprit; /* the member whose failure ended the life */
+} exo_life_unit;
+
+typedef struct exo_lives {
+    /* Set by the owner. */
+    const exo_graph_spec *spec;
+    exo_cast *cast;
+    void *context;
+    /* Makes actor `i` in its life lives[i]. */
+    exo_status (*make)(void *context, uint32_t i, exo_err *err);
+    /* A member of a unit has failed, for the reason in `why`, and gets another life. May be NULL. */
+    void (*tell)(void *context, uint32_t i, const char *why);
+    /* Set by exo_lives_open. */
+    uint32_t *lives; /* (count) of each actor */
+    exo_life_unit *units;
+    uint32_t num_units;
+    uint32_t *unit_of; /* (count) */
+    bool *batch;       /* (count) actors that are being made */
+    uint32_t batches;  /* so far */
+    uint32_t
+        *born; /* (count) the batch that an actor's present life began with; 0: the first life */
+    /* (count) the first batch that an actor was not told of, as it was dead or over; 0: none */
+    uint32_t *since;
+    uint32_t *ended; /* (count) exo_lives_ended */
+    bool news;       /* such an actor has ended well: later lives are to be told */
+} exo_lives;
+
+/* Allocates; the owner has set the members above. The caller closes it, also after NOMEM. */
+exo_status exo_lives_open(exo_lives *lives, exo_err *err);
+void exo_lives_close(exo_lives *lives);
+/* Takes the answer of an actor to `run`. True: it does not count, as the actor gets another life. */
+bool exo_lives_take(exo_lives *lives, uint32_t i, exo_status status, const exo_err *reason);
+/* The number of actors that are to be asked to run again. */
+uint32_t exo_lives_owed(const exo_lives *lives);
+/* Lists the numbers of the actors whose run has ended well, in lives->ended. Returns how many there
+ * are. */
+uint32_t exo_lives_ended(exo_lives *lives);
+/* Whether some unit does not run. */
+bool exo_lives_pend(const exo_lives *lives);
+/* Begins the lives that are due. Blocks for as long as it takes to make and connect them. An error
+ * ends the run; *culprit is the actor. */
+exo_status exo_lives_tend(exo_lives *lives, uint32_t *culprit, exo_err *err);
+
+#endif
