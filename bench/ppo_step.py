@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Compares an update of PPO with TRL's PPOTrainer, in alternation: samples/s of each, and the ratio.
 
-    bench/ppo_step.py [--rounds 3] [--threads 2] [--exogym build/release/exogym] [--python build/peers/trl/bin/python]
+    bench/ppo_step.py [--rounds 3] [--threads 1] [--exogym build/release/exogym] [--python build/peers/trl/bin/python]
 
 Both sides begin with the same directory, a GPT-2 of 4 layers, 4 heads and width 128 with random weights, as policy,
-reference, critic and reward model. An update has 64 answers of 48 tokens to prompts of 16, two epochs of two minibatches, and
+reference, critic and reward model. An update has 32 answers of 32 tokens to prompts of 16, two epochs of two minibatches, and
 AdamW. An update is everything: generation, scores, the passes before it and its steps. exogym's maker and trainer take turns
-(staleness 0). Both sides run on the same cores. bench/peers/setup.sh trl installs TRL 1.12.0, the last one with PPOTrainer.
+(staleness 0). Both sides run on the same cores. Two rates are printed: by the clock, which counts on an idle machine only, and by the
+processor's time, in which exogym's start is included and TRL's is not. bench/peers/setup.sh trl installs TRL 1.12.0, the last one with
+PPOTrainer.
 """
 import argparse
 import csv
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -19,7 +22,7 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODEL = "{name: gpt, layers: 4, heads: 4, width: 128, context: 64, vocabulary: 256, values: true, activation: gelu_tanh}"
-ANSWERS, TOKENS, UPDATES = 64, 48, 6
+ANSWERS, TOKENS, UPDATES = 32, 32, 4
 
 START = f"""exogym: 1
 name: start
@@ -51,8 +54,8 @@ actors:
       optimizer: {{lr: 1e-4}}
       critic_optimizer: {{lr: 1e-4}}
 edges:
-  - {{from: maker, to: trainer, carries: experience}}
-  - {{from: trainer, to: maker, carries: parameters, route: broadcast, buffer: {{on_full: latest}}}}
+  - {{from: maker, to: trainer, carries: experience, deadline: 10 min}}
+  - {{from: trainer, to: maker, carries: parameters, route: broadcast, buffer: {{on_full: latest}}, deadline: 10 min}}
 """
 
 
@@ -69,24 +72,27 @@ def run(command, folder):
 
 
 def ours(exogym, cores, folder):
-    """Samples/s by the median time between versions, after the first two."""
+    """Samples/s by the median time between versions, after the first, and by the processor's time of the whole run."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     run(["taskset", "-c", cores, exogym, "run", "ppo.yaml", "--overwrite"], folder)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     with open(os.path.join(folder, "runs/ppo/versions_trainer_0.csv"), encoding="ascii") as file:
         times = [float(row["time"]) for row in csv.DictReader(file)]
-    return ANSWERS / statistics.median(b - a for a, b in zip(times[2:], times[3:]))
+    return ANSWERS / statistics.median(b - a for a, b in zip(times[1:], times[2:])), ANSWERS * UPDATES / cpu
 
 
 def theirs(python, threads, cores, folder):
     peer = os.path.join(ROOT, "bench/peers/ppo_trl.py")
     out = run(["taskset", "-c", cores, python, peer, "runs/start/model_reward_0", "runs/start/model_reward_0", "prompts.txt", "--answers",
                str(ANSWERS), "--tokens", str(TOKENS), "--updates", str(UPDATES), "--threads", str(threads)], folder)
-    return float(re.search(r"samples_per_second=([0-9.]+)", out).group(1))
+    return tuple(float(re.search(name + r"=([0-9.]+)", out).group(1)) for name in ("samples_per_second", "samples_per_cpu_second"))
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--exogym", default=os.path.join(ROOT, "build/release/exogym"))
     parser.add_argument("--python", default=os.path.join(ROOT, "build/peers/trl/bin/python"))
     args = parser.parse_args()
@@ -101,8 +107,11 @@ def main():
         pairs = []
         for i in range(args.rounds):
             pairs.append((ours(exogym, cores, folder), theirs(python, args.threads, cores, folder)))
-            print("round %d: exogym %.1f samples/s, TRL %.1f samples/s, ratio %.2f" % (i + 1, *pairs[-1], pairs[-1][0] / pairs[-1][1]), flush=True)
-    print("median ratio %.2f" % statistics.median(a / b for a, b in pairs))
+            for k, kind in enumerate(("clock", "processor")):
+                mine, peer = pairs[-1][0][k], pairs[-1][1][k]
+                print("round %d, by the %s: exogym %.1f samples/s, TRL %.1f samples/s, ratio %.2f" % (i + 1, kind, mine, peer, mine / peer), flush=True)
+    for k, kind in enumerate(("clock", "processor")):
+        print("median ratio by the %s: %.2f" % (kind, statistics.median(a[k] / b[k] for a, b in pairs)))
 
 
 if __name__ == "__main__":

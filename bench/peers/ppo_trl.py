@@ -4,8 +4,8 @@
     ppo_trl.py MODEL REWARD_MODEL PROMPTS [--answers N] [--tokens N] [--minibatches N] [--epochs N] [--updates N] [--threads N]
 
 MODEL is a GPT-2 as a Hugging Face directory; REWARD_MODEL one with a value_head.safetensors, which also gives the
-critic. PROMPTS is a text file with a prompt a line. Prints the seconds of each update after the first two, and
-samples/s by their median.
+critic. PROMPTS is a text file with a prompt a line. Prints the seconds of each update, and
+samples/s by the median of those after the first, by the clock and by the processor's time.
 """
 import argparse
 import os
@@ -42,12 +42,16 @@ def with_head():
 
 class Clock(TrainerCallback):
     def __init__(self):
-        self.last, self.seconds = time.perf_counter(), []
+        self.seconds, self.cpu_seconds = [], []
+        self.start()
+
+    def start(self):
+        self.last, self.last_cpu = time.perf_counter(), time.process_time()
 
     def on_step_end(self, *_, **__):
-        now = time.perf_counter()
-        self.seconds.append(now - self.last)
-        self.last = now
+        self.seconds.append(time.perf_counter() - self.last)
+        self.cpu_seconds.append(time.process_time() - self.last_cpu)
+        self.start()
 
 
 tokenizer = AutoTokenizer.from_pretrained(args.model, padding_side="left")
@@ -67,8 +71,8 @@ trainer = PPOTrainer(
     args=config, processing_class=tokenizer, model=AutoModelForCausalLM.from_pretrained(args.model),
     ref_model=AutoModelForCausalLM.from_pretrained(args.model), reward_model=with_head(), value_model=with_head(),
     train_dataset=data, eval_dataset=data.select(range(min(8, len(rows)))), callbacks=[clock])
-clock.last = time.perf_counter()
+clock.start()
 trainer.train()
-kept = clock.seconds[2:] or clock.seconds
 print("seconds=" + " ".join(f"{s:.4f}" for s in clock.seconds))
-print(f"samples_per_second={args.answers / statistics.median(kept):.2f}")
+for kind, seconds in (("second", clock.seconds), ("cpu_second", clock.cpu_seconds)):
+    print(f"samples_per_{kind}={args.answers / statistics.median(seconds[1:] or seconds):.2f}")

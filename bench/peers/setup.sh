@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs the peers of the benchmarks. It can be repeated: it leaves installed peers as they are.
 #
-#     bench/peers/setup.sh [torch|gpt|trl|llama|ray|collectives|all]
+#     bench/peers/setup.sh [torch|gpt|trl|rl|llama|ray|collectives|all]
 #
 #   torch  Debian's PyTorch and Fashion-MNIST, for /usr/bin/python3
 #   gpt    the newest PyTorch and transformers from PyPI: build/peers/gpt/bin/python (6 GB)
 #   trl    TRL 1.12.0 with the newest PyTorch and transformers: build/peers/trl/bin/python (6 GB)
+#   rl     Stable-Baselines3, envpool, CleanRL's ppo.py and PufferLib's CartPole: build/peers/rl (6 GB)
 #   llama  llama.cpp, which its Python binding builds for this machine (a quarter of an hour on two
 #          cores): build/peers/llama/bin/python
 #   ray    Ray from PyPI, in its own virtual environment: build/peers/ray/bin/python
@@ -97,6 +98,49 @@ setup_trl() {
     "$folder/bin/python" -c 'import trl; print("TRL", trl.__version__, "is there")'
 }
 
+# CleanRL's ppo.py is that of a commit, because the release on PyPI needs a gym that no longer installs.
+# It needs an older gymnasium than Stable-Baselines3, in its own folder. PufferLib is built from its
+# release; what its header calls to draw is left out.
+setup_rl() {
+    local folder=build/peers/rl commit=fe8d8a03c41a7ef5b523e2e354bd01c363e786bb name
+    packages gcc python3 python3-venv curl
+    if ! "$folder/bin/python" -c 'import stable_baselines3, envpool' 2>/dev/null; then
+        "$folder/bin/python" -m pip --version >/dev/null 2>&1 || /usr/bin/python3 -m venv --clear "$folder" ||
+            fail "no virtual environment could be made in $folder"
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check stable_baselines3==2.9.2 envpool==1.2.5 ||
+            fail "pip could not install Stable-Baselines3 and envpool from PyPI; it says why above (no network?)"
+    fi
+    mkdir -p "$folder/cleanrl/site" "$folder/puffer"
+    [ -e "$folder/cleanrl/site/gymnasium" ] ||
+        "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --target "$folder/cleanrl/site" --no-deps \
+            gymnasium==0.29.1 tyro tensorboard docstring_parser shtab typeguard protobuf markdown werkzeug grpcio \
+            tensorboard-data-server six || fail "pip could not install what CleanRL needs"
+    [ -e "$folder/cleanrl/ppo.py" ] ||
+        curl -fsSo "$folder/cleanrl/ppo.py" "https://raw.githubusercontent.com/vwxyzjn/cleanrl/$commit/cleanrl/ppo.py" ||
+        fail "CleanRL's ppo.py could not be downloaded"
+    if ! [ -x "$folder/env_puffer" ]; then
+        "$folder/bin/python" - "$folder/puffer" <<'PY' || fail "PufferLib 3.0.0 could not be downloaded from PyPI"
+import io, json, sys, tarfile, urllib.request
+with urllib.request.urlopen("https://pypi.org/pypi/pufferlib/3.0.0/json") as reply:
+    url = next(f["url"] for f in json.load(reply)["urls"] if f["packagetype"] == "sdist")
+with urllib.request.urlopen(url) as reply, tarfile.open(fileobj=io.BytesIO(reply.read())) as archive:
+    source = archive.extractfile("pufferlib-3.0.0/pufferlib/ocean/cartpole/cartpole.h").read()
+open(sys.argv[1] + "/cartpole.h", "wb").write(source)
+PY
+        {
+            echo 'typedef struct Color { unsigned char r, g, b, a; } Color;'
+            echo 'typedef struct Vector2 { float x, y; } Vector2;'
+            echo 'enum { KEY_ESCAPE, KEY_TAB };'
+            for name in InitWindow SetTargetFPS CloseWindow IsKeyDown IsKeyPressed ToggleFullscreen BeginDrawing ClearBackground \
+                DrawLine DrawRectangle DrawLineEx DrawText TextFormat EndDrawing; do
+                echo "#define $name(...) 0"
+            done
+        } >"$folder/puffer/raylib.h"
+        gcc -O2 -flto -I"$folder/puffer" bench/peers/env_puffer.c -o "$folder/env_puffer" -lm || fail "PufferLib's CartPole could not be built"
+    fi
+    echo "Stable-Baselines3, envpool, CleanRL and PufferLib are there: $folder"
+}
+
 llama_is_there() {
     "$llama_folder/bin/python" - "$llama_version" <<'PY' 2>/dev/null
 import sys
@@ -137,15 +181,17 @@ collectives) setup_collectives ;;
 torch) setup_torch ;;
 gpt) setup_gpt ;;
 trl) setup_trl ;;
+rl) setup_rl ;;
 llama) setup_llama ;;
 ray) setup_ray ;;
 all)
     setup_torch
     setup_gpt
     setup_trl
+    setup_rl
     setup_llama
     setup_ray
     setup_collectives
     ;;
-*) fail "usage: bench/peers/setup.sh [torch|gpt|trl|llama|ray|collectives|all]" ;;
+*) fail "usage: bench/peers/setup.sh [torch|gpt|trl|rl|llama|ray|collectives|all]" ;;
 esac
