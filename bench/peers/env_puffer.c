@@ -26,7 +26,8 @@ main(int argc, char **argv)
     const size_t n = argc > 1 ? strtoul(argv[1], NULL, 10) : 1024;
     const double duration = argc > 2 ? strtod(argv[2], NULL) : 1;
     Cartpole *envs = calloc(n, sizeof *envs);
-    float *observations = calloc(4 * n, sizeof *observations), *actions = calloc(n, sizeof *actions);
+    float *observations = calloc(4 * n, sizeof *observations),
+          *actions = calloc(n, sizeof *actions);
     float *rewards = calloc(n, sizeof *rewards), *drawn = calloc(ROUNDS * n, sizeof *drawn);
     unsigned char *terminals = calloc(n, 1), *truncations = calloc(n, 1);
     if (!envs || !observations || !actions || !rewards || !drawn || !terminals || !truncations)
