@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum {
-    FORMAT = 1
+    FORMAT = 2
 };
 
 /* The parts of an item, and the words of the first. */
@@ -27,6 +27,7 @@ enum {
     PROMPT_WORD,
     EPOCH,
     MAKER,
+    LIFE,
     TEMPERATURE, /* the bits of a float */
     FILTERED,
     HEADER_WORDS
@@ -76,6 +77,7 @@ take_arrays(exo_experience *e, const exo_item *item)
     e->prompt = (uint64_t)header[PROMPT_WORD];
     e->epoch = (uint64_t)header[EPOCH];
     e->maker = (uint64_t)header[MAKER];
+    e->life = header[LIFE];
     memcpy(&e->temperature, &header[TEMPERATURE], sizeof e->temperature);
     e->filtered = header[FILTERED] != 0;
     e->sent = item->sent;
@@ -118,6 +120,7 @@ exo_experience_sign(const exo_experience *e, exo_item *item)
     header[PROMPT_WORD] = (int64_t)e->prompt;
     header[EPOCH] = (int64_t)e->epoch;
     header[MAKER] = (int64_t)e->maker;
+    header[LIFE] = e->life;
     memcpy(&header[TEMPERATURE], &e->temperature, sizeof e->temperature);
     header[FILTERED] = e->filtered;
 }

@@ -20,13 +20,14 @@ enum {
 /* An item as arrays. A is the number of answers; L is the number of tokens of all answers, one
  * answer after the other. */
 typedef struct exo_experience {
-    uint64_t id;             /* the draw: number of the prompt in the run's sequence of prompts */
-    uint64_t prompt;         /* number of the prompt in its file */
-    uint64_t epoch;          /* over the prompts */
-    uint64_t maker;          /* the maker's index */
-    float temperature;       /* of the draws; 0: the most probable tokens */
-    bool filtered;           /* top-k, top-p or a penalty took tokens away before the draws */
-    exo_time sent, received; /* of the item; set by the channel */
+    uint64_t id;       /* the draw: number of the prompt in the run's sequence of prompts */
+    uint64_t prompt;   /* number of the prompt in its file */
+    uint64_t epoch;    /* over the prompts */
+    uint64_t maker;    /* the maker's index */
+    int64_t life;      /* of the trainers whose weights drew it (exo_graph_life); -1: nobody's */
+    float temperature; /* of the draws; 0: the most probable tokens */
+    bool filtered;     /* top-k, top-p or a penalty took tokens away before the draws */
+    exo_time sent, received;                      /* of the item; set by the channel */
     size_t answers, prompt_length, tokens_length; /* A, P, L */
     int32_t *prompt_tokens;                       /* (P) */
     int32_t *lengths;                             /* (A) tokens of each answer, at least 1 */
@@ -43,7 +44,7 @@ typedef struct exo_experience {
 /* Makes an item with zeroed arrays and views it. The caller drops the item. NOMEM. */
 exo_status exo_experience_new(exo_item **item, exo_experience *out, size_t answers,
                               size_t prompt_length, size_t tokens_length, exo_err *err);
-/* Writes id, prompt, epoch, maker, temperature and filtered of the view to the item. */
+/* Writes id, prompt, epoch, maker, life, temperature and filtered of the view to the item. */
 void exo_experience_sign(const exo_experience *experience, exo_item *item);
 /* Views an item without a copy; *out is valid as long as the item. INVAL names the array that does
  * not fit. */

@@ -5,39 +5,51 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <exogym/memory.h>
 
 #include "base/dir.h"
 
 enum {
-    MAX_PATH = 4096,
-    MAX_ITEMS = INT32_MAX /* ids; a bit for each */
+    MAX_PATH = 4096
 };
 
 struct exo_learned {
     FILE *items, *versions; /* NULL: no files */
-    uint8_t *claimed;       /* (bytes) a bit for each id */
-    size_t bytes;
 };
 
+/* Opens a file: empty but for its columns, or cut to a length that it had. */
 static exo_status
 open_one(FILE **out, const char *folder, const char *kind, const char *actor, const char *columns,
-         exo_err *err)
+         const uint64_t *length, exo_err *err)
 {
     char path[MAX_PATH];
-    int length = snprintf(path, sizeof path, "%s/%s_%s.csv", folder, kind, actor);
-    if (length < 0 || (size_t)length >= sizeof path)
+    struct stat info;
+    int size = snprintf(path, sizeof path, "%s/%s_%s.csv", folder, kind, actor);
+    if (size < 0 || (size_t)size >= sizeof path)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
-    int file = exo_dir_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    *out = file >= 0 ? fdopen(file, "w") : NULL;
-    if (!*out || fprintf(*out, "%s\n", columns) < 0 || fflush(*out) != 0)
-        return exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
+    int file = exo_dir_open(path, O_WRONLY | (length ? O_APPEND : O_CREAT | O_TRUNC), 0666);
+    if (length && file >= 0 && fstat(file, &info) == 0 && (uint64_t)info.st_size < *length) {
+        close(file);
+        return exo_fail(err, EXO_DAMAGED, "%s: %lld bytes are left of %llu", path,
+                        (long long)info.st_size, (unsigned long long)*length);
+    }
+    bool cut = file >= 0 && (!length || ftruncate(file, (off_t)*length) == 0);
+    *out = cut ? fdopen(file, length ? "a" : "w") : NULL;
+    if (!*out || (!length && fprintf(*out, "%s\n", columns) < 0) || fflush(*out) != 0) {
+        int reason = errno;
+        if (file >= 0 && !*out)
+            close(file);
+        return exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(reason));
+    }
     return EXO_OK;
 }
 
 exo_status
-exo_learned_open(exo_learned **out, const char *folder, const char *actor, exo_err *err)
+exo_learned_open(exo_learned **out, const char *folder, const char *actor,
+                 const exo_learned_mark *mark, exo_err *err)
 {
     exo_learned *l = exo_calloc(1, sizeof *l);
     *out = NULL;
@@ -48,10 +60,11 @@ exo_learned_open(exo_learned **out, const char *folder, const char *actor, exo_e
         st = open_one(&l->items, folder, "learned", actor,
                       "item,prompt,epoch,maker,answers,tokens,score,versions,caches,sent,received,"
                       "learned,version",
-                      err);
+                      mark ? &mark->items : NULL, err);
     if (folder && st == EXO_OK)
         st = open_one(&l->versions, folder, "versions", actor,
-                      "version,time,sha256,items,score,loss,kl,ratio_off", err);
+                      "version,time,sha256,items,score,loss,kl,ratio_off",
+                      mark ? &mark->versions : NULL, err);
     if (st == EXO_OK)
         *out = l;
     else
@@ -70,28 +83,26 @@ exo_learned_close(exo_learned **learned)
         fclose(l->items);
     if (l->versions)
         fclose(l->versions);
-    exo_free(l->claimed);
     exo_free(l);
 }
 
-exo_status
-exo_learned_claim(exo_learned *l, uint64_t item, bool *is_new, exo_err *err)
+static exo_status
+flush_one(FILE *file, uint64_t *length)
 {
-    if (item > MAX_ITEMS)
-        return exo_fail(err, EXO_INVAL, "item %llu: the largest number is %d",
-                        (unsigned long long)item, MAX_ITEMS);
-    if (item / 8 >= l->bytes) {
-        size_t bytes = 2 * (size_t)(item / 8) + 64;
-        uint8_t *more = exo_realloc(l->claimed, bytes, 1);
-        if (!more)
-            return exo_fail(err, EXO_NOMEM, "no memory for a list of %zu items", 8 * bytes);
-        memset(more + l->bytes, 0, bytes - l->bytes);
-        l->claimed = more;
-        l->bytes = bytes;
-    }
-    uint8_t bit = (uint8_t)(1 << item % 8);
-    *is_new = !(l->claimed[item / 8] & bit);
-    l->claimed[item / 8] |= bit;
+    off_t at = -1;
+    if (file && (fflush(file) != 0 || fsync(fileno(file)) != 0 || (at = ftello(file)) < 0))
+        return EXO_IO;
+    *length = file ? (uint64_t)at : 0;
+    return EXO_OK;
+}
+
+exo_status
+exo_learned_flush(exo_learned *l, exo_learned_mark *mark, exo_err *err)
+{
+    if (flush_one(l->items, &mark->items) != EXO_OK ||
+        flush_one(l->versions, &mark->versions) != EXO_OK)
+        return exo_fail(err, EXO_IO, "the files learned_*.csv in the run's folder: %s",
+                        strerror(errno));
     return EXO_OK;
 }
 

@@ -1,5 +1,5 @@
-/* What a trainer has learned from: which items it has learned from, and the versions that it made of them.
- * It refuses an item twice. In a run's folder it is two files of CSV, which `exogym explain` reads:
+/* What a trainer has learned from: the items, and the versions that it made of them. In a run's folder
+ * it is two files of CSV, which `exogym explain` reads:
  *
  *   learned_ACTOR.csv    item, prompt, epoch, maker, answers, tokens, score, versions, caches, sent,
  *                        received, learned, version
@@ -17,12 +17,18 @@
 
 typedef struct exo_learned exo_learned;
 
-/* Opens the list of an actor in `folder`; NULL: no files. The caller closes it. IO, NOMEM. */
-exo_status exo_learned_open(exo_learned **out, const char *folder, const char *actor, exo_err *err);
-void exo_learned_close(exo_learned **learned);
+/* Lengths of the two files. */
+typedef struct exo_learned_mark {
+    uint64_t items, versions;
+} exo_learned_mark;
 
-/* Whether the item is new; if so, it is no longer. NOMEM: *is_new is not written. */
-exo_status exo_learned_claim(exo_learned *learned, uint64_t item, bool *is_new, exo_err *err);
+/* Opens the list of an actor in `folder`; NULL: no files. mark NULL: they begin empty; else they are
+ * cut to these lengths. The caller closes it. DAMAGED: a file is shorter; IO, NOMEM. */
+exo_status exo_learned_open(exo_learned **out, const char *folder, const char *actor,
+                            const exo_learned_mark *mark, exo_err *err);
+void exo_learned_close(exo_learned **learned);
+/* Writes all lines to the disk. IO. */
+exo_status exo_learned_flush(exo_learned *learned, exo_learned_mark *mark, exo_err *err);
 /* Writes the lines of the items that the learner's present version was made from (count), and the
  * line of the version. `figures` is NULL for version 0. IO. */
 exo_status exo_learned_write(exo_learned *learned, const exo_experience *items, size_t count,

@@ -18,6 +18,7 @@
 #include <exogym/comm.h>
 #include <exogym/meter.h>
 #include <exogym/model.h>
+#include <exogym/state.h>
 
 #include "experience/experience.h"
 
@@ -110,6 +111,9 @@ size_t exo_learner_trained(const exo_learner *learner);
 uint64_t exo_learner_epochs(const exo_learner *learner);
 uint64_t exo_learner_version(const exo_learner *learner);
 void exo_learner_sha256(const exo_learner *learner, char out[65]);
+/* Adds weights, optimizers or strategies, the version and the coefficient of the KL penalty to a
+ * checkpoint. After exo_learner_join, between two updates. learner_state.c */
+void exo_learner_state(exo_learner *learner, exo_state *state);
 /* Writes the model as a Hugging Face directory, which `model.path` can name. IO, NOMEM; UNSUPPORTED:
  * no family has this model. */
 exo_status exo_learner_save(const exo_learner *learner, const char *folder, exo_err *err);

@@ -6,6 +6,10 @@
  * steps of generation, answers go on under the new ones, and a draw that has ended makes room for
  * the next one at once.
  *
+ * A maker is a function of draws and weights, so it needs no checkpoint. In another life, or after a
+ * trainer has begun another life, it makes the draws again that the trainers have not learned from.
+ * If that may happen, it ends after the trainers.
+ *
  * Owner of the state: the thread that runs the actor. Read next: source.h (how it samples),
  * maker_weights.h (what it receives), trainer.c. */
 #include <stdio.h>
@@ -68,6 +72,7 @@ struct maker {
     exo_kv kv;
     exo_meter *meters[NUM_METERS];
     uint64_t draw, total; /* the next draw; the end of the draws */
+    bool finished;        /* all draws were sent, and the trainers were told */
     uint64_t items, tokens;
 };
 
@@ -109,23 +114,36 @@ maker_release(void *self)
 
 /* --- Weights ---------------------------------------------------------------------------------- */
 
+/* Begins again with the first draw that the trainers have not learned from, if that is due. */
+static exo_status
+begin_again(struct maker *m, const exo_graph_actor *actor, exo_err *err)
+{
+    uint64_t learned = 0, count = exo_graph_count(actor), index = exo_graph_index(actor);
+    if (!exo_maker_weights_begins_again(m->weights, &learned))
+        return EXO_OK;
+    m->draw = learned <= index ? index : index + (learned - index + count - 1) / count * count;
+    m->finished = false;
+    return exo_experience_source_abandon(m->source, err);
+}
+
 /* Uses the version that is ready, if there is one. */
 static exo_status
 exchange(struct maker *m, exo_graph_actor *actor, exo_err *err)
 {
-    exo_status st = EXO_OK;
     if (!exo_maker_weights_is_ready(m->weights))
         return EXO_OK;
     exo_maker_weights_swap(m->weights, actor);
-    st = exo_experience_source_renew(m->source, exo_maker_weights_version(m->weights), m->kv, err);
+    exo_status st = begin_again(m, actor, err);
+    if (st == EXO_OK)
+        st = exo_experience_source_renew(m->source, exo_maker_weights_version(m->weights), m->kv,
+                                         err);
     exo_meter_set(m->meters[VERSION], (double)exo_maker_weights_version(m->weights));
     return st;
 }
 
-/* Uses the newest weights that have come, and waits for more if the next draw may not be made yet
- * and no answer is under way. CLOSED: no more will come. */
+/* Uses the newest weights that have come. */
 static exo_status
-catch_up(struct maker *m, exo_graph_actor *actor, exo_err *err)
+renew(struct maker *m, exo_graph_actor *actor, exo_err *err)
 {
     exo_status st = exo_maker_weights_pump(m->weights, actor, true, err);
     while (st == EXO_OK && exo_maker_weights_is_ready(m->weights)) {
@@ -133,6 +151,15 @@ catch_up(struct maker *m, exo_graph_actor *actor, exo_err *err)
         if (st == EXO_OK)
             st = exo_maker_weights_pump(m->weights, actor, true, err);
     }
+    return st == EXO_OK ? begin_again(m, actor, err) : st;
+}
+
+/* Uses the newest weights that have come, and waits for more if the next draw may not be made yet
+ * and no answer is under way. CLOSED: no more will come. */
+static exo_status
+catch_up(struct maker *m, exo_graph_actor *actor, exo_err *err)
+{
+    exo_status st = renew(m, actor, err);
     if (st != EXO_OK || m->draw < exo_maker_weights_quota(m->weights) ||
         exo_experience_source_active(m->source) > 0)
         return st;
@@ -166,6 +193,22 @@ begin_draws(struct maker *m, const exo_graph_actor *actor, exo_err *err)
     return st;
 }
 
+/* Sends an item to its trainer: draw d is for trainer d mod T. If the port does not have all trainers
+ * as targets, the route decides. */
+static exo_status
+send_to_trainer(const struct maker *m, exo_graph_actor *actor, uint64_t draw, exo_item **item,
+                exo_err *err)
+{
+    exo_port *port = exo_graph_output(actor, "experience");
+    uint32_t trainers = exo_maker_weights_trainers(m->weights), index = 0;
+    uint32_t targets = trainers > 1 ? exo_port_targets(port) : 0;
+    char name[96];
+    for (uint32_t i = 0; targets == trainers && i < targets; i++)
+        if (exo_port_target(port, i, name, sizeof name, &index) && index == draw % trainers)
+            return exo_port_send_to(port, i, item, EXO_PORT_TIMEOUT, err);
+    return exo_port_send(port, item, EXO_PORT_TIMEOUT, err);
+}
+
 /* Counts an item and sends it. */
 static exo_status
 send_item(struct maker *m, exo_graph_actor *actor, exo_item **item, exo_err *err)
@@ -180,8 +223,10 @@ send_item(struct maker *m, exo_graph_actor *actor, exo_item **item, exo_err *err
         m->tokens += e.tokens_length;
         m->observer.samples += e.answers;
         m->observer.tokens += e.tokens_length + e.answers * e.prompt_length;
+        e.life = exo_maker_weights_life(m->weights);
+        exo_experience_sign(&e, *item);
         exo_observer_start(&m->observer, EXO_MAKER_SEND);
-        st = exo_port_send(exo_graph_output(actor, "experience"), item, EXO_PORT_TIMEOUT, err);
+        st = send_to_trainer(m, actor, e.id, item, err);
         exo_observer_end(&m->observer, EXO_MAKER_SEND);
     }
     m->items += st == EXO_OK;
@@ -250,6 +295,8 @@ make_step(struct maker *m, exo_graph_actor *actor, exo_err *err)
 {
     exo_status st = exo_maker_weights_pump(m->weights, actor, false, err);
     if (st == EXO_OK)
+        st = begin_again(m, actor, err);
+    if (st == EXO_OK)
         st = exchange(m, actor, err);
     if (st == EXO_OK && exo_experience_source_active(m->source) == 0)
         st = catch_up(m, actor, err);
@@ -280,7 +327,41 @@ start(struct maker *m, exo_graph_actor *actor, exo_err *err)
     if (st == EXO_OK)
         st = exo_observer_open(&m->observer, actor, true, exo_experience_source_numel(m->source),
                                err);
-    return st == EXO_OK ? exo_maker_weights_new(&m->weights, m->source, actor, err) : st;
+    if (st == EXO_OK)
+        st = exo_maker_weights_new(&m->weights, m->source, actor, err);
+    return st == EXO_OK && exo_graph_life(actor) > 0
+               ? exo_maker_weights_greet(m->weights, actor, err)
+               : st;
+}
+
+/* Whether items that were sent may have to be made again, because of a death. */
+static bool
+may_begin_again(exo_graph_actor *actor)
+{
+    exo_port *parameters = exo_graph_input(actor, "parameters");
+    return parameters && (exo_port_may_restart(parameters) ||
+                          exo_port_may_restart(exo_graph_output(actor, "experience")));
+}
+
+/* All draws were sent. Waits until the trainers have ended (CLOSED), or the maker begins again. */
+static exo_status
+await_trainers(struct maker *m, exo_graph_actor *actor, exo_err *err)
+{
+    if (!may_begin_again(actor))
+        return exo_fail(err, EXO_CLOSED, "all draws were sent");
+    if (!m->finished)
+        exo_port_finish(exo_graph_output(actor, "experience"));
+    m->finished = true;
+    exo_status st = exo_maker_weights_wait(m->weights, actor, err);
+    if (st == EXO_TIMEOUT) /* a trainer may learn for as long as it likes */
+        return EXO_OK;
+    return st == EXO_OK ? renew(m, actor, err) : st;
+}
+
+static exo_status
+make(struct maker *m, exo_graph_actor *actor, exo_err *err)
+{
+    return m->by_step ? make_step(m, actor, err) : make_batch(m, actor, err);
 }
 
 static exo_status
@@ -288,9 +369,10 @@ maker_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
     struct maker *m = self;
     exo_status st = start(m, actor, err);
-    while (st == EXO_OK && !exo_graph_cancelled(actor) &&
-           (m->draw < m->total || exo_experience_source_active(m->source) > 0))
-        st = m->by_step ? make_step(m, actor, err) : make_batch(m, actor, err);
+    while (st == EXO_OK && !exo_graph_cancelled(actor)) {
+        bool left = m->draw < m->total || exo_experience_source_active(m->source) > 0;
+        st = left ? make(m, actor, err) : await_trainers(m, actor, err);
+    }
     exo_observer_close(&m->observer);
     return st == EXO_CLOSED ? EXO_OK : st;
 }

@@ -5,14 +5,22 @@
 
 #include <exogym/memory.h>
 
+/* What a version of a trainer says about draws. */
+struct position {
+    int64_t life; /* of the trainers; -1: none has said anything */
+    uint64_t round, quota, learned;
+    uint32_t trainers;
+};
+
 struct exo_maker_weights {
     exo_experience_source *source;
     exo_uptake *uptake;
-    uint64_t quota, version;
-    uint64_t next_quota; /* of the version that the uptake has */
-    exo_item *held;      /* an update that waits for the uptake */
-    uint32_t from;       /* the sender of the update that the uptake has */
-    bool is_virtual;     /* the clock */
+    uint64_t version;
+    struct position now, next; /* of the version in use, and of that of the uptake */
+    bool again;                /* exo_maker_weights_begins_again */
+    exo_item *held;            /* an update that waits for the uptake */
+    uint32_t from;             /* the sender of the update that the uptake has */
+    bool is_virtual;           /* the clock */
     exo_maker_weights_figures figures;
 };
 
@@ -24,7 +32,8 @@ exo_maker_weights_new(exo_maker_weights **out, exo_experience_source *source,
     if (!w)
         return exo_fail(err, EXO_NOMEM, "no memory for the weights of a maker");
     w->source = source;
-    w->quota = exo_graph_input(actor, "parameters") ? 0 : UINT64_MAX;
+    w->now = w->next = (struct position){
+        .life = -1, .quota = exo_graph_input(actor, "parameters") ? 0 : UINT64_MAX};
     w->is_virtual = exo_graph_is_virtual(actor);
     exo_status st = exo_uptake_new(&w->uptake, exo_experience_source_model(source),
                                    exo_experience_source_params(source),
@@ -51,7 +60,28 @@ exo_maker_weights_free(exo_maker_weights **weights)
 uint64_t
 exo_maker_weights_quota(const exo_maker_weights *w)
 {
-    return w->quota;
+    return w->now.quota;
+}
+
+bool
+exo_maker_weights_begins_again(exo_maker_weights *w, uint64_t *learned)
+{
+    bool again = w->again;
+    w->again = false;
+    *learned = w->now.learned;
+    return again;
+}
+
+int64_t
+exo_maker_weights_life(const exo_maker_weights *w)
+{
+    return w->now.life;
+}
+
+uint32_t
+exo_maker_weights_trainers(const exo_maker_weights *w)
+{
+    return w->now.trainers;
 }
 
 uint64_t
@@ -68,6 +98,24 @@ exo_maker_weights_figures_of(const exo_maker_weights *w)
 
 /* --- Replies ---------------------------------------------------------------------------------- */
 
+/* Sends a reply that is for trainer `to` to a target. */
+static exo_status
+send_to(const exo_maker_weights *w, exo_graph_actor *actor, uint32_t target, uint32_t to,
+        const exo_update_reply *reply, exo_err *err)
+{
+    exo_parameters_reply r = {.life = exo_graph_life(actor),
+                              .trainer = to,
+                              .format = exo_experience_source_format(w->source),
+                              .reply = *reply};
+    exo_item *item = NULL;
+    snprintf(r.maker, sizeof r.maker, "%s", exo_graph_name(actor));
+    exo_status st = exo_parameters_reply_new(&item, &r, err);
+    if (st == EXO_OK)
+        st = exo_port_send_to(exo_graph_output(actor, "experience"), target, &item,
+                              EXO_PORT_TIMEOUT, err);
+    return st == EXO_CLOSED ? EXO_OK : st; /* the trainer has ended: the next send says so */
+}
+
 /* Sends a reply to trainer `to`, or to the only target, such as a replay_buffer, which may pass it on.
  * A trainer that the maker's experience cannot reach gets none, and sends no further update; another
  * one does. */
@@ -76,23 +124,25 @@ send_reply(const exo_maker_weights *w, exo_graph_actor *actor, uint32_t to,
            const exo_update_reply *reply, exo_err *err)
 {
     exo_port *port = exo_graph_output(actor, "experience");
-    exo_parameters_reply r = {
-        .trainer = to, .format = exo_experience_source_format(w->source), .reply = *reply};
     uint32_t targets = exo_port_targets(port), index = 0, target = targets;
     char name[96];
-    exo_item *item = NULL;
-    snprintf(r.maker, sizeof r.maker, "%s", exo_graph_name(actor));
     for (uint32_t i = 0; i < targets; i++)
         if (exo_port_target(port, i, name, sizeof name, &index) && index == to)
             target = i;
     if (target == targets && targets == 1)
         target = 0;
-    if (target == targets)
-        return EXO_OK;
-    exo_status st = exo_parameters_reply_new(&item, &r, err);
-    if (st == EXO_OK)
-        st = exo_port_send_to(port, target, &item, EXO_PORT_TIMEOUT, err);
-    return st == EXO_CLOSED ? EXO_OK : st; /* the trainer has ended: the next send says so */
+    return target == targets ? EXO_OK : send_to(w, actor, target, to, reply, err);
+}
+
+exo_status
+exo_maker_weights_greet(const exo_maker_weights *w, exo_graph_actor *actor, exo_err *err)
+{
+    const exo_update_reply reply = {.answer = EXO_UPDATE_NEED_WHOLE};
+    uint32_t targets = exo_port_targets(exo_graph_output(actor, "experience"));
+    exo_status st = EXO_OK;
+    for (uint32_t i = 0; st == EXO_OK && i < targets; i++)
+        st = send_to(w, actor, i, EXO_ALL_TRAINERS, &reply, err);
+    return st;
 }
 
 /* --- Updates ---------------------------------------------------------------------------------- */
@@ -118,18 +168,74 @@ fetch(exo_maker_weights *w, exo_graph_actor *actor, exo_err *err)
     return st == EXO_TIMEOUT || st == EXO_CLOSED ? EXO_OK : st;
 }
 
-/* Answers the held update, if the maker has its version or a newer one: another trainer was faster. */
+static struct position
+position_of(const exo_parameters *p)
+{
+    return (struct position){.life = p->life,
+                             .round = p->round,
+                             .quota = p->quota,
+                             .learned = p->learned,
+                             .trainers = p->trainers};
+}
+
+/* Takes a position for the one in use. */
+static void
+advance(exo_maker_weights *w, const struct position *to)
+{
+    struct position last = w->now;
+    bool again = to->life > last.life || (to->life == last.life && to->round > last.round);
+    w->again = w->again || again;
+    w->now = *to;
+    if (!again && last.quota > to->quota)
+        w->now.quota = last.quota;
+    if (!again && last.learned > to->learned)
+        w->now.learned = last.learned;
+}
+
+/* Whether an update is of no use, and gets no reply: it is of an earlier life of its trainer; or it
+ * was made for an earlier life of this maker, which has said so. */
+static bool
+is_late(const exo_maker_weights *w, const exo_graph_actor *actor, const exo_parameters *p)
+{
+    return (int64_t)p->life < w->next.life ||
+           (p->base > 0 && exo_uptake_version(w->uptake) < 0 && exo_graph_life(actor) > 0);
+}
+
+/* An update that the maker has says that items were lost. It begins again at once, or with the
+ * version that is under way. */
+static void
+begin_round(exo_maker_weights *w, const exo_parameters *p)
+{
+    const struct position at = position_of(p);
+    if (p->round <= w->next.round)
+        return;
+    w->next.round = p->round;
+    if (exo_uptake_is_free(w->uptake)) {
+        w->next = at;
+        advance(w, &at);
+    }
+}
+
+/* Answers the held update, if the maker has its version or a newer one: another trainer was faster,
+ * or it was sent again. */
 static exo_status
 answer_known(exo_maker_weights *w, exo_graph_actor *actor, bool *known, exo_err *err)
 {
     exo_parameters p;
     exo_update_reply reply = *exo_uptake_accepted(w->uptake);
-    *known = exo_parameters_view(&p, w->held, NULL) == EXO_OK &&
-             (int64_t)p.version <= exo_uptake_version(w->uptake);
+    bool good = exo_parameters_view(&p, w->held, NULL) == EXO_OK;
+    if (good && is_late(w, actor, &p)) {
+        *known = true;
+        exo_item_drop(&w->held);
+        return EXO_OK;
+    }
+    *known = good && p.life == reply.life && (int64_t)p.version <= exo_uptake_version(w->uptake);
     if (!*known)
         return EXO_OK;
+    begin_round(w, &p);
     if ((int64_t)p.version < exo_uptake_version(w->uptake))
-        reply = (exo_update_reply){.answer = EXO_UPDATE_NEED_WHOLE, .version = p.version + 1};
+        reply = (exo_update_reply){
+            .answer = EXO_UPDATE_NEED_WHOLE, .life = p.life, .version = p.version + 1};
     exo_item_drop(&w->held);
     return send_reply(w, actor, p.trainer, &reply, err);
 }
@@ -148,7 +254,8 @@ begin_held(exo_maker_weights *w, exo_graph_actor *actor, bool *more, exo_err *er
         return st;
     bool good = exo_parameters_view(&p, w->held, NULL) == EXO_OK;
     w->from = good ? p.trainer : w->held->from;
-    w->next_quota = good ? p.quota : 0;
+    if (good)
+        w->next = position_of(&p);
     *more = true;
     return exo_uptake_begin(w->uptake, &w->held, err);
 }
@@ -198,7 +305,7 @@ exo_maker_weights_swap(exo_maker_weights *w, exo_graph_actor *actor)
     exo_uptake_swap(w->uptake);
     double pause = (double)(exo_graph_now(actor) - begin) * 1e-9;
     w->version = (uint64_t)exo_uptake_version(w->uptake);
-    w->quota = w->next_quota > w->quota ? w->next_quota : w->quota;
+    advance(w, &w->next);
     w->figures.swaps++;
     w->figures.pause = pause > w->figures.pause ? pause : w->figures.pause;
 }

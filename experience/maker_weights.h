@@ -22,6 +22,13 @@ exo_status exo_maker_weights_new(exo_maker_weights **out, exo_experience_source 
                                  exo_graph_actor *actor, exo_err *err);
 void exo_maker_weights_free(exo_maker_weights **weights);
 
+/* Whether the maker begins again, because it has its first weights, or those of a trainer in another
+ * life, or items may have been lost: then it drops what is under way, and continues with the first of
+ * its draws from *learned on. True once for each time. */
+bool exo_maker_weights_begins_again(exo_maker_weights *weights, uint64_t *learned);
+/* The life of the trainers whose weights are in use; -1: there are none. Their number; 0: unknown. */
+int64_t exo_maker_weights_life(const exo_maker_weights *weights);
+uint32_t exo_maker_weights_trainers(const exo_maker_weights *weights);
 /* Draws below it may be made with the version in use: the quota of a version counts from its
  * exchange on. */
 uint64_t exo_maker_weights_quota(const exo_maker_weights *weights);
@@ -33,6 +40,9 @@ uint64_t exo_maker_weights_version(const exo_maker_weights *weights);
  * the caller. Does not change the weights in use. */
 exo_status exo_maker_weights_pump(exo_maker_weights *weights, exo_graph_actor *actor, bool wait,
                                   exo_err *err);
+/* Asks the trainers for the weights, as the first thing that a maker in a further life does. */
+exo_status exo_maker_weights_greet(const exo_maker_weights *weights, exo_graph_actor *actor,
+                                   exo_err *err);
 /* Waits for the next update, as long as the edge's deadline. CLOSED: no more will come; TIMEOUT. */
 exo_status exo_maker_weights_wait(exo_maker_weights *weights, exo_graph_actor *actor, exo_err *err);
 /* True: a version waits for exo_maker_weights_swap, which makes the generator use it. */

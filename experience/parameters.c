@@ -6,7 +6,7 @@
 #include <exogym/memory.h>
 
 enum {
-    FORMAT = 2,
+    FORMAT = 3,
     LENGTH_BYTES = 8
 };
 
@@ -22,6 +22,11 @@ enum {
     QUOTA,
     CANARY,
     TRAINER,
+    TRAINERS,
+    LEARNED,
+    BASE,
+    LIFE,
+    ROUND,
     HEADER_WORDS
 };
 
@@ -36,6 +41,7 @@ enum {
     REPLY_FORMAT_WORD,
     REPLY_WEIGHTS,
     REPLY_TRAINER,
+    REPLY_LIFE,
     REPLY_WORDS
 };
 
@@ -82,6 +88,11 @@ make_item(exo_item **out, const exo_parameters *p, const struct chunks *c, exo_e
     header[QUOTA] = (int64_t)p->quota;
     header[CANARY] = p->canary;
     header[TRAINER] = p->trainer;
+    header[TRAINERS] = p->trainers;
+    header[LEARNED] = (int64_t)p->learned;
+    header[BASE] = (int64_t)p->base;
+    header[LIFE] = p->life;
+    header[ROUND] = (int64_t)p->round;
     memcpy((*out)->parts[BYTES].data, c->bytes, c->size);
     (*out)->version = p->version;
     return EXO_OK;
@@ -109,12 +120,19 @@ exo_parameters_view(exo_parameters *out, const exo_item *item, exo_err *err)
     bool good = item->num_parts == NUM_PARTS && p[HEADER].dtype == EXO_I64 &&
                 p[HEADER].count == HEADER_WORDS && p[BYTES].dtype == EXO_U8;
     const int64_t *header = good ? p[HEADER].data : NULL;
-    if (!good || header[FORMAT_WORD] != FORMAT || header[VERSION] < 0 || header[QUOTA] < 0)
+    if (!good || header[FORMAT_WORD] != FORMAT || header[VERSION] < 0 || header[QUOTA] < 0 ||
+        header[LEARNED] < 0 || header[BASE] < 0 || header[ROUND] < 0 || header[LIFE] < 0 ||
+        header[LIFE] > UINT32_MAX)
         return exo_fail(err, EXO_INVAL, "this is no item with a weight update of format %d",
                         FORMAT);
     *out = (exo_parameters){.version = (uint64_t)header[VERSION],
                             .quota = (uint64_t)header[QUOTA],
+                            .learned = (uint64_t)header[LEARNED],
+                            .base = (uint64_t)header[BASE],
                             .trainer = (uint32_t)header[TRAINER],
+                            .trainers = (uint32_t)header[TRAINERS],
+                            .life = (uint32_t)header[LIFE],
+                            .round = (uint64_t)header[ROUND],
                             .canary = header[CANARY] != 0,
                             .bytes = p[BYTES].data,
                             .size = p[BYTES].count};
@@ -158,6 +176,7 @@ exo_parameters_reply_new(exo_item **out, const exo_parameters_reply *r, exo_err 
     header[REPLY_FORMAT_WORD] = FORMAT;
     header[REPLY_WEIGHTS] = (int64_t)r->format;
     header[REPLY_TRAINER] = (int64_t)r->trainer;
+    header[REPLY_LIFE] = (int64_t)r->life;
     memcpy((*out)->parts[REPLY_MAKER].data, r->maker, sizeof r->maker);
     exo_update_reply_write(&r->reply, (*out)->parts[REPLY_BYTES].data);
     (*out)->version = r->reply.version;
@@ -192,6 +211,7 @@ exo_parameters_reply_read(exo_parameters_reply *out, const exo_item *item, exo_e
         return exo_fail(err, EXO_DAMAGED, "this is no reply to a weight update");
     out->format = (exo_weight_format)header[REPLY_WEIGHTS];
     out->trainer = (uint32_t)header[REPLY_TRAINER];
+    out->life = (uint32_t)header[REPLY_LIFE];
     memcpy(out->maker, p[REPLY_MAKER].data, sizeof out->maker);
     out->maker[sizeof out->maker - 1] = '\0';
     return exo_update_reply_read(p[REPLY_BYTES].data, p[REPLY_BYTES].count, &out->reply, err);

@@ -16,9 +16,16 @@
 /* --- Updates ---------------------------------------------------------------------------------- */
 
 typedef struct exo_parameters {
-    uint64_t version, quota;
-    uint32_t trainer; /* the sender's index, for the reply */
-    bool canary;      /* the trainer proves the makers' generators */
+    uint64_t version;
+    uint64_t quota;             /* makers may make the draws below it */
+    uint64_t learned;           /* all trainers have learned from the draws below it */
+    uint64_t base;              /* of the update; 0: a whole one */
+    uint32_t trainer, trainers; /* the sender's index, for the reply, and their number */
+    uint32_t life;              /* of the trainers (exo_graph_life) */
+    /* Grows when items on their way to the trainers may have been lost: makers then begin again with
+     * the first draw that is not learned from. */
+    uint64_t round;
+    bool canary; /* the trainer proves the makers' generators */
     const uint8_t
         *bytes; /* (size) the chunks: for each its bytes as a number of 8 bytes, and these */
     size_t size;
@@ -36,10 +43,17 @@ bool exo_parameters_chunk(const exo_parameters *parameters, size_t *at, const ui
 
 /* --- Replies ---------------------------------------------------------------------------------- */
 
-/* A maker's reply to an update. */
+enum {
+    EXO_ALL_TRAINERS = 0x7fffffff /* as `trainer` of a reply */
+};
+
+/* A maker's reply to an update. In a further life a maker begins with one to all trainers,
+ * NEED_WHOLE without a version. So does a replay_buffer, without a name, as the items and replies
+ * that were in it are lost. */
 typedef struct exo_parameters_reply {
-    char maker[96];           /* its name */
-    uint32_t trainer;         /* index of the trainer that it answers */
+    char maker[96];           /* its name; "": a replay_buffer begins another life */
+    uint32_t life;            /* of the maker */
+    uint32_t trainer;         /* index of the trainer that it answers, or EXO_ALL_TRAINERS */
     exo_weight_format format; /* of its generator */
     exo_update_reply reply;
 } exo_parameters_reply;
@@ -49,7 +63,8 @@ exo_status exo_parameters_reply_new(exo_item **out, const exo_parameters_reply *
                                     exo_err *err);
 /* Whether an item is a reply, and not experience. */
 bool exo_parameters_is_reply(const exo_item *item);
-/* The index of the trainer that a reply answers, for those who pass it on; 0 if it is damaged. */
+/* The index of the trainer that a reply answers, or EXO_ALL_TRAINERS, for those who pass it on; 0 if
+ * it is damaged. */
 uint32_t exo_parameters_reply_trainer(const exo_item *item);
 /* Reads a reply. DAMAGED: it is none. */
 exo_status exo_parameters_reply_read(exo_parameters_reply *out, const exo_item *item, exo_err *err);

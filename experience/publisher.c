@@ -22,6 +22,8 @@ struct target {
     bool owes;           /* an update to it is unanswered */
     uint64_t version;    /* of the newest update that was sent to it; 0: none */
     unsigned refusals;   /* in a row */
+    uint32_t life;       /* of the target */
+    uint32_t maker_life; /* of the maker, which may stand behind the target */
     uint32_t index;      /* among the actors of its name */
     uint32_t place;      /* its number at the port, in the present call */
     bool open, selected; /* in the present call */
@@ -31,7 +33,8 @@ struct exo_publisher {
     exo_update_form form;
     bool canary;
     uint64_t chunk;
-    uint32_t index;        /* of the trainer */
+    exo_publisher_place at;
+    uint64_t round;        /* exo_parameters.round */
     bool formats[FORMATS]; /* of the makers' generators, as far as they are known */
     bool known;            /* a maker has said its format */
     exo_update_sender *sender;
@@ -102,13 +105,14 @@ has_frozen(const exo_model *model)
 }
 
 exo_status
-exo_publisher_start(exo_publisher *p, exo_model *model, uint32_t index, uint64_t life, exo_err *err)
+exo_publisher_start(exo_publisher *p, exo_model *model, const exo_publisher_place *place,
+                    exo_err *err)
 {
     const exo_update_sender_opts opts = {.form = p->form,
-                                         .life = life,
+                                         .life = place->life,
                                          .chunk_bytes = (size_t)p->chunk,
                                          .learned = has_frozen(model)};
-    p->index = index;
+    p->at = *place;
     return exo_update_sender_new(&p->sender, model, &opts, err);
 }
 
@@ -144,6 +148,16 @@ meet(exo_publisher *p, const char *name)
     return &more[p->count++];
 }
 
+/* The target has nothing, and owes nothing: it has begun another life, or its replies were lost. */
+static void
+renew(exo_publisher *p, struct target *t)
+{
+    exo_update_sender_forget(p->sender, t->name);
+    t->owes = false;
+    t->version = 0;
+    t->refusals = 0;
+}
+
 /* Finds the targets of the port that wait for this version, and their number. */
 static exo_status
 look_around(exo_publisher *p, exo_port *port, uint64_t version, size_t *waiting, exo_err *err)
@@ -159,6 +173,10 @@ look_around(exo_publisher *p, exo_port *port, uint64_t version, size_t *waiting,
         struct target *t = meet(p, name);
         if (!t)
             return exo_fail(err, EXO_NOMEM, "no memory for a list of makers");
+        uint32_t life = exo_port_target_life(port, i);
+        if (life > t->life)
+            renew(p, t);
+        t->life = life;
         t->index = index;
         t->place = i;
         t->open = !t->owes && t->version < version;
@@ -214,7 +232,8 @@ send_to(exo_publisher *p, exo_port *port, struct target *t, const exo_item *item
 
 /* Sends the newest version to all open targets with the base of the first one. */
 static exo_status
-send_to_some(exo_publisher *p, exo_port *port, uint64_t quota, const char **names, exo_err *err)
+send_to_some(exo_publisher *p, exo_port *port, exo_draw_bounds bounds, const char **names,
+             exo_err *err)
 {
     size_t count = 0;
     uint64_t base = 0;
@@ -229,14 +248,18 @@ send_to_some(exo_publisher *p, exo_port *port, uint64_t quota, const char **name
             names[count++] = t->name;
     }
     exo_status st = exo_update_begin(&update, p->sender, names, count, err);
+    base = st == EXO_OK ? exo_update_facts_of(update).base : 0;
     const exo_parameters about = {.version = exo_update_sender_version(p->sender) - 1,
-                                  .quota = quota,
-                                  .trainer = p->index,
+                                  .quota = bounds.quota,
+                                  .learned = bounds.learned,
+                                  .base = base,
+                                  .trainer = p->at.index,
+                                  .trainers = p->at.count,
+                                  .life = p->at.life,
+                                  .round = p->round,
                                   .canary = p->canary};
     if (st == EXO_OK)
         st = exo_parameters_new(&item, &about, update, err);
-    if (st == EXO_OK)
-        base = exo_update_facts_of(update).base;
     for (size_t i = 0; st == EXO_OK && i < p->count; i++)
         if (p->targets[i].selected) {
             p->targets[i].open = false;
@@ -258,7 +281,7 @@ somebody_waits(const exo_publisher *p)
 
 exo_status
 exo_publisher_send(exo_publisher *p, exo_port *port, exo_params *params, uint64_t version,
-                   uint64_t quota, exo_err *err)
+                   exo_draw_bounds bounds, exo_err *err)
 {
     size_t waiting = 0;
     exo_status st = look_around(p, port, version + 1, &waiting, err);
@@ -269,7 +292,7 @@ exo_publisher_send(exo_publisher *p, exo_port *port, exo_params *params, uint64_
         return exo_fail(err, EXO_NOMEM, "no memory for a list of makers");
     st = stage(p, params, version + 1, err);
     while (st == EXO_OK && somebody_waits(p))
-        st = send_to_some(p, port, quota, names, err);
+        st = send_to_some(p, port, bounds, names, err);
     exo_free(names);
     return st;
 }
@@ -305,6 +328,32 @@ refused(exo_publisher *p, struct target *t, const exo_parameters_reply *r, const
                     (unsigned long long)t->version - 1, (unsigned long long)t->version, why);
 }
 
+/* Whether a reply says that a maker begins a further life. */
+static bool
+is_greeting(const exo_update_reply *reply)
+{
+    return reply->answer == EXO_UPDATE_NEED_WHOLE && reply->version == 0;
+}
+
+/* Whether a reply has no consequence: it is of an earlier life of the maker or of this trainer, or
+ * to an update that was sent again since. */
+static bool
+is_late(const exo_publisher *p, const struct target *t, const exo_parameters_reply *r)
+{
+    return r->life < t->maker_life || is_greeting(&r->reply) ||
+           (r->reply.version > 0 && r->reply.life != p->at.life) ||
+           (r->reply.answer == EXO_UPDATE_ACCEPTED && (!t->owes || r->reply.version != t->version));
+}
+
+/* A replay_buffer has begun another life: items and replies that were in it are lost. */
+static void
+begin_round(exo_publisher *p)
+{
+    p->round++;
+    for (size_t i = 0; i < p->count; i++)
+        renew(p, &p->targets[i]);
+}
+
 exo_status
 exo_publisher_take(exo_publisher *p, const exo_item *item, exo_err *err)
 {
@@ -313,12 +362,24 @@ exo_publisher_take(exo_publisher *p, const exo_item *item, exo_err *err)
     exo_status st = exo_parameters_reply_read(&r, item, err);
     if (st != EXO_OK)
         return st;
+    if (!r.maker[0]) {
+        begin_round(p);
+        return EXO_OK;
+    }
     struct target *t = sender_of(p, item, r.maker);
     p->formats[r.format] = p->known = true;
     if (!t) {
-        EXO_LOG(WARN, GRAPH, "event=stray_reply maker=%s: no update was sent to it", r.maker);
+        if (!is_greeting(&r.reply))
+            EXO_LOG(WARN, GRAPH, "event=stray_reply maker=%s: no update was sent to it", r.maker);
         return EXO_OK;
     }
+    if (r.life > t->maker_life) {
+        if (r.life > t->life) /* else look_around has seen this life */
+            renew(p, t);
+        t->maker_life = r.life;
+    }
+    if (is_late(p, t, &r))
+        return EXO_OK;
     st = exo_update_sender_reply(p->sender, t->name, &r.reply, &reason);
     t->owes = false;
     if (r.reply.answer == EXO_UPDATE_NEED_WHOLE && st == EXO_OK) {

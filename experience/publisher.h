@@ -29,15 +29,25 @@ typedef struct exo_publisher_figures {
  * NOMEM. */
 exo_status exo_publisher_read(exo_publisher **out, exo_config *config, exo_err *err);
 void exo_publisher_free(exo_publisher **publisher);
-/* Prepares updates of a model by trainer `index`, in a `life` (updates.h). NOMEM. */
-exo_status exo_publisher_start(exo_publisher *publisher, exo_model *model, uint32_t index,
-                               uint64_t life, exo_err *err);
+/* Where a publisher is. */
+typedef struct exo_publisher_place {
+    uint32_t index, count; /* of the trainer among those of its name */
+    uint32_t life;         /* of the trainers */
+} exo_publisher_place;
+/* Prepares updates of a model. NOMEM. */
+exo_status exo_publisher_start(exo_publisher *publisher, exo_model *model,
+                               const exo_publisher_place *place, exo_err *err);
 
-/* Sends `params`, which are version `version`, to all targets that do not have it and owe no reply.
- * quota: makers may make the draws below it. port: NULL does nothing. Errors: those of
+/* The draws that makers may make with a version. */
+typedef struct exo_draw_bounds {
+    uint64_t learned; /* the trainers have learned from those below it */
+    uint64_t quota;   /* those from here on are for later versions */
+} exo_draw_bounds;
+/* Sends `params`, which are version `version`, to all targets that do not have it and owe no reply;
+ * a target in another life has nothing and owes nothing. port: NULL does nothing. Errors: those of
  * exo_update_sender_stage and exo_port_send_to; targets that are gone are left out. */
 exo_status exo_publisher_send(exo_publisher *publisher, exo_port *port, exo_params *params,
-                              uint64_t version, uint64_t quota, exo_err *err);
+                              uint64_t version, exo_draw_bounds bounds, exo_err *err);
 /* Takes a reply. Then the caller calls exo_publisher_send again. FAILED, INVAL: a maker cannot take
  * the weights; names the maker, and the version, the chunk and the tensor. */
 exo_status exo_publisher_take(exo_publisher *publisher, const exo_item *item, exo_err *err);

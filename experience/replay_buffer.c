@@ -10,6 +10,9 @@
  * trainers may wait for that one. It passes each item on once, by its number. Replies of makers to
  * weight updates join no batch.
  *
+ * Makers make items again when the trainers have begun another life, or the buffer itself: it then
+ * asks the trainers to tell them so. Items of weights of an earlier life are dropped.
+ *
  * Owner of the state: the thread that runs the actor. Read next: experience.h, stock.h. */
 #include <string.h>
 
@@ -18,7 +21,8 @@
 #include <exogym/memory.h>
 
 #include "experience/builtin.h"
-#include "experience/learned.h"
+#include "experience/claims.h"
+#include "experience/experience.h"
 #include "experience/parameters.h"
 
 enum {
@@ -61,7 +65,8 @@ struct queue {
 struct buffer {
     uint64_t capacity, batch; /* 0 batches: no limit */
     exo_time linger;
-    exo_learned *seen; /* the numbers of the items that came */
+    exo_claims seen; /* the numbers of the items that came */
+    int64_t life;    /* of the trainers whose weights drew them */
     exo_meter *meters[NUM_METERS];
     struct queue open;    /* the batch that is being collected */
     struct queue *queues; /* (num_queues) of each trainer: items of complete batches */
@@ -133,7 +138,7 @@ buffer_release(void *self)
     for (uint32_t i = 0; i < b->num_queues; i++)
         queue_release(&b->queues[i]);
     exo_free(b->queues);
-    exo_learned_close(&b->seen);
+    exo_claims_release(&b->seen);
 }
 
 /* --- Collecting ------------------------------------------------------------------------------- */
@@ -151,13 +156,45 @@ close_batch(struct buffer *b, exo_err *err)
     return st;
 }
 
-/* Hands a maker's reply to its trainer. */
+/* Hands a maker's reply to its trainer, or to all. */
 static exo_status
 take_reply(struct buffer *b, exo_item *item, exo_err *err)
 {
-    exo_status st = push(&b->queues[exo_parameters_reply_trainer(item) % b->num_queues], item, err);
-    b->waiting += st == EXO_OK;
+    uint32_t to = exo_parameters_reply_trainer(item);
+    exo_status st = EXO_OK;
+    for (uint32_t i = 0; st == EXO_OK && i < b->num_queues; i++)
+        if (to == EXO_ALL_TRAINERS || i == to % b->num_queues) {
+            st = push(&b->queues[i], exo_item_hold(item), err);
+            b->waiting += st == EXO_OK;
+        }
+    exo_item_drop(&item);
     return st;
+}
+
+/* Drops the items of a queue, but for replies. Returns their number. */
+static size_t
+drop_experience(struct queue *q)
+{
+    size_t before = q->count;
+    for (size_t i = 0; i < before; i++) {
+        exo_item *item = pop(q);
+        if (exo_parameters_is_reply(item))
+            q->items[(q->first + q->count++) % q->room] = item;
+        else
+            exo_item_drop(&item);
+    }
+    return before - q->count;
+}
+
+/* The trainers have begun another life. */
+static void
+begin_life(struct buffer *b, int64_t life)
+{
+    b->life = life;
+    exo_claims_release(&b->seen);
+    drop_experience(&b->open);
+    for (uint32_t i = 0; i < b->num_queues; i++)
+        b->waiting -= drop_experience(&b->queues[i]);
 }
 
 /* Adds an item to the open batch, unless it came before. */
@@ -167,8 +204,10 @@ take(struct buffer *b, exo_item *item, exo_err *err)
     exo_experience e;
     bool is_new = false;
     exo_status st = exo_experience_view(&e, item, err);
-    if (st == EXO_OK)
-        st = exo_learned_claim(b->seen, e.id, &is_new, err);
+    if (st == EXO_OK && e.life > b->life)
+        begin_life(b, e.life);
+    if (st == EXO_OK && e.life == b->life)
+        st = exo_claims_claim(&b->seen, e.id, &is_new, err);
     if (st == EXO_OK && is_new) {
         item->key = e.id;
         st = push(&b->open, item, err);
@@ -176,7 +215,7 @@ take(struct buffer *b, exo_item *item, exo_err *err)
     }
     if (st == EXO_OK) {
         b->repeated++;
-        EXO_LOG(WARN, GRAPH, "event=repeated item=%llu from=%u: dropped", (unsigned long long)e.id,
+        EXO_LOG(INFO, GRAPH, "event=repeated item=%llu from=%u: dropped", (unsigned long long)e.id,
                 item->from);
     } else {
         st = exo_fail_in(err, st, "experience from sender %u, item %llu", item->from,
@@ -299,19 +338,31 @@ report(const struct buffer *b)
     exo_meter_count(b->meters[REPEATED], b->repeated);
 }
 
+/* Tells the trainers that what was in the buffer is lost. */
+static exo_status
+ask_again(struct buffer *b, exo_err *err)
+{
+    exo_item *item = NULL;
+    const exo_parameters_reply r = {.trainer = EXO_ALL_TRAINERS,
+                                    .reply = {.answer = EXO_UPDATE_NEED_WHOLE}};
+    exo_status st = exo_parameters_reply_new(&item, &r, err);
+    return st == EXO_OK ? take_reply(b, item, err) : st;
+}
+
 static exo_status
 start(struct buffer *b, exo_graph_actor *actor, exo_err *err)
 {
     exo_status st =
         exo_meter_declare_all(b->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
-    if (st == EXO_OK)
-        st = exo_learned_open(&b->seen, NULL, exo_graph_name(actor), err);
+    b->life = -1;
     b->wait = SHORTEST_WAIT;
     b->num_queues = exo_port_targets(exo_graph_output(actor, "experience"));
     b->queues = exo_calloc(b->num_queues, sizeof *b->queues);
     if (st == EXO_OK && exo_graph_count(actor) > 1)
         st = exo_fail(err, EXO_INVAL, "one replay_buffer serves all makers and trainers: count 1");
-    return st == EXO_OK && !b->queues ? exo_fail(err, EXO_NOMEM, "no memory for queues") : st;
+    if (st == EXO_OK && !b->queues)
+        st = exo_fail(err, EXO_NOMEM, "no memory for queues");
+    return st == EXO_OK && exo_graph_life(actor) > 0 ? ask_again(b, err) : st;
 }
 
 /* One round: sends what can be sent, then waits for whichever end is due. */

@@ -423,6 +423,21 @@ exo_experience_source_renew(exo_experience_source *s, uint64_t version, exo_kv k
     return st;
 }
 
+exo_status
+exo_experience_source_abandon(exo_experience_source *s, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; i < s->active; i++) {
+        size_t at = s->order[i];
+        for (uint64_t k = 0; st == EXO_OK && k < s->answers; k++)
+            if (s->under[at * s->answers + k].finish == EXO_FINISH_NONE)
+                st = exo_generator_cancel(s->generator, s->slots[at].draw * s->answers + k, err);
+        s->slots[at].used = false;
+    }
+    s->active = 0;
+    return st;
+}
+
 /* --- Items ------------------------------------------------------------------------------------ */
 
 static exo_status

@@ -50,6 +50,9 @@ typedef enum exo_kv {
 exo_status exo_experience_source_renew(exo_experience_source *source, uint64_t version, exo_kv kv,
                                        exo_err *err);
 
+/* Drops all draws under way. Errors: those of exo_generator_cancel. */
+exo_status exo_experience_source_abandon(exo_experience_source *source, exo_err *err);
+
 /* --- Draws ------------------------------------------------------------------------------------ */
 
 /* How many draws can be begun now. */

@@ -12,7 +12,7 @@
 
 typedef struct exo_stock {
     uint64_t rank, size; /* t and N */
-    uint64_t next;       /* the next item is draw t + next N */
+    uint64_t next;       /* the next item is draw t + next N; the trainer's position */
     exo_item **items;    /* (room) item i is at i mod room; NULL: it has not come */
     size_t room, count;  /* room: 0, or a power of two */
 } exo_stock;

@@ -5,6 +5,9 @@
  * The trainer paces its makers: with version v it lets them make the items of the updates up to v +
  * 1 + staleness. With staleness 0, items are of the version that learns from them.
  *
+ * A trainer in another life, or of a run that is resumed, continues from its newest checkpoint. It
+ * tells its makers from which draw on to begin again.
+ *
  * Owner of the state: the thread that runs the actor. Read next: learner.h (how it learns),
  * learned.h (what it keeps), maker.c. */
 #include <stdio.h>
@@ -16,6 +19,7 @@
 
 #include "base/file.h"
 #include "experience/builtin.h"
+#include "experience/checkpoint.h"
 #include "experience/learned.h"
 #include "experience/observer.h"
 #include "experience/publisher.h"
@@ -105,6 +109,8 @@ struct trainer {
     exo_observer observer;
     uint64_t batch, updates, staleness;
     uint64_t update_steps; /* batches of an update */
+    uint64_t every;        /* updates between two checkpoints; 0: none are written */
+    uint64_t saved;        /* version of the last checkpoint */
     exo_meter *meters[NUM_METERS];
     exo_stock stock;            /* items of this update and of later ones */
     exo_item **items;           /* (all batches) of the present update; held */
@@ -116,6 +122,17 @@ struct trainer {
 };
 
 /* --- Options ---------------------------------------------------------------------------------- */
+
+static exo_status
+read_checkpoint(exo_config *config, uint64_t *every, exo_err *err)
+{
+    exo_config *map = NULL;
+    exo_status st = exo_config_map(config, "checkpoint", &map, err);
+    *every = 10;
+    if (st == EXO_OK && map)
+        st = exo_config_u64(map, "every", *every, 0, UINT32_MAX, every, err);
+    return st == EXO_OK && map ? exo_config_finish(map, err) : st;
+}
 
 static exo_status
 trainer_init(void *self, exo_config *config, exo_err *err)
@@ -130,6 +147,8 @@ trainer_init(void *self, exo_config *config, exo_err *err)
         st = exo_config_u64(config, "staleness", 0, 0, UINT32_MAX, &t->staleness, err);
     if (st == EXO_OK)
         st = exo_config_u64(config, "update_steps", 1, 1, MAX_BATCH, &t->update_steps, err);
+    if (st == EXO_OK)
+        st = read_checkpoint(config, &t->every, err);
     if (st == EXO_OK)
         st = exo_observer_read(&t->observer, config, err);
     if (st == EXO_OK)
@@ -166,22 +185,31 @@ trainer_release(void *self)
 
 /* --- Versions --------------------------------------------------------------------------------- */
 
+/* The draws that makers may make with the newest version. */
+static exo_draw_bounds
+bounds_of(const struct trainer *t, const exo_graph_actor *actor)
+{
+    uint64_t version = exo_learner_version(t->learner);
+    uint64_t all = t->batch * t->update_steps * exo_graph_count(actor);
+    return (exo_draw_bounds){.learned = t->stock.next * exo_graph_count(actor),
+                             .quota = (version + 1 + t->staleness) * all};
+}
+
 /* Sends the newest version to the makers that wait for it. */
 static exo_status
 send_version(struct trainer *t, exo_graph_actor *actor, exo_err *err)
 {
-    uint64_t version = exo_learner_version(t->learner);
-    uint64_t all = t->batch * t->update_steps * exo_graph_count(actor);
     return exo_publisher_send(t->publisher, exo_graph_output(actor, "parameters"),
-                              exo_learner_params(t->learner), version,
-                              (version + 1 + t->staleness) * all, err);
+                              exo_learner_params(t->learner), exo_learner_version(t->learner),
+                              bounds_of(t, actor), err);
 }
 
 /* A maker's reply: it may wait for a newer version. One to another trainer has no effect. */
 static exo_status
 take_reply(struct trainer *t, exo_graph_actor *actor, const exo_item *item, exo_err *err)
 {
-    if (exo_parameters_reply_trainer(item) != exo_graph_index(actor))
+    uint32_t to = exo_parameters_reply_trainer(item);
+    if (to != exo_graph_index(actor) && to != EXO_ALL_TRAINERS)
         return EXO_OK;
     exo_status st = exo_publisher_take(t->publisher, item, err);
     return st == EXO_OK ? send_version(t, actor, err) : st;
@@ -189,23 +217,39 @@ take_reply(struct trainer *t, exo_graph_actor *actor, const exo_item *item, exo_
 
 /* --- Experience ------------------------------------------------------------------------------- */
 
-/* Puts an item into the stock, unless it came before. The item is held or dropped. */
+/* An item that no maker may have made yet is a fault. */
 static exo_status
-take_item(struct trainer *t, exo_item *item, exo_err *err)
+check_quota(const struct trainer *t, exo_graph_actor *actor, uint64_t draw, exo_err *err)
 {
-    bool is_new = false;
+    uint64_t quota = exo_graph_output(actor, "parameters") ? bounds_of(t, actor).quota : UINT64_MAX;
+    return draw < quota ? EXO_OK
+                        : exo_fail(err, EXO_INVAL,
+                                   "item %llu is beyond the quota: makers may make the items below "
+                                   "%llu",
+                                   (unsigned long long)draw, (unsigned long long)quota);
+}
+
+/* Puts an item into the stock, unless it came before, or its weights are of an earlier life of the
+ * trainers, whose updates may be undone. The item is held or dropped. */
+static exo_status
+take_item(struct trainer *t, exo_graph_actor *actor, exo_item *item, exo_err *err)
+{
     exo_experience e;
+    bool late = false;
     exo_status st = exo_experience_view(&e, item, err);
     if (st == EXO_OK)
-        st = exo_learned_claim(t->learned, e.id, &is_new, err);
-    if (st == EXO_OK && is_new)
+        late = e.life >= 0 && e.life != (int64_t)exo_graph_life(actor);
+    if (st == EXO_OK && !late)
+        st = check_quota(t, actor, e.id, err);
+    if (st == EXO_OK && !late)
         st = exo_stock_put(&t->stock, item, e.id, err);
-    if (st == EXO_OK && is_new)
+    if (st == EXO_OK && !late)
         return EXO_OK;
-    if (st == EXO_OK) {
+    if (st == EXO_OK || st == EXO_EXISTS) {
         t->repeated++;
-        EXO_LOG(WARN, GRAPH, "event=repeated item=%llu from=%u: dropped", (unsigned long long)e.id,
+        EXO_LOG(INFO, GRAPH, "event=repeated item=%llu from=%u: dropped", (unsigned long long)e.id,
                 item->from);
+        st = EXO_OK;
     } else {
         st = exo_fail_in(err, st, "experience from sender %u, item %llu", item->from,
                          (unsigned long long)item->number);
@@ -224,7 +268,7 @@ receive(struct trainer *t, exo_graph_actor *actor, exo_err *err)
     if (st != EXO_OK)
         return st;
     if (!exo_parameters_is_reply(item))
-        return take_item(t, item, err);
+        return take_item(t, actor, item, err);
     st = take_reply(t, actor, item, err);
     exo_item_drop(&item);
     return st;
@@ -385,6 +429,51 @@ write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err
 
 /* --- A run ------------------------------------------------------------------------------------ */
 
+static exo_trainer_state
+state_of(struct trainer *t, exo_graph_actor *actor)
+{
+    static const char *const carried[] = {"gradients", "parameters", "exchange"};
+    exo_group *group = NULL;
+    for (size_t i = 0; !group && i < sizeof carried / sizeof *carried; i++)
+        group = exo_graph_group(actor, carried[i]);
+    return (exo_trainer_state){.folder = exo_graph_folder(actor),
+                               .actor = exo_graph_name(actor),
+                               .rank = exo_graph_index(actor),
+                               .size = exo_graph_count(actor),
+                               .group = group,
+                               .learner = t->learner,
+                               .learned = &t->learned,
+                               .figures = &t->last,
+                               .position = &t->stock.next,
+                               .used = &t->used,
+                               .repeated = &t->repeated,
+                               .seed = exo_graph_seed(actor)};
+}
+
+/* Writes a checkpoint, unless the present version has one. */
+static exo_status
+save(struct trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    const exo_trainer_state state = state_of(t, actor);
+    if (t->every == 0 || !state.folder || t->saved == exo_learner_version(t->learner))
+        return EXO_OK;
+    t->saved = exo_learner_version(t->learner);
+    return exo_trainer_save(&state, err);
+}
+
+/* Begins at version 0, or where the last life or run was. */
+static exo_status
+begin(struct trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    const exo_trainer_state state = state_of(t, actor);
+    exo_status st = exo_graph_resumes(actor) ? exo_trainer_resume(&state, err)
+                                             : exo_trainer_load(&state, 0, err);
+    t->saved = exo_learner_version(t->learner);
+    if (st == EXO_OK && t->saved == 0)
+        st = exo_learned_write(t->learned, NULL, 0, exo_graph_now(actor), t->learner, NULL, err);
+    return st;
+}
+
 static exo_group *
 group_of(void *actor, const char *carries)
 {
@@ -412,6 +501,9 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
                                      .meters = exo_graph_meters(actor),
                                      .group = group_of,
                                      .context = actor};
+    const exo_publisher_place publisher = {.index = exo_graph_index(actor),
+                                           .count = exo_graph_count(actor),
+                                           .life = exo_graph_life(actor)};
     t->stock = (exo_stock){.rank = exo_graph_index(actor), .size = exo_graph_count(actor)};
     exo_status st =
         exo_meter_declare_all(t->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
@@ -429,12 +521,9 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
     if (st == EXO_OK)
         st = exo_observer_open(&t->observer, actor, false, exo_learner_trained(t->learner), err);
     if (st == EXO_OK)
-        st = exo_publisher_start(t->publisher, exo_learner_model(t->learner),
-                                 exo_graph_index(actor), 0, err);
+        st = exo_publisher_start(t->publisher, exo_learner_model(t->learner), &publisher, err);
     if (st == EXO_OK)
-        st = exo_learned_open(&t->learned, exo_graph_folder(actor), exo_graph_name(actor), err);
-    if (st == EXO_OK)
-        st = exo_learned_write(t->learned, NULL, 0, exo_graph_now(actor), t->learner, NULL, err);
+        st = begin(t, actor, err);
     return st == EXO_OK ? send_version(t, actor, err) : st;
 }
 
@@ -455,6 +544,8 @@ run_episode(struct trainer *t, exo_graph_actor *actor, bool *end, exo_err *err)
     exo_observer_end(&t->observer, EXO_TRAINER_EPISODE);
     if (st == EXO_OK)
         report(t);
+    if (st == EXO_OK && t->every && t->observer.version % t->every == 0)
+        st = save(t, actor, err);
     return st;
 }
 
@@ -467,6 +558,8 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
     while (st == EXO_OK && !end && !exo_graph_cancelled(actor) &&
            (t->updates == 0 || exo_learner_version(t->learner) < t->updates))
         st = run_episode(t, actor, &end, err);
+    if (st == EXO_OK && !exo_graph_cancelled(actor))
+        st = save(t, actor, err);
     exo_learner_leave(t->learner);
     exo_observer_close(&t->observer);
     return st == EXO_OK ? write_result(t, actor, err) : st;
@@ -490,11 +583,13 @@ static const char *const trainer_phases[] = {"learn", NULL};
 const exo_graph_class exo_ppo_trainer_class = {
     .name = "ppo_trainer",
     .help = "learns from answers and sends the weights; options model, algorithm, batch, updates, "
-            "update_steps, staleness, update, epochs, minibatches, optimizer, strategy, ...",
+            "update_steps, staleness, update, epochs, minibatches, optimizer, strategy, "
+            "checkpoint, ...",
     .ports = trainer_ports,
     .num_ports = sizeof trainer_ports / sizeof *trainer_ports,
     .phases = trainer_phases,
     .state_size = sizeof(struct trainer),
+    .resumes = true,
     .init = trainer_init,
     .run = trainer_run,
     .release = trainer_release,

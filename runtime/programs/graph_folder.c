@@ -9,9 +9,11 @@
 
 #include <exogym/memory.h>
 
+#include "base/config_edit.h"
 #include "base/dir.h"
 #include "base/file.h"
 #include "base/grow_text.h"
+#include "programs/changes.h"
 #include "programs/lenient_json.h"
 
 enum {
@@ -22,9 +24,17 @@ enum {
  * result has no finished run. */
 static const char *const files[] = {"result.json", "ledger.csv", "timeline.json", "graph.answer"};
 
-/* A trainer's result is in final_NAME.json, where NAME is the trainer's. */
-#define FINAL     "final_"
-#define FINAL_END ".json"
+/* The files of trainers: final_NAME.json is a trainer's result, and a resumed one continues from the
+ * others. */
+static const struct {
+    const char *begin, *end;
+    bool kept; /* for a resumed run */
+} of_trainers[] = {
+    {"final_", ".json", false},
+    {"learned_", ".csv", true},
+    {"versions_", ".csv", true},
+    {"checkpoint_", ".safetensors", true},
+};
 
 /* Does the result say that the run was stopped or failed? An unreadable result counts as that of a
  * finished run. */
@@ -58,16 +68,60 @@ exo_graph_folder_check_free(const char *folder, bool overwrite, exo_err *err)
     return st;
 }
 
+/* Keys that a resumed run may change. */
+static const char *const free_settings[] = {"name",  "clock",   "until", "plugins",
+                                            "hosts", "changes", "links", NULL};
+
 static bool
-is_final(const char *name)
+can_resume(const exo_graph_spec *graph)
 {
-    size_t length = strlen(name);
-    return length > strlen(FINAL FINAL_END) && strncmp(name, FINAL, strlen(FINAL)) == 0 &&
-           strcmp(name + length - strlen(FINAL_END), FINAL_END) == 0;
+    for (size_t a = 0; a < graph->num_actors; a++)
+        if (graph->actors[a].class->resumes)
+            return true;
+    return false;
+}
+
+exo_status
+exo_graph_folder_check_resume(const char *folder, const exo_graph_spec *graph, exo_err *err)
+{
+    exo_config_doc *before = NULL, *now = NULL;
+    exo_text difference = {0};
+    if (!can_resume(graph))
+        return exo_fail(
+            err, EXO_INVAL,
+            "--resume: no class of this graph writes checkpoints: run with --overwrite");
+    exo_status st = exo_changes_read(folder, &before, err);
+    if (st == EXO_NOT_FOUND)
+        return exo_fail(err, st, "--resume: %s holds no run", folder);
+    if (st == EXO_OK)
+        st = exo_changes_expand(graph, &now, err);
+    if (st == EXO_OK && exo_config_differs(exo_config_root(before), exo_config_root(now),
+                                           free_settings, &difference))
+        st = exo_fail(err, EXO_INVAL,
+                      "--resume: %s was begun with another %s; run with --overwrite to start over, "
+                      "or with --name",
+                      folder, difference.data ? difference.data : "graph");
+    exo_free(difference.data);
+    exo_config_free(&before);
+    exo_config_free(&now);
+    return st;
+}
+
+static bool
+is_of_trainer(const char *name, bool resume)
+{
+    for (size_t i = 0; i < sizeof of_trainers / sizeof *of_trainers; i++) {
+        const char *begin = of_trainers[i].begin, *end = of_trainers[i].end;
+        size_t length = strlen(name), around = strlen(begin) + strlen(end);
+        if (length > around && strncmp(name, begin, strlen(begin)) == 0 &&
+            strcmp(name + length - strlen(end), end) == 0)
+            return !(resume && of_trainers[i].kept);
+    }
+    return false;
 }
 
 static exo_status
-remove_finals(const char *folder, exo_err *err)
+remove_files_of_trainers(const char *folder, bool resume, exo_err *err)
 {
     exo_status st = EXO_OK;
     DIR *dir = exo_dir_list(folder);
@@ -75,7 +129,7 @@ remove_finals(const char *folder, exo_err *err)
         return errno == ENOENT ? EXO_OK
                                : exo_fail(err, EXO_IO, "%s: %s", folder, exo_dir_reason(errno));
     for (struct dirent *entry; st == EXO_OK && (entry = readdir(dir));)
-        if (is_final(entry->d_name) && unlinkat(dirfd(dir), entry->d_name, 0) != 0)
+        if (is_of_trainer(entry->d_name, resume) && unlinkat(dirfd(dir), entry->d_name, 0) != 0)
             st = exo_fail(err, EXO_IO, "cannot remove '%s/%s': %s", folder, entry->d_name,
                           strerror(errno));
     closedir(dir);
@@ -83,7 +137,7 @@ remove_finals(const char *folder, exo_err *err)
 }
 
 exo_status
-exo_graph_folder_start_over(const char *folder, exo_err *err)
+exo_graph_folder_start_over(const char *folder, bool resume, exo_err *err)
 {
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < sizeof files / sizeof *files; i++) {
@@ -93,5 +147,5 @@ exo_graph_folder_start_over(const char *folder, exo_err *err)
             st = exo_fail(err, EXO_IO, "cannot remove '%s': %s", path, exo_dir_reason(errno));
         exo_free(path);
     }
-    return st == EXO_OK ? remove_finals(folder, err) : st;
+    return st == EXO_OK ? remove_files_of_trainers(folder, resume, err) : st;
 }

@@ -5,15 +5,21 @@
 
 #include <stdbool.h>
 
-#include <exogym/status.h>
+#include "graph/spec.h"
 
 /* Errors: EXISTS, if the folder holds a finished run and `overwrite` is false. Finished means to
- * its end or to `until`. A stopped, failed or killed run is always replaced, because a graph cannot
- * be resumed. */
+ * its end or to `until`. A stopped, failed or killed run is always replaced. */
 exo_status exo_graph_folder_check_free(const char *folder, bool overwrite, exo_err *err);
 
-/* Removes the files of an earlier run, its result first. The caller holds the folder's lock. Files
- * that the next run replaces at once stay until then. Errors: IO names what cannot be removed. */
-exo_status exo_graph_folder_start_over(const char *folder, exo_err *err);
+/* Whether the run in the folder can be resumed with this graph. Errors: NOT_FOUND: there is none;
+ * INVAL: no class of the graph writes checkpoints, or the run was begun with another graph, whose
+ * first difference is named; IO, NOMEM. */
+exo_status exo_graph_folder_check_resume(const char *folder, const exo_graph_spec *graph,
+                                         exo_err *err);
+
+/* Removes the files of an earlier run, its result first. With `resume`, those of actors that
+ * continue stay. The caller holds the folder's lock. Files that the next run replaces at once stay
+ * until then. Errors: IO names what cannot be removed. */
+exo_status exo_graph_folder_start_over(const char *folder, bool resume, exo_err *err);
 
 #endif

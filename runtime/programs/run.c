@@ -102,15 +102,13 @@ run_graph_file(const exo_run_args *args, exo_config_doc **doc, exo_local_cluster
                                  .num_sets = args->job.sets.length,
                                  .name = args->job.name};
     exo_status st = exo_graph_from(&spec, doc, &opts, &err);
-    if (st == EXO_OK && args->resume)
-        st = exo_fail(&err, EXO_INVAL, "--resume is for training jobs: '%s' is a graph",
-                      args->job_path);
     if (st == EXO_OK && args->dry_run)
         st = exo_fail(&err, EXO_INVAL,
                       "--dry-run is for training jobs: '%s' is a graph (see `exogym graph plan`)",
                       args->job_path);
     if (st == EXO_OK)
-        st = exo_run_graph_check(args->job.save_dir, spec, args->overwrite, &err);
+        st = exo_run_graph_check(args->job.save_dir, spec, args->overwrite, args->resume != NULL,
+                                 &err);
     if (st == EXO_OK && (wants_cluster(args) || cluster_opts->mpi)) {
         cluster_opts->job = spec->name;
         cluster_opts->lost = &exo_stop_reason;
@@ -125,6 +123,7 @@ run_graph_file(const exo_run_args *args, exo_config_doc **doc, exo_local_cluster
         const exo_run_graph_opts run = {.spec = spec,
                                         .save_dir = args->job.save_dir,
                                         .overwrite = args->overwrite,
+                                        .resume = args->resume != NULL,
                                         .json = args->json,
                                         .cluster = &cluster,
                                         .stop = &exo_stop_reason,
@@ -318,7 +317,8 @@ const exo_command exo_command_run = {
                    "the end is the same to the bit as without the stop; with a larger "
                    "train.max_steps it goes on with runs that were finished, too. A folder holds "
                    "one run: a job whose folders hold finished ones needs --resume, --overwrite or "
-                   "another name, a graph --overwrite or another name.",
+                   "another name, a graph --overwrite or another name. With --resume a graph goes "
+                   "on from the checkpoints of its trainers.",
     .args = table,
     .examples = examples,
     .files = files,

@@ -333,12 +333,14 @@ folder_of(const char *save_dir, const exo_graph_spec *spec, char **out, exo_err 
 }
 
 exo_status
-exo_run_graph_check(const char *save_dir, const exo_graph_spec *spec, bool overwrite, exo_err *err)
+exo_run_graph_check(const char *save_dir, const exo_graph_spec *spec, bool overwrite, bool resume,
+                    exo_err *err)
 {
     char *folder;
     exo_status st = folder_of(save_dir, spec, &folder, err);
     if (st == EXO_OK)
-        st = exo_graph_folder_check_free(folder, overwrite, err);
+        st = resume ? exo_graph_folder_check_resume(folder, spec, err)
+                    : exo_graph_folder_check_free(folder, overwrite, err);
     exo_free(folder);
     return st;
 }
@@ -359,15 +361,15 @@ open_folder(struct show *show, exo_err *err)
     /* checked once before the lock, whose file would be left in a finished run's folder, and once
      * more under it */
     if (st == EXO_OK)
-        st = exo_graph_folder_check_free(folder, opts->overwrite, err);
+        st = exo_graph_folder_check_free(folder, opts->overwrite || opts->resume, err);
     if (st == EXO_OK)
         st = exo_apply_open(&show->box, folder, false, spec, err);
     if (st == EXO_OK)
-        st = exo_graph_folder_check_free(folder, opts->overwrite, err);
+        st = exo_graph_folder_check_free(folder, opts->overwrite || opts->resume, err);
     if (st == EXO_OK && !is_here(show))
         st = exo_graph_expand(spec, &show->text, err);
     if (st == EXO_OK)
-        st = exo_graph_folder_start_over(folder, err);
+        st = exo_graph_folder_start_over(folder, opts->resume, err);
     if (st == EXO_OK)
         st = exo_metrics_open_graph(&show->metrics, folder, err);
     return st == EXO_OK ? exo_changes_begin(folder, spec, err) : st;
@@ -383,6 +385,7 @@ run_graph(struct show *show, exo_err *err)
                                     .space = show->space,
                                     .folder = show->folder,
                                     .timeline = here ? show->timeline : NULL,
+                                    .resume = opts->resume,
                                     .progress = on_progress,
                                     .stalled = on_stall,
                                     .next = next_graph,

@@ -13,6 +13,7 @@ typedef struct exo_run_graph_opts {
     const exo_graph_spec *spec;
     const char *save_dir; /* NULL: "runs" */
     bool overwrite;       /* replace a finished run, too */
+    bool resume;          /* continue the run in the folder */
     bool json;
     const exo_local_cluster *cluster; /* runtime NULL: in this process */
     const _Atomic int *stop;
@@ -20,9 +21,10 @@ typedef struct exo_run_graph_opts {
 } exo_run_graph_opts;
 
 /* Checks, before anything is started, that the run's folder may be used. Errors: EXISTS, if it
- * holds a finished run and `overwrite` is false. */
+ * holds a finished run, and neither `overwrite` nor `resume` is set; with `resume`, those of
+ * exo_graph_folder_check_resume. */
 exo_status exo_run_graph_check(const char *save_dir, const exo_graph_spec *spec, bool overwrite,
-                               exo_err *err);
+                               bool resume, exo_err *err);
 /* Runs the graph and prints the results. Returns the exit status. */
 int exo_run_graph(const exo_run_graph_opts *opts);
 

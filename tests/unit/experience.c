@@ -8,8 +8,8 @@
 
 #include <exogym/reward.h>
 
+#include "experience/claims.h"
 #include "experience/experience.h"
-#include "experience/learned.h"
 #include "experience/learner.h"
 #include "experience/parameters.h"
 #include "experience/prompts.h"
@@ -115,7 +115,7 @@ damage(int how, exo_experience *e, exo_item *item)
         item->num_parts--;
         break;
     case 14:
-        *(int64_t *)item->parts[0].data = 2;
+        *(int64_t *)item->parts[0].data = 3;
         break;
     case 15:
         item->parts[1].count = 0;
@@ -142,7 +142,7 @@ Test(experience, a_damaged_item_is_refused)
 Test(experience, a_damaged_item_with_an_update_has_no_chunk)
 {
     exo_item *item = NULL;
-    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 5}, {.dtype = EXO_U8, .count = 21}};
+    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 10}, {.dtype = EXO_U8, .count = 21}};
     exo_parameters p;
     exo_err err = {0};
     const uint8_t *bytes = NULL;
@@ -151,7 +151,7 @@ Test(experience, a_damaged_item_with_an_update_has_no_chunk)
     cr_assert_eq(exo_item_new(&item, parts, 2, &err), EXO_OK);
     int64_t *header = item->parts[0].data;
     uint8_t *body = item->parts[1].data;
-    header[0] = 2;
+    header[0] = 3;
     header[1] = 3;
     header[2] = 12;
     body[0] = 5;
@@ -352,19 +352,35 @@ Test(experience, a_reward_scores_and_must_be_finite)
 
 Test(experience, an_item_is_claimed_once)
 {
-    exo_learned *l = NULL;
+    exo_claims c = {0};
     bool is_new = false;
-    cr_assert_eq(exo_learned_open(&l, NULL, "trainer_0", NULL), EXO_OK);
     for (uint64_t i = 0; i < 3000; i += 7) {
-        cr_expect_eq(exo_learned_claim(l, i, &is_new, NULL), EXO_OK);
+        cr_expect_eq(exo_claims_claim(&c, i, &is_new, NULL), EXO_OK);
         cr_expect(is_new);
     }
     for (uint64_t i = 0; i < 3000; i++) {
-        cr_expect_eq(exo_learned_claim(l, i, &is_new, NULL), EXO_OK);
+        cr_expect_eq(exo_claims_claim(&c, i, &is_new, NULL), EXO_OK);
         cr_expect_eq(is_new, i % 7 != 0);
     }
-    cr_expect_eq(exo_learned_claim(l, UINT64_MAX, &is_new, NULL), EXO_INVAL);
-    exo_learned_close(&l);
+    exo_claims_release(&c);
+}
+
+Test(experience, a_number_far_from_the_others_is_no_claim)
+{
+    exo_err err = {0};
+    const uint64_t wrong[] = {UINT64_MAX, 1 << 30, INT32_MAX};
+    exo_claims c = {0};
+    bool is_new = false;
+    cr_expect_eq(exo_claims_claim(&c, 5, &is_new, NULL), EXO_OK);
+    for (size_t i = 0; i < 3; i++)
+        cr_expect_eq(exo_claims_claim(&c, wrong[i], &is_new, &err), EXO_INVAL);
+    cr_expect_not_null(strstr(err.text, "item 2147483647 comes"), "%s", err.text);
+    cr_expect_leq(c.bytes, 64);
+    exo_claims_release(&c);
+    cr_expect_eq(exo_claims_claim(&c, INT32_MAX, &is_new, NULL), EXO_OK, "the first may be any");
+    cr_expect_eq(exo_claims_claim(&c, INT32_MAX - 1000, &is_new, NULL), EXO_OK);
+    cr_expect(is_new);
+    exo_claims_release(&c);
 }
 
 /* --- Learning --------------------------------------------------------------------------------- */

@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# Makers and trainers of a language model on workers that are killed at random moments, and workers
+# that take their place: the run goes on, and ends with the bits of a run in one process. Each draw is
+# learned from once, by the ledger in the run's folder. Then everything is killed at once, and --resume
+# ends with the same bits.
+#
+# EXO_CHAOS_SEED: of the moments, and of the graph that is first. EXO_CHAOS_ROUNDS: how many runs are
+# killed in parts and as a whole (1), each with EXO_CHAOS_KILLS deaths of workers (2). EXO_CHAOS_STALE=N
+# runs with staleness N: then only the ledger is compared, as the real clock decides about versions.
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
+
+RANDOM=${EXO_CHAOS_SEED:=$(($$ % 32768))}
+echo "EXO_CHAOS_SEED=$EXO_CHAOS_SEED EXO_CHAOS_ROUNDS=${EXO_CHAOS_ROUNDS:=1} EXO_CHAOS_KILLS=${EXO_CHAOS_KILLS:=2}"
+model='{name: gpt, layers: 1, heads: 2, width: 16, context: 16, vocabulary: 16}'
+stale=${EXO_CHAOS_STALE:-0}
+
+# graph NAME MAKERS TRAINERS BATCH ROUTE: a graph in NAME.yaml, with 60 updates of 8 items.
+graph() {
+    cat >"$1.yaml" <<YAML
+exogym: 1
+name: $1
+seed: 7
+actors:
+  maker:
+    class: experience_maker
+    count: $2
+    restart: {when: on_failure}
+    config:
+      model: $model
+      prompts: {tokens: [[1], [2], [3, 4], [5, 6, 7]]}
+      reward: {name: share, token: 3}
+      answers: 4
+      epochs: 120
+      generate: {max_new_tokens: 6}
+  trainer:
+    class: ppo_trainer
+    count: $3
+    restart: {when: on_failure}
+    config:
+      model: $model
+      algorithm: {name: grpo, kl_coef: 0.01}
+      batch: $4
+      staleness: $stale
+      checkpoint: {every: 7}
+      optimizer: {name: adamw, lr: 3e-3}
+YAML
+    [ "$5" != buffer ] || echo '  buffer: {class: replay_buffer, restart: {when: on_failure}, config: {capacity: 4}}' >>"$1.yaml"
+    echo 'edges:' >>"$1.yaml"
+    if [ "$5" = buffer ]; then
+        echo '  - {from: maker, to: buffer, carries: experience}'
+        echo '  - {from: buffer, to: trainer, carries: experience}'
+    else
+        echo "  - {from: maker, to: trainer, carries: experience, route: $5}"
+    fi >>"$1.yaml"
+    echo '  - {from: trainer, to: maker, carries: parameters, route: broadcast, buffer: {on_full: latest}}' >>"$1.yaml"
+    [ "$3" = 1 ] || echo '  - {from: trainer, to: trainer, carries: gradients, route: all_reduce}' >>"$1.yaml"
+}
+
+# nap MS: sleeps up to that long.
+nap() {
+    read -rt "$(printf '0.%03d' $((RANDOM % $1)))" <> <(:) || :
+}
+
+sha() {
+    sed -n 's/.*"sha256": "\([0-9a-f]*\)".*/\1/p' "$1"
+}
+
+# same RUN: its weights are those of the run in one process, and each draw was learned from once.
+same() {
+    local name=${1##*/} final
+    [ -d "embedded/$name" ] || ok run "$name.yaml" --save-dir embedded
+    for final in "$1"/final_trainer_*.json; do
+        [ "$stale" != 0 ] || [ "$(sha "$final")" = "$(sha "embedded/$name/final_trainer_0.json")" ] ||
+            fail "$1: $(cat "$final") instead of $(cat "embedded/$name/final_trainer_0.json")"
+    done
+    ok explain "$1"
+    grep -q '^480 items, each learned from once' out || fail "$1: $(cat out)"
+    ! grep -q 'were not learned from' out || fail "$1: $(cat out)"
+}
+
+# train FOLDER NAME OPTIONS...: in the background; $run_pid.
+train() {
+    local folder=$1 name=$2
+    shift 2
+    "$EXOGYM" run "$name.yaml" --save-dir "$folder" "$@" >"$folder.out" 2>"$folder.err" </dev/null &
+    run_pid=$!
+    started+=($!)
+}
+
+learns() {
+    [ "$(cat "$1"/learned_trainer_*.csv 2>/dev/null | wc -l)" -gt 20 ]
+}
+
+# dies WORKER: its process is killed.
+dies() {
+    local watcher=$1_pid
+    kill -9 "$(child_of "${!watcher}")"
+    ended 60 "${!watcher}" 137
+}
+
+# survives NAME ROUND: workers are killed and replaced during the run.
+survives() {
+    local name=$1 folder=killed$2 kills=0 victim
+    train "$folder" "$name" --head "ipc://$place/head"
+    until_true 60 learns "$folder/$name" || fail "$name does not begin: $(cat "$folder.err")"
+    while [ $kills -lt "$EXO_CHAOS_KILLS" ] && ! gone "$run_pid"; do
+        nap 400
+        victim=w$((RANDOM % 3 + 1))
+        dies $victim
+        worker $victim
+        kills=$((kills + 1))
+    done
+    wait "$run_pid" || fail "$name did not survive $kills deaths of workers: $(cat "$folder.err")"
+    same "$folder/$name"
+    deaths=$((deaths + $(grep -c 'begins life' "$folder.err")))
+    points=$((points + kills))
+}
+
+# resumes NAME ROUND: the whole run is killed, and resumed.
+resumes() {
+    local name=$1 folder=cut$2
+    train "$folder" "$name"
+    until_true 60 learns "$folder/$name" || fail "$name does not begin: $(cat "$folder.err")"
+    nap 300
+    kill -9 "$run_pid" 2>/dev/null
+    wait "$run_pid" 2>/dev/null
+    ok run "$name.yaml" --save-dir "$folder" --resume
+    same "$folder/$name"
+    points=$((points + 1))
+}
+
+points=0 deaths=0
+graph one 1 1 8 round_robin
+graph two 2 2 4 modulo
+graph three 3 1 8 buffer
+names=(one two three)
+head
+for w in w1 w2 w3; do
+    worker $w
+done
+for ((round = 0; round < EXO_CHAOS_ROUNDS; round++)); do
+    survives ${names[(EXO_CHAOS_SEED + round) % 3]} $round
+    resumes ${names[(EXO_CHAOS_SEED + round + 1) % 3]} $round
+done
+echo "$points kills; $deaths lives of makers, trainers and buffers ended; each draw was learned from once"
+bad 2 'was begun with another actors.trainer.config.batch' run "${names[(EXO_CHAOS_SEED + 1) % 3]}.yaml" --save-dir cut0 --resume --set actors.trainer.config.batch=2
+bad 1 'holds no run' run one.yaml --save-dir nowhere --resume
+
+# Without a rule a death ends the run, and says so.
+sed 's/^ *restart:.*//' one.yaml >mortal.yaml
+train mortal mortal --head "ipc://$place/head"
+until_true 60 learns mortal/one || fail "mortal does not begin: $(cat mortal.err)"
+for w in w1 w2 w3; do
+    dies $w
+done
+ended 60 "$run_pid" 1
+grep -Eq "(maker|trainer)_0: its node 'w[1-3]' was killed by signal 9" mortal.err || fail "it said: $(tail -n 2 mortal.err)"
+x stop || fail 'stop'
+ended 60 "$head_pid" 0
+finish

@@ -1,0 +1,326 @@
+/* Makers, trainers and replay buffers whose lives end at random moments, on the virtual clock: the run
+ * goes on, each draw is learned from once, and with staleness 0 the weights have the bits of a run
+ * without deaths. A run that is resumed ends with them, too. Deaths of processes:
+ * tests/cluster/ppo_survives.sh.
+ *
+ * An actor between two others, which has no rule, damages items that it passes on: who receives one
+ * fails. A reward fails: its maker does. The plan is static, for one run at a time. */
+#include <criterion/criterion.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+#include <exogym/reward.h>
+#include <exogym/rng.h>
+
+#include "base/file.h"
+#include "experience/experience.h"
+#include "experience/parameters.h"
+#include "graph/run.h"
+#include "support/temp.h"
+
+enum {
+    MAX_SITES = 3, /* of actors between */
+    DRAWS = 120
+};
+
+static struct {
+    exo_rng rng[MAX_SITES], of_rewards;
+    uint32_t one_in;         /* an item of so many, and an answer of 8 times as many; 0: none */
+    _Atomic uint64_t deaths; /* that were planted */
+    uint64_t most;           /* deaths of each kind */
+    uint64_t stop_at;        /* the answer that ends the run; 0: none */
+    _Atomic uint64_t answers;
+} plan;
+
+/* --- Who makes others fail -------------------------------------------------------------------- */
+
+static exo_status
+score(void *self, const exo_answer *answer, double *out, exo_err *err)
+{
+    (void)self;
+    uint64_t number = ++plan.answers;
+    *out = 0;
+    for (size_t i = 0; i < answer->length; i++)
+        *out += answer->tokens[i] == 5;
+    if (plan.stop_at > 0 && number >= plan.stop_at)
+        return exo_fail(err, EXO_FAILED, "the end");
+    if (plan.one_in > 0 && plan.deaths < plan.most &&
+        exo_rng_below(&plan.of_rewards, 8 * plan.one_in) == 0) {
+        plan.deaths++;
+        return exo_fail(err, EXO_FAILED, "on purpose");
+    }
+    return EXO_OK;
+}
+
+static const exo_reward_class fives = {
+    .name = "fives", .help = "fives, or a failure", .score = score};
+
+/* Whether an item is one of the first draws: the actor between ends with the makers, and could not pass
+ * on what they would make again after that. */
+static bool
+is_early(const exo_item *item)
+{
+    exo_experience e;
+    return exo_experience_view(&e, item, NULL) == EXO_OK && e.id < DRAWS / 2;
+}
+
+/* A copy of an item that nobody accepts: it lacks an array. */
+static exo_item *
+damaged(const exo_item *item)
+{
+    exo_item *copy = NULL;
+    cr_assert_eq(exo_item_new(&copy, item->parts, item->num_parts - 1, NULL), EXO_OK);
+    return copy;
+}
+
+static exo_status
+between_run(void *self, exo_graph_actor *actor, exo_err *err)
+{
+    exo_item *item = NULL;
+    exo_status st = EXO_OK;
+    exo_rng *rng = &plan.rng[exo_graph_index(actor) % MAX_SITES];
+    (void)self;
+    while (st == EXO_OK) {
+        st = exo_port_receive(exo_graph_input(actor, "experience"), EXO_PORT_TIMEOUT, &item, err);
+        if (st != EXO_OK)
+            break;
+        bool spoils = plan.one_in > 0 && plan.deaths < plan.most &&
+                      !exo_parameters_is_reply(item) && is_early(item) &&
+                      exo_rng_below(rng, plan.one_in) == 0;
+        if (spoils) {
+            exo_item *bad = damaged(item);
+            exo_item_drop(&item);
+            item = bad;
+            plan.deaths++;
+        }
+        st = exo_port_send(exo_graph_output(actor, "experience"), &item, EXO_PORT_TIMEOUT, err);
+    }
+    return st == EXO_CLOSED ? EXO_OK : st;
+}
+
+static const exo_graph_port between_ports[] = {
+    {.name = "experience", .type = "experience", .direction = EXO_PORT_INPUT, .blocking = true},
+    {.name = "experience", .type = "experience", .direction = EXO_PORT_OUTPUT},
+};
+static const exo_graph_class between = {
+    .name = "between", .run = between_run, .ports = between_ports, .num_ports = 2};
+
+/* --- Graphs ----------------------------------------------------------------------------------- */
+
+struct shape {
+    unsigned makers, trainers;
+    bool buffer;
+    const char *maker, *trainer; /* further options */
+    const char *edges;           /* further edges */
+    bool apart;                  /* each maker follows a trainer of its own */
+};
+
+struct end {
+    exo_status status;
+    exo_err err;
+    char sha256[65];
+    uint64_t items,
+        missing; /* learned from, by the ledger; draws below the last one that were not */
+    bool twice;  /* a draw was learned from twice */
+};
+
+static void
+write_graph(char *out, size_t size, const struct shape *s, const char *rule)
+{
+    const char *route = s->trainers > 1 && !s->buffer ? ", route: modulo" : "";
+    int n =
+        snprintf(out, size,
+                 "exogym: 1\nseed: 5\nclock: virtual\nactors:\n"
+                 "  maker: {class: experience_maker, count: %u, %s, compute: {make: "
+                 "1 ms, step: 1 ms}, config: {model: &m {name: gpt, layers: 1, heads: 2, width: "
+                 "16, context: "
+                 "12, vocabulary: 11}, prompts: {tokens: [[1], [2, 3], [4, 7, 9]]}, reward: fives, "
+                 "epochs: 40, "
+                 "batch: 3, answers: 2, generate: {max_new_tokens: 4}, %s}}\n"
+                 "  between: {class: between, count: %u}\n"
+                 "  trainer: {class: ppo_trainer, count: %u, %s, compute: {learn: 1 ms}, config: "
+                 "{model: *m, algorithm: {name: grpo, kl_coef: 0.02, kl_target: 1}, slices: 2, "
+                 "batch: %u, checkpoint: {every: 3}, optimizer: {name: adamw, lr: 3e-3}, %s}}\n",
+                 s->makers, rule, s->maker, s->buffer ? 1 : s->makers, s->trainers, rule,
+                 8 / s->trainers, s->trainer);
+    if (s->buffer)
+        n += snprintf(out + n, size - (size_t)n,
+                      "  buffer: {class: replay_buffer, %s, config: {batch: 4, capacity: 2}}\n",
+                      rule);
+    n += snprintf(out + n, size - (size_t)n,
+                  "edges:\n"
+                  "  - {from: maker, to: between, carries: experience%s}\n"
+                  "  - {from: trainer, to: maker, carries: parameters, route: %s, buffer: "
+                  "{on_full: latest}}\n",
+                  s->buffer ? "" : ", route: one", s->apart ? "modulo" : "broadcast");
+    if (s->buffer)
+        n += snprintf(out + n, size - (size_t)n,
+                      "  - {from: between, to: buffer, carries: experience}\n"
+                      "  - {from: buffer, to: trainer, carries: experience}\n");
+    else
+        n += snprintf(out + n, size - (size_t)n,
+                      "  - {from: between, to: trainer, carries: experience%s}\n", route);
+    snprintf(out + n, size - (size_t)n, "%s", s->edges ? s->edges : "");
+}
+
+static void
+read_sha(const char *folder, char out[65])
+{
+    char path[512], *text = NULL;
+    size_t size = 0;
+    snprintf(path, sizeof path, "%s/final_trainer_0.json", folder);
+    cr_assert_eq(exo_file_read(path, 1 << 20, &text, &size, NULL), EXO_OK);
+    const char *sha = strstr(text, "\"sha256\": \"");
+    cr_assert_not_null(sha);
+    snprintf(out, 65, "%.64s", sha + strlen("\"sha256\": \""));
+    exo_free(text);
+}
+
+/* Reads which items trainer `index` has learned from. */
+static void
+read_ledger(const char *folder, unsigned index, struct end *end, bool *seen, size_t most)
+{
+    char path[512], *text = NULL, *rest = NULL;
+    size_t size = 0;
+    snprintf(path, sizeof path, "%s/learned_trainer_%u.csv", folder, index);
+    cr_assert_eq(exo_file_read(path, 1 << 24, &text, &size, NULL), EXO_OK);
+    strtok_r(text, "\n", &rest);
+    for (const char *line; (line = strtok_r(NULL, "\n", &rest)); end->items++) {
+        uint64_t item = strtoull(line, NULL, 10);
+        cr_assert_lt(item, most);
+        end->twice = end->twice || seen[item];
+        seen[item] = true;
+    }
+    exo_free(text);
+}
+
+static void
+read_ledgers(const char *folder, unsigned trainers, struct end *end)
+{
+    bool seen[DRAWS] = {0};
+    for (unsigned t = 0; t < trainers; t++)
+        read_ledger(folder, t, end, seen, DRAWS);
+    for (size_t i = 0; i < DRAWS; i++)
+        end->missing += !seen[i];
+}
+
+/* Runs a graph in a folder. one_in, stop_at: of the plan; mortal: there is no rule. */
+static struct end
+run_in(const char *folder, const struct shape *s, uint64_t seed, uint32_t one_in, bool mortal,
+       uint64_t stop_at, bool resume)
+{
+    char text[4096];
+    exo_graph_spec *spec = NULL;
+    exo_graph_result result = {0};
+    struct end end = {0};
+    exo_graph_class_register(&between, NULL); /* once: a further one is EXISTS */
+    exo_reward_class_register(&fives, NULL);
+    plan.one_in = one_in;
+    plan.deaths = plan.answers = 0;
+    plan.most = 12;
+    plan.stop_at = stop_at;
+    for (size_t i = 0; i < MAX_SITES; i++)
+        exo_rng_init(&plan.rng[i], seed, EXO_RNG_USER, 0, i);
+    exo_rng_init(&plan.of_rewards, seed, EXO_RNG_USER, 1, 0);
+    write_graph(text, sizeof text, s,
+                mortal ? "restart: {when: never}" : "restart: {when: on_failure}");
+    cr_assert_eq(
+        exo_graph_parse(&spec, "test.yaml", text, &(exo_graph_opts){.name = "test"}, &end.err),
+        EXO_OK, "%s", end.err.text);
+    const exo_graph_run_opts opts = {.space = "test", .folder = folder, .resume = resume};
+    end.status = exo_graph_run(spec, &opts, &result, &end.err);
+    if (end.status == EXO_OK) {
+        read_sha(folder, end.sha256);
+        read_ledgers(folder, s->trainers, &end);
+    }
+    exo_graph_result_release(&result);
+    exo_graph_spec_free(&spec);
+    return end;
+}
+
+static struct end
+run(const struct shape *s, uint64_t seed, uint32_t one_in)
+{
+    char folder[256];
+    temp_folder(folder, sizeof folder);
+    struct end end = run_in(folder, s, seed, one_in, false, 0, false);
+    temp_remove(folder);
+    return end;
+}
+
+static void
+expect_each_once(const struct end *end, size_t shape, uint64_t seed)
+{
+    cr_expect(end->items == DRAWS && end->missing == 0 && !end->twice,
+              "shape %zu, seed %llu: %llu items, %llu missing%s", shape, (unsigned long long)seed,
+              (unsigned long long)end->items, (unsigned long long)end->missing,
+              end->twice ? ", one twice" : "");
+}
+
+#define PARAMETERS "  - {from: trainer, to: trainer, carries: parameters, route: all_reduce}\n"
+#define GRADIENTS  "  - {from: trainer, to: trainer, carries: gradients, route: all_reduce}\n"
+
+static const struct shape shapes[] = {
+    {1, 1, false, "swap: batch", "staleness: 0", NULL, false},
+    {2, 1, false, "swap: step", "staleness: 0, update_steps: 2, epochs: 2", NULL, false},
+    {2, 2, false, "swap: batch", "update: {form: bf16_delta}", GRADIENTS, false},
+    {3, 1, true, "swap: step", "staleness: 0", NULL, false},
+    {2, 2, true, "swap: batch", "update: {form: int8}", GRADIENTS, false},
+    {2, 2, false, "swap: batch", "updates: 15, strategy: {name: diloco, H: 6}", PARAMETERS, true},
+};
+
+Test(survival, deaths_change_no_bit_and_each_draw_is_learned_from_once, .timeout = 200)
+{
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+        struct end calm = run(&shapes[k], 0, 0);
+        cr_assert_eq(calm.status, EXO_OK, "shape %zu: %s", k, calm.err.text);
+        cr_expect(calm.items == DRAWS && !calm.twice);
+        for (uint64_t seed = 1; seed <= 2; seed++) {
+            struct end end = run(&shapes[k], seed, 11);
+            cr_assert_eq(end.status, EXO_OK, "shape %zu, seed %llu: %s", k,
+                         (unsigned long long)seed, end.err.text);
+            cr_expect_geq(plan.deaths, 2);
+            expect_each_once(&end, k, seed);
+            cr_expect_str_eq(end.sha256, calm.sha256, "shape %zu, seed %llu", k,
+                             (unsigned long long)seed);
+        }
+    }
+}
+
+/* With staleness the bits are others, as items that are made again have newer weights. */
+Test(survival, items_that_wait_in_a_trainer_are_not_lost, .timeout = 100)
+{
+    const struct shape stale[] = {
+        {3, 1, false, "swap: step, kv: keep", "staleness: 4", NULL, false},
+        {3, 1, true, "swap: batch", "staleness: 6", NULL, false}};
+    for (size_t k = 0; k < 2; k++)
+        for (uint64_t seed = 1; seed <= 3; seed++) {
+            struct end end = run(&stale[k], seed, 11);
+            cr_assert_eq(end.status, EXO_OK, "shape %zu, seed %llu: %s", k,
+                         (unsigned long long)seed, end.err.text);
+            expect_each_once(&end, k, seed);
+        }
+}
+
+Test(survival, a_run_that_fails_anywhere_resumes_to_the_same_bits, .timeout = 200)
+{
+    exo_rng rng;
+    exo_rng_init(&rng, 8, EXO_RNG_USER, 0, 0);
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+        char folder[256];
+        struct end calm = run(&shapes[k], 0, 0), end = {.status = EXO_FAILED};
+        temp_folder(folder, sizeof folder);
+        for (int runs = 0; end.status != EXO_OK; runs++) {
+            uint64_t at = runs < 3 ? 1 + exo_rng_below(&rng, 150) : 0;
+            end = run_in(folder, &shapes[k], 1, 0, true, at, runs > 0);
+            cr_assert(end.status == EXO_OK || strstr(end.err.text, "the end"), "shape %zu: %s", k,
+                      end.err.text);
+        }
+        expect_each_once(&end, k, 0);
+        cr_expect_str_eq(end.sha256, calm.sha256, "shape %zu", k);
+        temp_remove(folder);
+    }
+}
