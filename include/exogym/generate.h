@@ -164,6 +164,15 @@ EXO_API size_t exo_generator_active(const exo_generator *generator);
 EXO_API exo_status exo_generator_submit(exo_generator *generator, uint64_t id,
                                         const int32_t *prompt, size_t count,
                                         const exo_sampling *sampling, exo_err *err);
+/* Continues a finished sequence that was not taken out: appends tokens (count, may be 0), which
+ * are copied, for instance the reply of a tool, and gives up to max_new_tokens further tokens (0: as
+ * many as the context has room for) with the sampling options of before. The cache is kept; all
+ * tokens so far become the prompt, and log_probs begin with the next token. The bits are those of a
+ * new sequence of this id that is submitted with all these tokens. Errors: NOT_FOUND; INVAL (it has
+ * not finished, or a token is wrong, or their number leaves no room in the context). */
+EXO_API exo_status exo_generator_extend(exo_generator *generator, uint64_t id,
+                                        const int32_t *tokens, size_t count, size_t max_new_tokens,
+                                        exo_err *err);
 /* Computes one step. Every sequence whose prompt is processed gets one token. The rest of
  * step_tokens goes to the other prompts, the oldest first; a prompt that is completed by this gets
  * its first new token. Does nothing without sequences. Blocks while the device computes. Errors:

@@ -260,9 +260,21 @@ exo_generator_active(const exo_generator *generator)
 }
 
 static exo_status
-check_prompt(const exo_generator *g, uint64_t id, const int32_t *prompt, size_t count, exo_err *err)
+check_tokens(const exo_generator *g, uint64_t id, const int32_t *tokens, size_t count, exo_err *err)
 {
     size_t vocabulary = exo_generator_decoder(g)->vocabulary;
+    for (size_t i = 0; i < count; i++)
+        if (tokens[i] < 0 || (size_t)tokens[i] >= vocabulary)
+            return exo_fail(err, EXO_INVAL,
+                            "sequence %" PRIu64
+                            ": token %zu of the prompt is %d; the vocabulary is %zu",
+                            id, i, tokens[i], vocabulary);
+    return EXO_OK;
+}
+
+static exo_status
+check_prompt(const exo_generator *g, uint64_t id, const int32_t *prompt, size_t count, exo_err *err)
+{
     if (id >= MAX_ID)
         return exo_fail(err, EXO_INVAL, "sequence %" PRIu64 ": an id must be below 2^56", id);
     for (size_t i = 0; i < g->used; i++)
@@ -281,13 +293,14 @@ check_prompt(const exo_generator *g, uint64_t id, const int32_t *prompt, size_t 
                         ": the prompt has %zu tokens and the context %zu, which leaves no room for "
                         "a new one; shorten the prompt",
                         id, count, g->opts.context);
+    return check_tokens(g, id, prompt, count, err);
+}
+
+static void
+mark_seen(exo_sequence *s, const int32_t *tokens, size_t count)
+{
     for (size_t i = 0; i < count; i++)
-        if (prompt[i] < 0 || (size_t)prompt[i] >= vocabulary)
-            return exo_fail(err, EXO_INVAL,
-                            "sequence %" PRIu64
-                            ": token %zu of the prompt is %d; the vocabulary is %zu",
-                            id, i, prompt[i], vocabulary);
-    return EXO_OK;
+        s->seen[(size_t)tokens[i] / 64] |= UINT64_C(1) << tokens[i] % 64;
 }
 
 exo_status
@@ -313,8 +326,45 @@ exo_generator_submit(exo_generator *generator, uint64_t id, const int32_t *promp
     s->sampling.stop_tokens = s->stop_tokens;
     memcpy(s->tokens, prompt, count * sizeof *prompt);
     memset(s->seen, 0, (vocabulary + 63) / 64 * sizeof *s->seen);
-    for (size_t i = 0; i < count; i++)
-        s->seen[(size_t)prompt[i] / 64] |= UINT64_C(1) << prompt[i] % 64;
+    mark_seen(s, prompt, count);
+    return EXO_OK;
+}
+
+/* The sequence of an id; NULL: there is none. */
+static exo_sequence *
+find(const exo_generator *g, uint64_t id)
+{
+    for (size_t i = 0; i < g->used; i++)
+        if (g->sequences[g->order[i]].id == id)
+            return &g->sequences[g->order[i]];
+    return NULL;
+}
+
+exo_status
+exo_generator_extend(exo_generator *generator, uint64_t id, const int32_t *tokens, size_t count,
+                     size_t max_new_tokens, exo_err *err)
+{
+    exo_sequence *s = find(generator, id);
+    if (!s)
+        return exo_fail(err, EXO_NOT_FOUND, "there is no sequence %" PRIu64, id);
+    if (s->finish == EXO_FINISH_NONE)
+        return exo_fail(err, EXO_INVAL, "sequence %" PRIu64 " has not finished", id);
+    if (s->length + count >= generator->opts.context)
+        return exo_fail(
+            err, EXO_INVAL,
+            "sequence %" PRIu64
+            ": %zu tokens are to follow its %zu, but the context of %zu must leave room "
+            "for a new one",
+            id, count, s->length, generator->opts.context);
+    exo_status st = check_tokens(generator, id, tokens, count, err);
+    if (st != EXO_OK)
+        return st;
+    if (count > 0)
+        memcpy(s->tokens + s->length, tokens, count * sizeof *tokens);
+    mark_seen(s, tokens, count);
+    s->prompt = s->length += count;
+    s->sampling.max_new_tokens = max_new_tokens;
+    s->finish = EXO_FINISH_NONE;
     return EXO_OK;
 }
 

@@ -616,3 +616,65 @@ Test(generate, mistakes_are_named)
     small_decoder_free(&d);
     small_decoder_free(&other);
 }
+
+/* --- Turns ------------------------------------------------------------------------------------ */
+
+/* A sequence that goes on after foreign tokens has the bits of a new one with all these tokens. */
+Test(generate, a_sequence_goes_on_after_foreign_tokens)
+{
+    static const int32_t foreign[] = {5, 1, 7};
+    const exo_sampling sampling = {.temperature = 1, .max_new_tokens = 6, .seed = 4};
+    for (int f = 0; f < FORMATS; f++) {
+        const exo_decoder_spec spec = small_decoder_spec(0);
+        small_decoder d;
+        small_decoder_new(&d, &spec, 3);
+        exo_generator *g =
+            generator_new(&d, &(exo_generator_opts){.weights = formats[f], .sequences = 2});
+        exo_generated s, anew;
+        int32_t all[TOKENS] = {1, 2, 3};
+        submit(g, 9, all, 3, &sampling);
+        while (exo_generator_active(g) > 0)
+            cr_assert_eq(exo_generator_step(g, NULL), EXO_OK);
+        cr_assert(exo_generator_at(g, 0, &s));
+        memcpy(all, s.tokens, s.length * sizeof *all);
+        memcpy(all + s.length, foreign, sizeof foreign);
+        size_t known = s.length + 3;
+        cr_assert_eq(exo_generator_extend(g, 9, foreign, 3, 6, NULL), EXO_OK);
+        while (exo_generator_active(g) > 0)
+            cr_assert_eq(exo_generator_step(g, NULL), EXO_OK);
+        cr_assert(exo_generator_at(g, 0, &s));
+        cr_expect_eq(s.prompt, known);
+        cr_expect_eq(s.length, known + 6);
+        exo_generator *h = generator_new(&d, &(exo_generator_opts){.weights = formats[f]});
+        submit(h, 9, all, known, &sampling);
+        while (exo_generator_active(h) > 0)
+            cr_assert_eq(exo_generator_step(h, NULL), EXO_OK);
+        cr_assert(exo_generator_take(h, &anew));
+        cr_expect_eq(memcmp(s.tokens, anew.tokens, s.length * sizeof *all), 0);
+        cr_expect_eq(memcmp(s.log_probs, anew.log_probs, 6 * sizeof(float)), 0);
+        exo_generator_free(&g);
+        exo_generator_free(&h);
+        small_decoder_free(&d);
+    }
+}
+
+Test(generate, what_cannot_go_on_is_refused)
+{
+    const exo_sampling sampling = {.temperature = 1, .max_new_tokens = 2, .seed = 4};
+    const exo_decoder_spec spec = small_decoder_spec(0);
+    exo_err err = {0};
+    small_decoder d;
+    small_decoder_new(&d, &spec, 3);
+    exo_generator *g = generator_new(&d, &(exo_generator_opts){.context = 8});
+    submit(g, 1, (const int32_t[]){1, 2}, 2, &sampling);
+    cr_expect_eq(exo_generator_extend(g, 2, NULL, 0, 1, &err), EXO_NOT_FOUND);
+    cr_expect_eq(exo_generator_extend(g, 1, NULL, 0, 1, &err), EXO_INVAL, "it has not finished");
+    while (exo_generator_active(g) > 0)
+        cr_assert_eq(exo_generator_step(g, NULL), EXO_OK);
+    cr_expect_eq(exo_generator_extend(g, 1, (const int32_t[]){-1}, 1, 1, &err), EXO_INVAL);
+    cr_expect_eq(exo_generator_extend(g, 1, (const int32_t[]){1, 1, 1, 1}, 4, 1, &err), EXO_INVAL);
+    cr_expect_eq(exo_generator_extend(g, 1, (const int32_t[]){1, 1, 1}, 3, 0, &err), EXO_OK);
+    cr_expect_eq(exo_generator_active(g), 1);
+    exo_generator_free(&g);
+    small_decoder_free(&d);
+}
