@@ -20,15 +20,17 @@ ${more:-}
 YAML
 }
 
-# count_samples STRATEGY STEPS OPTIONS: job.yaml, of a model that counts samples.
+# count_samples STRATEGY STEPS OPTIONS: job.yaml, of a model that counts samples. There are twice as many
+# as the steps have, so that a node whose predecessors' batches were skipped does not begin again.
 count_samples() {
-    python3 -c "import array; array.array('I', range(3 * $2 + 4)).tofile(open('count.bin', 'wb'))"
+    local samples=$((6 * $2 + 4))
+    python3 -c "import array; array.array('I', range($samples)).tofile(open('count.bin', 'wb'))"
     cat >job.yaml <<YAML
 exogym: 1
 name: elastic
 seed: 11
 plugins: [$EXO_BUILD/tests/plugins/tally.so]
-model: {name: tally, vocabulary: $((3 * $2 + 4))}
+model: {name: tally, vocabulary: $samples}
 data: {name: tokens, path: count.bin, dtype: uint32, block: 1, end_pc: 1.0}
 nodes: 3
 train: {max_steps: $2, batch_size: 1, val_size: 0, shuffle: false, checkpoint_interval: $(($2 / 30)), elastic: {$3}}
