@@ -4,19 +4,10 @@
  * best play the first player wins -1/18 a game.
  *
  * Both players see the same kind of observation, so one policy can play both. Read next:
- * kuhn_value.c, exact values of policies. */
+ * kuhn_observation.c, what they see, and kuhn_value.c, exact values of policies. */
 #include "environments/kuhn_poker.h"
 
 #include "environments/builtin.h"
-
-enum {
-    /* Of an observation: the player and the card, one-hot, then the actions so far, one-hot. */
-    PLAYER_AT = 0,
-    CARD_AT = 2,
-    ACTIONS_AT = 5
-};
-_Static_assert(EXO_KUHN_OBSERVATION == ACTIONS_AT + 2 * (EXO_KUHN_MAX_ACTIONS - 1),
-               "the last action is not observed");
 
 static void
 begin(const void *self, void *state, exo_rng *rng)
@@ -51,18 +42,6 @@ step(const void *self, void *state, exo_action action, float *rewards)
     rewards[winner] = won;
     rewards[1 - winner] = -won;
     return EXO_EPISODE_TERMINATED;
-}
-
-void
-exo_kuhn_observe(const struct exo_kuhn_poker *g, float *observation)
-{
-    uint32_t mover = player(NULL, g);
-    for (size_t i = 0; i < EXO_KUHN_OBSERVATION; i++)
-        observation[i] = 0;
-    observation[PLAYER_AT + mover] = 1;
-    observation[CARD_AT + g->cards[mover]] = 1;
-    for (uint32_t i = 0; i < g->count && i + 1 < EXO_KUHN_MAX_ACTIONS; i++)
-        observation[ACTIONS_AT + 2 * i + (uint32_t)g->actions[i]] = 1;
 }
 
 static void

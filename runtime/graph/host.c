@@ -170,18 +170,6 @@ exo_host_start_text(exo_payload *out, const exo_far_start *start, exo_err *err)
     return exo_protocol_pack(out, &m.base, err);
 }
 
-exo_status
-exo_host_lives_text(exo_payload *out, const uint32_t *lives, size_t count, const uint32_t *ended,
-                    size_t num_ended, exo_err *err)
-{
-    Exo__Train__GraphLives m = EXO__TRAIN__GRAPH_LIVES__INIT;
-    m.lives = (uint32_t *)(uintptr_t)lives;
-    m.n_lives = count;
-    m.ended = (uint32_t *)(uintptr_t)ended;
-    m.n_ended = num_ended;
-    return exo_protocol_pack(out, &m.base, err);
-}
-
 static exo_status
 make_lives(struct host *h, size_t count, exo_err *err)
 {
@@ -521,17 +509,6 @@ longest_deadline(const exo_place *p)
     return longest;
 }
 
-/* Tells the other members of the actor's collectives that it has failed. */
-static void
-fail_collectives(exo_place *p, const char *cause)
-{
-    for (size_t i = 0; i < p->spec->class->num_ports; i++) {
-        exo_comm *comm = exo_place_comm(p, i);
-        if (comm)
-            exo_comm_fail(comm, p->actor.index, cause);
-    }
-}
-
 /* An error of the place is the outcome of the actor, whatever its class returned: the class may
  * have taken the error for the end of the run. Without an error the actor has ended for good. */
 static exo_status
@@ -594,7 +571,7 @@ host_run(exo_call_context *call, void *self, const void *args, exo_payload *repl
     st = live(h, &reason);
     while (st != EXO_OK && p->actor.site->whole &&
            exo_rebirth_due(p, &h->births, st, &reason, &wait)) {
-        fail_collectives(p, reason.text);
+        exo_place_fail_collectives(p, reason.text);
         st = renew_instance(h, &reason);
         if (st == EXO_OK)
             st = exo_rebirth_begin(p, h->actor, wait, &reason);
@@ -607,7 +584,7 @@ host_run(exo_call_context *call, void *self, const void *args, exo_payload *repl
     /* While this actor has the baton: without it, time would pass to the deadlines of the members
      * that wait. */
     if (st != EXO_OK)
-        fail_collectives(p, reason.text);
+        exo_place_fail_collectives(p, reason.text);
     h->stage = OVER;
     exo_pace_leave(&p->pace);
     return st == EXO_OK ? report(p, true, reply, err) : exo_fail(err, st, "%s", reason.text);
@@ -619,7 +596,7 @@ void
 exo_host_cancel(exo_place *place)
 {
     exo_place_cancel(place);
-    fail_collectives(place, "the run ends");
+    exo_place_fail_collectives(place, "the run ends");
 }
 
 static exo_status
@@ -664,21 +641,6 @@ host_collective(exo_call_context *call, void *self, const void *args, exo_payloa
     return exo_fail(err, EXO_INVAL, "collective: a message that is for none of %s", p->actor.name);
 }
 
-void
-exo_host_end_life(exo_place *place, const char *cause)
-{
-    exo_err reason = {0};
-    exo_fail(&reason, EXO_PEER_LOST, "%s", cause);
-    pthread_mutex_lock(&place->lock);
-    bool ends = !place->over && !place->regroups;
-    place->regroups = place->regroups || ends;
-    pthread_mutex_unlock(&place->lock);
-    if (!ends)
-        return;
-    exo_place_fail(place, &reason);
-    fail_collectives(place, cause);
-}
-
 static exo_status
 host_end_life(exo_call_context *call, void *self, const void *args, exo_payload *reply,
               exo_err *err)
@@ -686,8 +648,8 @@ host_end_life(exo_call_context *call, void *self, const void *args, exo_payload 
     (void)call;
     (void)reply;
     (void)err;
-    exo_host_end_life(((struct host *)self)->place,
-                      ((const Exo__Train__GraphAbandon *)args)->cause);
+    exo_rebirth_end_life(((struct host *)self)->place,
+                         ((const Exo__Train__GraphAbandon *)args)->cause);
     return EXO_OK;
 }
 
@@ -756,7 +718,8 @@ host_abandon(exo_call_context *call, void *self, const void *args, exo_payload *
     (void)call;
     (void)reply;
     (void)err;
-    fail_collectives(((struct host *)self)->place, ((const Exo__Train__GraphAbandon *)args)->cause);
+    exo_place_fail_collectives(((struct host *)self)->place,
+                               ((const Exo__Train__GraphAbandon *)args)->cause);
     return EXO_OK;
 }
 

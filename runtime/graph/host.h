@@ -66,12 +66,6 @@ typedef struct exo_far_start {
 
 /* Writes the start arguments of a worker's actor. NOMEM. */
 exo_status exo_host_start_text(exo_payload *out, const exo_far_start *start, exo_err *err);
-/* The arguments of `relink`: lives (count), ended (num_ended), as in exo_far_start. NOMEM. */
-exo_status exo_host_lives_text(exo_payload *out, const uint32_t *lives, size_t count,
-                               const uint32_t *ended, size_t num_ended, exo_err *err);
-/* Ends the present life of a place because another member of its collectives has failed. Any thread,
- * while the actor lives. */
-void exo_host_end_life(exo_place *place, const char *cause);
 
 enum {
     EXO_MAX_LIVES = UINT16_MAX

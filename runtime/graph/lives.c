@@ -299,6 +299,19 @@ is_told(exo_lives *l, uint32_t i, bool news)
     return !l->batch[i] && unit_at(l, i)->state != EXO_UNIT_WAITS;
 }
 
+/* The arguments of `relink`. */
+static exo_status
+lives_text(exo_payload *out, const uint32_t *lives, size_t count, const uint32_t *ended,
+           size_t num_ended, exo_err *err)
+{
+    Exo__Train__GraphLives m = EXO__TRAIN__GRAPH_LIVES__INIT;
+    m.lives = (uint32_t *)(uintptr_t)lives;
+    m.n_lives = count;
+    m.ended = (uint32_t *)(uintptr_t)ended;
+    m.n_ended = num_ended;
+    return exo_protocol_pack(out, &m.base, err);
+}
+
 /* Tells the other actors of the new lives; news: tells later lives of actors that have ended. One that
  * is dead is told when it lives again. */
 static exo_status
@@ -313,7 +326,7 @@ relink_all(exo_lives *l, bool news, uint32_t *culprit, exo_err *err)
         if (!is_told(l, i, news))
             continue;
         uint32_t ended = ended_for(l, i);
-        st = exo_host_lives_text(&args, l->lives, l->cast->count, l->ended, ended, err);
+        st = lives_text(&args, l->lives, l->cast->count, l->ended, ended, err);
         if (st == EXO_OK)
             exo_cast_round_ask(&round, i, "relink", args, NULL);
     }

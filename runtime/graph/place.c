@@ -81,6 +81,16 @@ exo_place_comm(const exo_place *place, size_t i)
 }
 
 void
+exo_place_fail_collectives(exo_place *p, const char *cause)
+{
+    for (size_t i = 0; i < p->spec->class->num_ports; i++) {
+        exo_comm *comm = exo_place_comm(p, i);
+        if (comm)
+            exo_comm_fail(comm, p->actor.index, cause);
+    }
+}
+
+void
 exo_place_cancel(exo_place *place)
 {
     pthread_mutex_lock(&place->lock);

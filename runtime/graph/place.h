@@ -262,6 +262,8 @@ void exo_place_signal_locked(exo_place *place, const void *what, exo_time at);
 uint64_t exo_place_node_of(const exo_place *place, exo_ref actor);
 /* The communicator of the class's port `i`, valid as long as the place; NULL: none. Any thread. */
 exo_comm *exo_place_comm(const exo_place *place, size_t i);
+/* Ends the calls of all collectives of the place with PEER_LOST. Any thread. */
+void exo_place_fail_collectives(exo_place *place, const char *cause);
 
 /* Marks the beginning and the end of a wait at a port. Under the lock. */
 void exo_place_wait_begin_locked(exo_place *place, exo_place_wait wait);

@@ -37,6 +37,21 @@ member(const exo_place *p, uint32_t i)
     return site->places[site->first[p->spec_index] + i];
 }
 
+void
+exo_rebirth_end_life(exo_place *place, const char *cause)
+{
+    exo_err reason = {0};
+    exo_fail(&reason, EXO_PEER_LOST, "%s", cause);
+    pthread_mutex_lock(&place->lock);
+    bool ends = !place->over && !place->regroups;
+    place->regroups = place->regroups || ends;
+    pthread_mutex_unlock(&place->lock);
+    if (!ends)
+        return;
+    exo_place_fail(place, &reason);
+    exo_place_fail_collectives(place, cause);
+}
+
 bool
 exo_rebirth_due(exo_place *p, exo_births *births, exo_status status, const exo_err *reason,
                 exo_time *wait)
@@ -54,7 +69,7 @@ exo_rebirth_due(exo_place *p, exo_births *births, exo_status status, const exo_e
     EXO_LOG(WARN, GRAPH, "event=failed life=%u why=\"%s\"", life, reason->text);
     for (uint32_t i = 0; i < p->actor.count && has_collectives(p); i++)
         if (i != p->actor.index)
-            exo_host_end_life(member(p, i), reason->text);
+            exo_rebirth_end_life(member(p, i), reason->text);
     return true;
 }
 

@@ -15,5 +15,8 @@ bool exo_rebirth_due(exo_place *place, exo_births *births, exo_status status, co
  * members, which do the same. On the actor's thread. Errors: CANCELLED: the run ends; CLOSED: another
  * member has ended well, so that the collectives cannot be formed; NOMEM. */
 exo_status exo_rebirth_begin(exo_place *place, exo_ref self, exo_time wait, exo_err *err);
+/* Ends the present life of a place because another member of its collectives has failed. Any thread,
+ * while the actor lives. */
+void exo_rebirth_end_life(exo_place *place, const char *cause);
 
 #endif

@@ -118,6 +118,9 @@ key = {"models": "model", "data": "data"}.get(kind)
 def real(text):
     return float(text)
 
+def read(path):
+    return json.load(open(path), parse_float=str, parse_int=str)
+
 def compare(config):
     shared = {"optimizer", "lr_scheduler", "warmup_steps", "max_norm", "label"}
     got = config[key] if key else config["strategy"]
@@ -131,6 +134,9 @@ def compare(config):
         own = {"name", "optimizer", "max_norm", "label", "H", "offset", "outer_optimizer", "aggregate"}
         got = {"name": got["lr_scheduler"], **{k: v for k, v in got.items() if k not in own and k != "lr_scheduler"}}
     want = {"name": name, **json.loads("{%s}" % text)}
+    result = read(sys.argv[4].replace("config.json", "result.json"))["config"]
+    if result != read(sys.argv[4]):
+        sys.exit("is not what result.json has")
     if got != want:
         sys.exit("has %s instead of %s" % (json.dumps(got, sort_keys=True), json.dumps(want, sort_keys=True)))
 
@@ -171,11 +177,6 @@ while IFS='|' read -r entry given expected; do
     ok run "$config" --save-dir again --no-plot --json
     [ -n "$first" ] && [ "$(json out sha256)" = "$first" ] || fail "$entry|$given: its config.json gives other parameters"
     cmp "$config" "${config/runs/again}" || fail "$entry|$given: the config.json of its config.json is another"
-    python3 - "$config" <<'END' || fail "$entry|$given: result.json has another config"
-import json, sys
-read = lambda path: json.load(open(path), parse_float=str, parse_int=str)
-sys.exit(read(sys.argv[1].replace("config.json", "result.json"))["config"] != read(sys.argv[1]))
-END
     # Each is the other for a run that goes on: also by the checkpoint alone, and with options in
     # another order. Every fifth row is enough: the comparison does not know which option it
     # compares.

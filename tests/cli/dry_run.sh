@@ -23,7 +23,7 @@ cat >text.yaml <<'END'
 model: {name: gpt, size: small, context: 64}
 data: {name: text, path: text.txt, block: 64}
 nodes: 2
-train: {max_steps: 3, batch_size: 32, minibatch_size: auto, val_size: 40, val_interval: 0}
+train: {max_steps: 2, batch_size: 32, minibatch_size: auto, val_size: 40, val_interval: 0}
 strategy: fedavg
 END
 ok run text.yaml --dry-run

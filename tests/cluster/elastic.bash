@@ -20,10 +20,10 @@ ${more:-}
 YAML
 }
 
-# count_samples STRATEGY STEPS OPTIONS: job.yaml, of a model that counts samples. There are twice as many
-# as the steps have, so that a node whose predecessors' batches were skipped does not begin again.
+# count_samples STRATEGY STEPS OPTIONS: job.yaml, of a model that counts samples. There are as many as
+# the steps take, or $spare times as many, where batches of lost nodes are skipped.
 count_samples() {
-    local samples=$((6 * $2 + 4))
+    local samples=$((${spare:-1} * 3 * $2 + 4))
     python3 -c "import array; array.array('I', range($samples)).tofile(open('count.bin', 'wb'))"
     cat >job.yaml <<YAML
 exogym: 1

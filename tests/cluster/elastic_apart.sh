@@ -53,6 +53,7 @@ for w in "${names[@]}"; do
     worker "$w"
 done
 if [ "${EXO_CHAOS_ONLY:-async_diloco}" = async_diloco ]; then
+    spare=2
     count_samples 'async_diloco, H: 20, momentum_every: 3, outer_optimizer: {name: sgd, lr: 1}' $((scale * 6000 / fewer)) 'min_nodes: 1, grace: 60 s'
     lives async_diloco
     python3 "$EXO_SOURCE/tests/cluster/elastic_tally.py" async_diloco/elastic/async_diloco async_diloco 20 1 || fail 'async_diloco: samples'

@@ -14,7 +14,7 @@ name: stream
 seed: 5
 plugins: [$EXO_BUILD/tests/plugins/stream.so]
 actors:
-  source: {class: stream_source, count: 2, restart: {when: on_failure}, config: {items: 1500, size: 500, pause: 1 ms}}
+  source: {class: stream_source, count: 2, restart: {when: on_failure}, config: {items: 5000, size: 500, pause: 1 ms}}
   sink: {class: stream_sink, count: 2, restart: {when: on_failure}, config: {rounds: 3}}
 edges:
   - {from: source, to: sink, carries: items, route: round_robin, buffer: {capacity: 3}}
@@ -53,6 +53,7 @@ while [ $deaths -lt "$EXO_CHAOS_ROUNDS" ] && ! gone "$run_pid"; do
     dies $victim
     worker $victim
     deaths=$((deaths + 1))
+    [ $deaths -gt 1 ] || until_true 60 eval "gone $run_pid || grep -q 'begins life' lives.err"
 done
 wait "$run_pid" || fail "the run did not survive $deaths deaths: $(cat lives.err)"
 grep -q "was killed by signal 9 (SIGKILL).*; it begins life [2-9]" lives.err || fail "nobody had another life: $(cat lives.err)"

@@ -22,8 +22,7 @@
 #include "support/numbers.h"
 #include "support/sanitized.h"
 
-static const size_t counts[] = {0,    1, 2, 31, 32, 33, 1000, (1 << 15) - 1, 1 << 15, (1 << 15) + 1,
-                                70001};
+static const size_t counts[] = {0, 1, 2, 31, 32, 33, 1000, (1 << 15) - 1, (1 << 15) + 1};
 
 /* --- Kernels ---------------------------------------------------------------------------------- */
 
@@ -89,7 +88,7 @@ Test(device, the_cpu_computes_what_the_reference_says)
 
 Test(device, any_number_of_threads_gives_the_same_bits)
 {
-    const size_t count = 170003 / one_of(3);
+    const size_t count = 100003 / one_of(2);
     for (size_t i = 0; kernel_case_at(i); i++) {
         double sum[2];
         exo_set_num_threads(1);
