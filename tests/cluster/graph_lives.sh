@@ -14,7 +14,7 @@ name: stream
 seed: 5
 plugins: [$EXO_BUILD/tests/plugins/stream.so]
 actors:
-  source: {class: stream_source, count: 2, restart: {when: on_failure}, config: {items: 5000, size: 500, pause: 1 ms}}
+  source: {class: stream_source, count: 2, restart: {when: on_failure}, config: {items: 8000, size: 500, pause: 1 ms}}
   sink: {class: stream_sink, count: 2, restart: {when: on_failure}, config: {rounds: 3}}
 edges:
   - {from: source, to: sink, carries: items, route: round_robin, buffer: {capacity: 3}}
@@ -31,7 +31,8 @@ begin() {
     "$EXOGYM" run "$2" --save-dir "$1" --head "ipc://$place/head" >"$1.out" 2>"$1.err" </dev/null &
     run_pid=$!
     started+=("$run_pid")
-    until_true 30 grep -q 'sent [0-9]' "$1.err" || fail "nothing comes: $(cat "$1.err")"
+    until_true 30 eval "gone $run_pid || grep -q 'sent [0-9]' '$1.err'"
+    grep -q 'sent [0-9]' "$1.err" || fail "nothing comes: $(cat "$1.err")"
 }
 
 # dies WORKER: its process is killed.
