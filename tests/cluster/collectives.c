@@ -36,6 +36,7 @@ enum {
     COUNTS = 11,
     OPERATIONS = 9,
     LARGEST = 300001,
+    PERIOD = 4099,
     FAULT_BYTES = 16 << 20
 };
 
@@ -87,16 +88,18 @@ struct run {
     size_t length;
 };
 
+/* The numbers repeat after PERIOD, a prime: where a piece of an array went can still be told. */
 static void
 fill(char *data, exo_dtype type, size_t count, uint32_t rank, unsigned salt)
 {
-    for (size_t i = 0; i < count; i++) {
+    const size_t size = exo_dtype_size(type);
+    for (size_t i = 0; i < count && i < PERIOD; i++) {
         uint64_t state = i * 64 + rank * 8 + salt;
         int64_t number = (int64_t)(processes_random(&state) % 4001) - 2000;
         float value = (float)number / 97;
         uint32_t bits;
         memcpy(&bits, &value, sizeof bits);
-        switch (exo_dtype_size(type)) {
+        switch (size) {
         case 1:
             data[i] = (char)number;
             break;
@@ -111,6 +114,8 @@ fill(char *data, exo_dtype type, size_t count, uint32_t rank, unsigned salt)
             ((int64_t *)(void *)data)[i] = number * INT64_C(0x100000001);
         }
     }
+    for (size_t i = PERIOD; i < count; i += PERIOD)
+        memcpy(data + i * size, data, (count - i < PERIOD ? count - i : PERIOD) * size);
 }
 
 static void
