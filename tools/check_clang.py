@@ -2,7 +2,7 @@
 """check_clang.py BUILD [JOBS]: what clang says of every source of a build with gcc.
 
 Each command of BUILD/compile_commands.json runs again with clang, which reads and checks the source
-and makes no code: a sixth of the time of a build, and all the warnings that do not need an
+and makes no code: a third of the time of a build, and all the warnings that do not need an
 optimizer. BUILD must be built, because its generated headers are read.
 """
 import concurrent.futures

@@ -83,6 +83,25 @@ child_of() {
     echo "${child%% *}"
 }
 
+# slay NAME...: the workers are killed, at once.
+slay() {
+    local victim watcher
+    for victim in "$@"; do
+        watcher=${victim}_pid
+        kill -9 "$(child_of "${!watcher}")"
+    done
+    for victim in "$@"; do
+        watcher=${victim}_pid
+        ended 10 "${!watcher}" 137
+    done
+}
+
+# nap MS: sleeps up to that long.
+nap() {
+    local ms=$((RANDOM % $1))
+    read -rt "$((ms / 1000)).$(printf %03d $((ms % 1000)))" <> <(:) || :
+}
+
 # ended SECONDS PID STATUS: the process ends in time, with that status. Its number may be another
 # process's from then on.
 ended() {

@@ -38,12 +38,6 @@ strategy: {name: $1, optimizer: {name: sgd, lr: 1}}
 YAML
 }
 
-# nap MS: sleeps up to that long.
-nap() {
-    local ms=$((RANDOM % $1))
-    read -rt "$((ms / 1000)).$(printf %03d $((ms % 1000)))" <> <(:) || :
-}
-
 # train NAME OPTIONS...: starts the job in the background; it has begun when this returns.
 train() {
     local name=$1
@@ -75,19 +69,6 @@ lost() {
 
 full() {
     lost "$1" "$2" && [[ $last == *,3 ]]
-}
-
-# slay NAME...: the workers are killed, at once.
-slay() {
-    local victim watcher
-    for victim in "$@"; do
-        watcher=${victim}_pid
-        kill -9 "$(child_of "${!watcher}")"
-    done
-    for victim in "$@"; do
-        watcher=${victim}_pid
-        ended 10 "${!watcher}" 137
-    done
 }
 
 # host_of RANK: the worker that has the node of the run, as the test calls it: a head that has not

@@ -21,11 +21,6 @@ edges:
   - {from: sink, to: sink, carries: sums}
 YAML
 
-# nap MS: sleeps up to that long.
-nap() {
-    read -rt "$(printf '0.%03d' $((RANDOM % $1)))" <> <(:) || :
-}
-
 # begin FOLDER FILE: in the background, on the cluster; $run_pid.
 begin() {
     "$EXOGYM" run "$2" --save-dir "$1" --head "ipc://$place/head" >"$1.out" 2>"$1.err" </dev/null &
@@ -33,13 +28,6 @@ begin() {
     started+=("$run_pid")
     until_true 30 eval "gone $run_pid || grep -q 'sent [0-9]' '$1.err'"
     grep -q 'sent [0-9]' "$1.err" || fail "nothing comes: $(cat "$1.err")"
-}
-
-# dies WORKER: its process is killed.
-dies() {
-    local watcher=$1_pid
-    kill -9 "$(child_of "${!watcher}")"
-    ended 10 "${!watcher}" 137
 }
 
 head
@@ -51,7 +39,7 @@ deaths=0
 while [ $deaths -lt "$EXO_CHAOS_ROUNDS" ] && ! gone "$run_pid"; do
     nap 400
     victim=w$((RANDOM % 3 + 1))
-    dies $victim
+    slay $victim
     worker $victim
     deaths=$((deaths + 1))
     [ $deaths -gt 1 ] || until_true 60 eval "gone $run_pid || grep -q 'begins life' lives.err"
@@ -72,7 +60,7 @@ grep -qE '^exogym: sink_[01]\.2: .*on purpose$' err || fail "it said: $(cat err)
 sed 's/ restart: {when: on_failure},//' graph.yaml >mortal.yaml
 begin mortal mortal.yaml
 for w in w1 w2 w3; do
-    dies $w
+    slay $w
 done
 ended 30 "$run_pid" 1
 grep -Eq "(source|sink)_[01]: its node 'w[1-3]' was killed by signal 9" mortal.err || fail "it said: $(tail -2 mortal.err)"

@@ -56,11 +56,6 @@ YAML
     [ "$3" = 1 ] || echo '  - {from: trainer, to: trainer, carries: gradients, route: all_reduce}' >>"$1.yaml"
 }
 
-# nap MS: sleeps up to that long.
-nap() {
-    read -rt "$(printf '0.%03d' $((RANDOM % $1)))" <> <(:) || :
-}
-
 sha() {
     sed -n 's/.*"sha256": "\([0-9a-f]*\)".*/\1/p' "$1"
 }
@@ -91,13 +86,6 @@ learns() {
     [ "$(cat "$1"/learned_trainer_*.csv 2>/dev/null | wc -l)" -gt 20 ]
 }
 
-# dies WORKER: its process is killed.
-dies() {
-    local watcher=$1_pid
-    kill -9 "$(child_of "${!watcher}")"
-    ended 60 "${!watcher}" 137
-}
-
 # survives NAME ROUND: workers are killed and replaced during the run.
 survives() {
     local name=$1 folder=killed$2 kills=0 victim
@@ -106,7 +94,7 @@ survives() {
     while [ $kills -lt "$EXO_CHAOS_KILLS" ] && ! gone "$run_pid"; do
         nap 400
         victim=w$((RANDOM % 3 + 1))
-        dies $victim
+        slay $victim
         worker $victim
         kills=$((kills + 1))
     done
@@ -151,7 +139,7 @@ sed 's/^ *restart:.*//' one.yaml >mortal.yaml
 train mortal mortal --head "ipc://$place/head"
 until_true 60 learns mortal/one || fail "mortal does not begin: $(cat mortal.err)"
 for w in w1 w2 w3; do
-    dies $w
+    slay $w
 done
 ended 60 "$run_pid" 1
 grep -Eq "(maker|trainer)_0: its node 'w[1-3]' was killed by signal 9" mortal.err || fail "it said: $(tail -n 2 mortal.err)"
