@@ -27,5 +27,9 @@ exo_environment_check_shape(const exo_environment_class *environment_class,
     if (s->players > 1 && !environment_class->player)
         return exo_fail(err, EXO_INVAL,
                         "environment '%s' has several players, but no function player", name);
+    if (s->box > 0 && environment_class->step_many)
+        return exo_fail(err, EXO_INVAL,
+                        "environment '%s' has continuous actions, but step_many takes choices",
+                        name);
     return EXO_OK;
 }

@@ -81,6 +81,11 @@ void
 exo_environments_observe(const exo_environments *v, float *observations)
 {
     const exo_environment_spec *spec = v->spec;
+    if (spec->environment_class->observe_many) {
+        spec->environment_class->observe_many(spec->self, v->states, v->stride, v->count,
+                                              observations);
+        return;
+    }
     for (size_t e = 0; e < v->count; e++)
         spec->environment_class->observe(spec->self, state_of(v, e),
                                          observations + e * spec->shape.observation);
@@ -110,25 +115,40 @@ read_action(const exo_environment_shape *shape, const void *actions, size_t e, f
     return (exo_action){.box = box};
 }
 
-void
-exo_environments_step(exo_environments *v, const void *actions, float *rewards, uint8_t *ends,
-                      float *finals)
+static void
+make_steps(exo_environments *v, const void *actions, float *rewards, uint8_t *ends)
 {
     const exo_environment_spec *spec = v->spec;
     const exo_environment_class *c = spec->environment_class;
     const exo_environment_shape *shape = &spec->shape;
     float box[EXO_ENVIRONMENT_MAX_ACTIONS];
+    if (c->step_many) {
+        c->step_many(spec->self, v->states, v->stride, v->count, actions, rewards, ends);
+        return;
+    }
     for (size_t e = 0; e < v->count; e++) {
         exo_action action = read_action(shape, actions, e, box);
-        exo_episode end = c->step(spec->self, state_of(v, e), action, rewards + e * shape->players);
+        ends[e] =
+            (uint8_t)c->step(spec->self, state_of(v, e), action, rewards + e * shape->players);
+    }
+}
+
+void
+exo_environments_step(exo_environments *v, const void *actions, float *rewards, uint8_t *ends,
+                      float *finals)
+{
+    const exo_environment_spec *spec = v->spec;
+    const exo_environment_shape *shape = &spec->shape;
+    make_steps(v, actions, rewards, ends);
+    for (size_t e = 0; e < v->count; e++) {
         uint64_t steps = ++v->instances[e].steps;
-        if (end == EXO_EPISODE_GOES_ON && shape->max_steps > 0 && steps >= shape->max_steps)
-            end = EXO_EPISODE_TRUNCATED;
-        ends[e] = (uint8_t)end;
-        if (end == EXO_EPISODE_GOES_ON)
+        if (ends[e] == EXO_EPISODE_GOES_ON && shape->max_steps > 0 && steps >= shape->max_steps)
+            ends[e] = EXO_EPISODE_TRUNCATED;
+        if (ends[e] == EXO_EPISODE_GOES_ON)
             continue;
         if (finals)
-            c->observe(spec->self, state_of(v, e), finals + e * shape->observation);
+            spec->environment_class->observe(spec->self, state_of(v, e),
+                                             finals + e * shape->observation);
         begin_episode(v, e);
     }
 }

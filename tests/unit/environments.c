@@ -15,6 +15,7 @@
 #include "../golden/environments_golden.h"
 #include "base/memory_fault.h"
 #include "environments/builtin.h"
+#include "environments/small_angle.h"
 #include "environments/spec.h"
 #include "support/rollout_arrays.h"
 
@@ -88,6 +89,33 @@ Test(cartpole, an_episode_is_gymnasiums)
         cr_expect_eq(steps, g->length, "episode %zu has %u steps, not %u", i, steps, g->length);
         cr_expect_eq((int)end, g->end, "episode %zu", i);
         expect_near(c.state, g->last, 4, 1e-9, "cartpole", i);
+        exo_environment_spec_free(&c.spec);
+    }
+}
+
+/* Half a unit in the last place is the error of rounding itself. */
+Test(cartpole, small_sines_and_cosines_are_nearly_as_exact_as_doubles_can_be)
+{
+    for (int i = -5000; i <= 5000; i++) {
+        double x = exo_small_angle * i / 5000, sine = exo_small_sin(x), cosine = exo_small_cos(x);
+        long double unit = (long double)(nextafter(fabs(sine), 1) - fabs(sine));
+        cr_assert_leq(fabsl((long double)sine - sinl((long double)x)), 0.6L * unit, "sin %.17g", x);
+        cr_assert_leq(fabsl((long double)cosine - cosl((long double)x)), 0.6L * 0x1p-53L,
+                      "cos %.17g", x);
+    }
+}
+
+/* The accelerations of a pole at rest, on both sides of the largest small angle. */
+Test(cartpole, an_angle_may_be_large)
+{
+    for (double theta = 0.2; theta < 3; theta += 0.1) {
+        struct instance c = instance_of("cartpole", (double[]){0, 0, theta, 0}, 4);
+        float reward = 0;
+        double push = 10 / 1.1, turn = (9.8 * sin(theta) - cos(theta) * push) /
+                                       (0.5 * (4.0 / 3 - 0.1 * cos(theta) * cos(theta) / 1.1));
+        cr_expect_eq(step(&c, (exo_action){.choice = 1}, &reward),
+                     theta > 0.205 ? EXO_EPISODE_TERMINATED : EXO_EPISODE_GOES_ON);
+        expect_near(&c.state[3], &(double){0.02 * turn}, 1, 1e-14, "cartpole", 0);
         exo_environment_spec_free(&c.spec);
     }
 }
@@ -237,7 +265,7 @@ Test(environments, beginnings_are_those_of_the_streams)
 Test(environments, a_vector_is_its_instances_and_restarts_them)
 {
     enum {
-        N = 3,
+        N = 67, /* more than make a step together */
         STEPS = 300
     };
     exo_environment_spec *spec = environment_new("{name: cartpole, max_steps: 25}");
@@ -362,6 +390,10 @@ Test(environments, a_shape_must_make_sense)
     bad.shape.actions = 0;
     cr_expect_eq(exo_environment_register(&bad, &err), EXO_INVAL);
     cr_expect_str_eq(err.text, "environment 'bad': low[0] is not below high[0]");
+    bad.shape.low[0] = -1;
+    cr_expect_eq(exo_environment_register(&bad, &err), EXO_INVAL);
+    cr_expect_str_eq(err.text,
+                     "environment 'bad' has continuous actions, but step_many takes choices");
     bad.shape = exo_kuhn_poker_class.shape;
     cr_expect_eq(exo_environment_register(&bad, &err), EXO_INVAL);
     cr_expect_str_eq(err.text, "environment 'bad' has several players, but no function player");
