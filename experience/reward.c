@@ -148,30 +148,58 @@ exo_reward_free(exo_reward **reward)
     exo_free(r);
 }
 
-/* The weighted sum of the parts' scores. */
+/* The weighted sums of the parts' scores. */
 static exo_status
-score_parts(exo_reward *r, const exo_answer *answer, double *out, exo_err *err)
+score_parts(exo_reward *r, const exo_answer *answers, size_t count, double *out, exo_err *err)
 {
-    double sum = 0, one = 0;
     exo_status st = EXO_OK;
+    double *of_part = exo_calloc(count, sizeof *of_part);
+    if (!of_part)
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu scores", count);
+    memset(out, 0, count * sizeof *out);
     for (size_t i = 0; st == EXO_OK && i < r->count; i++) {
-        st = exo_reward_score(r->parts[i], answer, &one, err);
-        sum += r->weights[i] * one;
+        st = exo_reward_score_many(r->parts[i], answers, count, of_part, err);
+        for (size_t n = 0; st == EXO_OK && n < count; n++)
+            out[n] += r->weights[i] * of_part[n];
     }
-    *out = sum;
+    exo_free(of_part);
+    return st;
+}
+
+exo_status
+exo_reward_score_many(exo_reward *r, const exo_answer *answers, size_t count, double *out,
+                      exo_err *err)
+{
+    exo_status st = EXO_OK;
+    if (count == 0)
+        return EXO_OK;
+    if (!r->of)
+        return score_parts(r, answers, count, out, err);
+    if (r->of->score_many)
+        st = r->of->score_many(r->self, answers, count, out, err);
+    else
+        for (size_t n = 0; st == EXO_OK && n < count; n++)
+            st = r->of->score(r->self, &answers[n], &out[n], err);
+    for (size_t n = 0; st == EXO_OK && n < count; n++)
+        if (!isfinite(out[n]))
+            st = exo_fail(err, EXO_FAILED, "the reward '%s' gave a score that is not finite: %g",
+                          r->of->name, out[n]);
     return st;
 }
 
 exo_status
 exo_reward_score(exo_reward *r, const exo_answer *answer, double *out, exo_err *err)
 {
-    if (!r->of)
-        return score_parts(r, answer, out, err);
-    exo_status st = r->of->score(r->self, answer, out, err);
-    if (st == EXO_OK && !isfinite(*out))
-        return exo_fail(err, EXO_FAILED, "the reward '%s' gave a score that is not finite: %g",
-                        r->of->name, *out);
-    return st;
+    return exo_reward_score_many(r, answer, 1, out, err);
+}
+
+bool
+exo_reward_batches(const exo_reward *r)
+{
+    bool batches = r->of && r->of->score_many;
+    for (size_t i = 0; i < r->count; i++)
+        batches = batches || exo_reward_batches(r->parts[i]);
+    return batches;
 }
 
 /* --- The class "share" ------------------------------------------------------------------------ */

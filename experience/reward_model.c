@@ -1,5 +1,6 @@
 /* The reward `model`: the score that a trained reward model gives an answer, its value at the
- * answer's last token. State: the model and a tape; owner: the reward's caller. */
+ * answer's last token. State: the model, a tape, and the arrays of a pass; owner: the reward's
+ * caller. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,14 +13,19 @@
 #include "nn/pretrained/pretrained.h"
 
 enum {
-    MAX_PATH = 4096
+    MAX_PATH = 4096,
+    PASS = 64,          /* most answers of a pass */
+    PASS_TOKENS = 4096, /* most tokens of a pass of several answers, with padding */
+    STEP = 16           /* lengths are multiples of it, so that few different shapes occur */
 };
 
 struct model_reward {
     exo_model *model;
     exo_params *params;
     exo_tape *tape;
-    int32_t *tokens;        /* (context) */
+    int32_t *tokens; /* (room) of the answers of a pass, padded to one length */
+    float *values;   /* (room) */
+    size_t room;
     double mean, deviation; /* scores are (value - mean) / deviation */
 };
 
@@ -67,10 +73,7 @@ open_model(struct model_reward *r, exo_config *config, const char *folder, exo_e
     if (st == EXO_OK)
         st = exo_tape_new(&r->tape, err);
     exo_config_free(&doc);
-    if (st != EXO_OK)
-        return exo_config_add_place(config, err);
-    r->tokens = exo_calloc(exo_decoder_spec_of(r->model)->context, sizeof *r->tokens);
-    return r->tokens ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a reward model");
+    return st == EXO_OK ? EXO_OK : exo_config_add_place(config, err);
 }
 
 static exo_status
@@ -95,39 +98,89 @@ model_init(void *self, exo_config *config, exo_err *err)
     return st == EXO_OK ? open_model(r, config, folder, err) : st;
 }
 
-/* Copies the answer's tokens and its prompt's. */
-static exo_status
-take_tokens(struct model_reward *r, const exo_answer *a, exo_err *err)
+static size_t
+length_of(const exo_answer *a)
 {
-    const exo_decoder_spec *spec = exo_decoder_spec_of(r->model);
-    size_t length = a->prompt_length + a->length;
-    if (length > spec->context)
-        return exo_fail(
-            err, EXO_INVAL,
-            "a prompt of %zu tokens and an answer of %zu are longer than the context of "
-            "the reward model, %zu",
-            a->prompt_length, a->length, spec->context);
-    memcpy(r->tokens, a->prompt, a->prompt_length * sizeof *r->tokens);
-    memcpy(r->tokens + a->prompt_length, a->tokens, a->length * sizeof *r->tokens);
-    for (size_t i = 0; i < length; i++)
-        if ((size_t)r->tokens[i] >= spec->vocabulary)
-            return exo_fail(err, EXO_INVAL,
-                            "the token %d is beyond the reward model's vocabulary of %zu: policy "
-                            "and reward model must have one tokenizer",
-                            r->tokens[i], spec->vocabulary);
-    return EXO_OK;
+    return a->prompt_length + a->length;
 }
 
 static exo_status
-model_score(void *self, const exo_answer *answer, double *out, exo_err *err)
+check_length(const struct model_reward *r, const exo_answer *a, exo_err *err)
 {
-    struct model_reward *r = self;
-    size_t length = answer->prompt_length + answer->length;
-    const int32_t offsets[] = {(int32_t)length - 1, (int32_t)length};
+    size_t context = exo_decoder_spec_of(r->model)->context;
+    if (length_of(a) <= context)
+        return EXO_OK;
+    return exo_fail(err, EXO_INVAL,
+                    "a prompt of %zu tokens and an answer of %zu are longer than the context of "
+                    "the reward model, %zu",
+                    a->prompt_length, a->length, context);
+}
+
+/* Copies an answer's tokens and its prompt's to `tokens`. */
+static exo_status
+take_tokens(const struct model_reward *r, const exo_answer *a, int32_t *tokens, exo_err *err)
+{
+    size_t vocabulary = exo_decoder_spec_of(r->model)->vocabulary;
+    memcpy(tokens, a->prompt, a->prompt_length * sizeof *tokens);
+    memcpy(tokens + a->prompt_length, a->tokens, a->length * sizeof *tokens);
+    for (size_t i = 0; i < length_of(a); i++)
+        if ((size_t)tokens[i] >= vocabulary)
+            return exo_fail(err, EXO_INVAL,
+                            "the token %d is beyond the reward model's vocabulary of %zu: policy "
+                            "and reward model must have one tokenizer",
+                            tokens[i], vocabulary);
+    return EXO_OK;
+}
+
+/* How many of the answers (count) a pass takes, at least 1, and their padded length. */
+static size_t
+cut_pass(const struct model_reward *r, const exo_answer *answers, size_t count, size_t *length)
+{
+    size_t context = exo_decoder_spec_of(r->model)->context, n = 0;
+    *length = 0;
+    while (n < count && n < PASS) {
+        size_t padded = (length_of(&answers[n]) + STEP - 1) / STEP * STEP;
+        padded = padded < context ? padded : context;
+        padded = padded > *length ? padded : *length;
+        if (n > 0 && (n + 1) * padded > PASS_TOKENS)
+            break;
+        *length = padded;
+        n++;
+    }
+    return n;
+}
+
+/* Lays out answers as rows of a length. */
+static exo_status
+lay_out(struct model_reward *r, const exo_answer *answers, size_t count, size_t length,
+        exo_err *err)
+{
+    exo_status st = EXO_OK;
+    if (count * length > r->room) {
+        exo_free(r->tokens);
+        exo_free(r->values);
+        r->tokens = exo_calloc(count * length, sizeof *r->tokens);
+        r->values = exo_calloc(count * length, sizeof *r->values);
+        r->room = r->tokens && r->values ? count * length : 0;
+        if (r->room == 0)
+            return exo_fail(err, EXO_NOMEM, "no memory for a reward model");
+    }
+    memset(r->tokens, 0, count * length * sizeof *r->tokens);
+    for (size_t n = 0; st == EXO_OK && n < count; n++)
+        st = take_tokens(r, &answers[n], r->tokens + n * length, err);
+    return st;
+}
+
+/* Scores answers in one pass. It is invariant: what a row gives does not depend on the others, nor
+ * on the padding behind it. */
+static exo_status
+score_pass(struct model_reward *r, const exo_answer *answers, size_t count, size_t length,
+           double *out, exo_err *err)
+{
     const exo_pass pass = {.invariant = true};
-    exo_batch batch = {.size = 1, .num_fields = 1};
+    exo_batch batch = {.size = count, .num_fields = 1};
     exo_outputs outputs = exo_outputs_init((const char *const[]){"values", NULL});
-    exo_status st = take_tokens(r, answer, err);
+    exo_status st = lay_out(r, answers, count, length, err);
     if (st != EXO_OK)
         return st;
     batch.fields[0] =
@@ -136,12 +189,35 @@ model_score(void *self, const exo_answer *answer, double *out, exo_err *err)
     exo_tape_begin(r->tape, r->params, &pass);
     if (!exo_model_forward(r->model, r->tape, &batch, &outputs))
         return exo_tape_error(r->tape, err);
-    exo_tensor *last = exo_sequence_sum(r->tape, exo_outputs_get(&outputs, "values"), NULL,
-                                        exo_tape_input(r->tape, EXO_I32, 1, &(size_t){2}, offsets));
-    if (!last)
+    exo_tensor *values = exo_outputs_get(&outputs, "values");
+    if (!values)
         return exo_tape_error(r->tape, err);
-    *out = ((double)exo_tensor_item(last) - r->mean) / r->deviation;
+    exo_tensor_read(values, r->values);
+    for (size_t n = 0; n < count; n++) {
+        double last = (double)r->values[n * length + length_of(&answers[n]) - 1];
+        out[n] = (last - r->mean) / r->deviation;
+    }
     return EXO_OK;
+}
+
+static exo_status
+model_score_many(void *self, const exo_answer *answers, size_t count, double *out, exo_err *err)
+{
+    struct model_reward *r = self;
+    exo_status st = EXO_OK;
+    for (size_t n = 0; st == EXO_OK && n < count; n++)
+        st = check_length(r, &answers[n], err);
+    for (size_t first = 0, n, length; st == EXO_OK && first < count; first += n) {
+        n = cut_pass(r, answers + first, count - first, &length);
+        st = score_pass(r, answers + first, n, length, out + first, err);
+    }
+    return st;
+}
+
+static exo_status
+model_score(void *self, const exo_answer *answer, double *out, exo_err *err)
+{
+    return model_score_many(self, answer, 1, out, err);
 }
 
 static void
@@ -149,6 +225,7 @@ model_release(void *self)
 {
     struct model_reward *r = self;
     exo_free(r->tokens);
+    exo_free(r->values);
     exo_tape_free(&r->tape);
     exo_params_free(&r->params);
     exo_model_drop(&r->model);
@@ -161,4 +238,5 @@ const exo_reward_class exo_model_reward = {
     .init = model_init,
     .score = model_score,
     .release = model_release,
+    .score_many = model_score_many,
 };

@@ -25,6 +25,8 @@ struct answer {
     size_t prompt, length, kept;
     int64_t cache; /* the oldest version in its cache */
     exo_finish finish;
+    bool scored;
+    double score; /* if it is scored */
 };
 
 /* A draw under way; slot i has the answers i A, i A + 1, ... */
@@ -48,6 +50,10 @@ struct exo_experience_source {
     struct slot *slots;    /* (batch) */
     struct answer *under;  /* (batch answers) */
     size_t *order, active; /* (batch) the slots in use, by their draws */
+    /* Answers that are being scored (batch answers), in three arrays. */
+    struct answer **judged;
+    exo_answer *asked;
+    double *scores;
 };
 
 /* --- Options ---------------------------------------------------------------------------------- */
@@ -191,6 +197,9 @@ exo_experience_source_free(exo_experience_source **source)
     exo_free(s->under);
     exo_free(s->slots);
     exo_free(s->order);
+    exo_free(s->judged);
+    exo_free(s->asked);
+    exo_free(s->scores);
     exo_generator_free(&s->generator);
     exo_params_free(&s->params);
     exo_reward_free(&s->reward);
@@ -206,7 +215,10 @@ make_room(exo_experience_source *s, size_t context, exo_err *err)
     s->slots = exo_calloc(s->batch, sizeof *s->slots);
     s->order = exo_calloc(s->batch, sizeof *s->order);
     s->under = exo_calloc(s->batch * s->answers, sizeof *s->under);
-    bool good = s->slots && s->order && s->under;
+    s->judged = exo_calloc(s->batch * s->answers, sizeof *s->judged);
+    s->asked = exo_calloc(s->batch * s->answers, sizeof *s->asked);
+    s->scores = exo_calloc(s->batch * s->answers, sizeof *s->scores);
+    bool good = s->slots && s->order && s->under && s->judged && s->asked && s->scores;
     for (size_t i = 0; good && i < s->batch * s->answers; i++) {
         struct answer *a = &s->under[i];
         a->tokens = exo_calloc(context, sizeof *a->tokens);
@@ -338,6 +350,7 @@ exo_experience_source_begin(exo_experience_source *s, uint64_t draw, exo_err *er
         memcpy(a->tokens, prompt.tokens, prompt.length * sizeof *a->tokens);
         a->prompt = a->length = prompt.length;
         a->finish = EXO_FINISH_NONE;
+        a->scored = false;
         st = submit(s, draw * s->answers + i, a, err);
     }
     s->slots[at] = (struct slot){.used = true, .draw = draw, .left = (size_t)s->answers};
@@ -440,16 +453,38 @@ exo_experience_source_abandon(exo_experience_source *s, exo_err *err)
 
 /* --- Items ------------------------------------------------------------------------------------ */
 
-static exo_status
-score(exo_experience_source *s, const struct answer *a, double *out, exo_err *err)
+static exo_answer
+ask(const exo_experience_source *s, const struct answer *a)
 {
-    const exo_answer answer = {.prompt = a->tokens,
-                               .prompt_length = a->prompt,
-                               .tokens = a->tokens + a->prompt,
-                               .length = a->length - a->prompt,
-                               .stopped = a->finish == EXO_FINISH_STOP,
-                               .tokenizer = exo_prompts_tokenizer(s->prompts)};
-    return exo_reward_score(s->reward, &answer, out, err);
+    return (exo_answer){.prompt = a->tokens,
+                        .prompt_length = a->prompt,
+                        .tokens = a->tokens + a->prompt,
+                        .length = a->length - a->prompt,
+                        .stopped = a->finish == EXO_FINISH_STOP,
+                        .tokenizer = exo_prompts_tokenizer(s->prompts)};
+}
+
+/* Scores the answers of slot order[first], which has ended; of a reward that takes many at once, also
+ * those of the draws after it that have ended. */
+static exo_status
+score_ended(exo_experience_source *s, size_t first, exo_err *err)
+{
+    size_t count = 0, end = exo_reward_batches(s->reward) ? s->active : first + 1;
+    for (size_t i = first; i < end; i++) {
+        struct answer *all = &s->under[s->order[i] * s->answers];
+        for (uint64_t k = 0; s->slots[s->order[i]].left == 0 && k < s->answers; k++) {
+            if (all[k].scored)
+                continue;
+            s->judged[count] = &all[k];
+            s->asked[count++] = ask(s, &all[k]);
+        }
+    }
+    exo_status st = exo_reward_score_many(s->reward, s->asked, count, s->scores, err);
+    for (size_t n = 0; st == EXO_OK && n < count; n++) {
+        s->judged[n]->score = s->scores[n];
+        s->judged[n]->scored = true;
+    }
+    return st;
 }
 
 /* Copies an answer to the item's arrays from `at` on, and its oldest version to *oldest. */
@@ -492,14 +527,14 @@ make_item(exo_experience_source *s, uint64_t maker, size_t slot, exo_item **item
     e.filtered = s->sampling.top_k > 0 || (s->sampling.top_p > 0 && s->sampling.top_p < 1);
     exo_experience_sign(&e, *item);
     memcpy(e.prompt_tokens, prompt.tokens, prompt.length * sizeof *prompt.tokens);
-    for (uint64_t a = 0; st == EXO_OK && a < s->answers; a++) {
+    for (uint64_t a = 0; a < s->answers; a++) {
         copy_answer(&all[a], &e, a, at, &oldest);
         at += all[a].length - all[a].prompt;
-        st = score(s, &all[a], &e.scores[a], err);
+        e.scores[a] = all[a].score;
     }
     (*item)->version = oldest;
     (*item)->key = draw;
-    return st;
+    return EXO_OK;
 }
 
 exo_status
@@ -511,7 +546,9 @@ exo_experience_source_take(exo_experience_source *s, uint64_t maker, exo_item **
         i++;
     if (i == s->active)
         return EXO_OK;
-    exo_status st = make_item(s, maker, s->order[i], item, err);
+    exo_status st = score_ended(s, i, err);
+    if (st == EXO_OK)
+        st = make_item(s, maker, s->order[i], item, err);
     s->slots[s->order[i]].used = false;
     s->active--;
     memmove(s->order + i, s->order + i + 1, (s->active - i) * sizeof *s->order);

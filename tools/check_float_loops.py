@@ -29,6 +29,7 @@ HOST = {
     "experience/learner_update.c": ITEMS,
     "experience/learner_batch.c": ITEMS,
     "experience/learner_pass.c": ITEMS,
+    "experience/reward_model.c": "values of a pass's answers, which the host has read for scores",
     "experience/rows.c": ITEMS,
     "experience/text_rows.c": BATCH,
     "experience/tuner_pass.c": "scores of a pass's texts, which the host has read for figures",

@@ -45,6 +45,11 @@ typedef struct exo_reward_class {
     exo_status (*score)(void *self, const exo_answer *answer, double *out, exo_err *err);
     /* Frees what init allocated; called once, also after its failure. May be NULL. */
     void (*release)(void *self);
+    /* Writes the scores (count) of many answers, each with the bits that `score` gives it. A maker
+     * calls it with all answers that have ended. NULL: it calls `score` for one draw after the other,
+     * and sends each before the next. */
+    exo_status (*score_many)(void *self, const exo_answer *answers, size_t count, double *out,
+                             exo_err *err);
 } exo_reward_class;
 
 /* Registers a class under its name, which must be new. Any thread. Errors: EXISTS, INVAL, FULL. */
@@ -64,6 +69,12 @@ EXO_API void exo_reward_free(exo_reward **reward);
 /* Scores an answer. FAILED: the score is not finite; those of the class. */
 EXO_API exo_status exo_reward_score(exo_reward *reward, const exo_answer *answer, double *out,
                                     exo_err *err);
+
+/* Scores answers (count): writes what exo_reward_score gives each. NOMEM; as exo_reward_score. */
+EXO_API exo_status exo_reward_score_many(exo_reward *reward, const exo_answer *answers,
+                                         size_t count, double *out, exo_err *err);
+/* True: the class, or one of the sum, has score_many. */
+EXO_API bool exo_reward_batches(const exo_reward *reward);
 
 EXO_DECLS_END
 

@@ -334,6 +334,7 @@ Test(experience, a_reward_scores_and_must_be_finite)
     cr_assert_eq(exo_reward_read(&r, root, "reward", &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_reward_score(r, &answer, &score, &err), EXO_OK);
     cr_expect_eq(score, 0.75);
+    cr_expect(!exo_reward_batches(r));
     exo_reward_free(&r);
     cr_assert_eq(exo_reward_class_register(&infinite_class, &err), EXO_OK);
     cr_assert_eq(exo_reward_read(&r, root, "other", &err), EXO_OK, "%s", err.text);

@@ -444,6 +444,38 @@ Test(tuning, a_value_head_comes_back_with_its_folder)
     temp_remove(folder);
 }
 
+/* Answers of many lengths, in more passes than one, have the bits that each has alone. */
+static void
+expect_same_scores_together(exo_reward *reward)
+{
+    enum {
+        COUNT = 150,
+        MOST = 18
+    };
+    int32_t tokens[MOST];
+    exo_answer answers[COUNT];
+    double together[COUNT], alone;
+    exo_err err = {0};
+    for (int32_t i = 0; i < MOST; i++)
+        tokens[i] = 'a' + i * i % 7;
+    for (size_t i = 0; i < COUNT; i++)
+        answers[i] = (exo_answer){.prompt = tokens + i % 3,
+                                  .prompt_length = 1 + i % 2,
+                                  .tokens = tokens + i % 5,
+                                  .length = 1 + i * 7 % 13};
+    cr_expect(exo_reward_batches(reward));
+    cr_assert_eq(exo_reward_score_many(reward, answers, COUNT, together, &err), EXO_OK, "%s",
+                 err.text);
+    for (size_t i = 0; i < COUNT; i++) {
+        cr_assert_eq(exo_reward_score(reward, &answers[i], &alone, &err), EXO_OK);
+        cr_expect_eq(together[i], alone, "answer %zu: %.17g together, %.17g alone", i, together[i],
+                     alone);
+    }
+    answers[COUNT - 1].length = 1 << 20;
+    cr_expect_eq(exo_reward_score_many(reward, answers, COUNT, together, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "longer than the context"), "%s", err.text);
+}
+
 /* The score of a reward model is its value at the last token, less a mean, over a deviation. */
 Test(tuning, the_reward_model_gives_the_value_at_the_last_token)
 {
@@ -486,6 +518,7 @@ Test(tuning, the_reward_model_gives_the_value_at_the_last_token)
         sum += 2 * score + 0.25;
         squares += (2 * score + 0.25) * (2 * score + 0.25);
     }
+    expect_same_scores_together(reward);
     /* the tuner's own figures of the same four answers, in a batch that is padded */
     snprintf(text, sizeof text, "{model: {name: gpt, path: %s, values: true}, validation: 0}",
              folder);
