@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <exogym/log.h>
 #include <exogym/memory.h>
@@ -45,34 +46,91 @@ is_mine(const exo_trainer_state *s, const char *name, uint64_t *version)
     return end == digits + DIGITS && strcmp(end, SUFFIX) == 0;
 }
 
-/* Finds the newest checkpoint below `below`, or removes those from `below` on. */
-static exo_status
-scan(const exo_trainer_state *s, uint64_t below, bool removes, uint64_t *newest, exo_err *err)
+/* Whether a file is a checkpoint of this trainer that was not completed. */
+static bool
+is_partial(const exo_trainer_state *s, const char *name)
 {
-    exo_status st = EXO_OK;
-    DIR *dir = exo_dir_list(s->folder);
-    if (!dir)
-        return exo_fail(err, EXO_IO, "%s: %s", s->folder, exo_dir_reason(errno));
+    size_t prefix = strlen(PREFIX), actor = strlen(s->actor);
+    return strncmp(name, PREFIX, prefix) == 0 && strncmp(name + prefix, s->actor, actor) == 0 &&
+           name[prefix + actor] == '_' && strstr(name, SUFFIX ".partial-");
+}
+
+static exo_status
+open_folder(const exo_trainer_state *s, DIR **out, exo_err *err)
+{
+    *out = exo_dir_list(s->folder);
+    return *out ? EXO_OK : exo_fail(err, EXO_IO, "%s: %s", s->folder, exo_dir_reason(errno));
+}
+
+/* The newest version below `below` that has a file; 0: there is none. */
+static exo_status
+find_newest(const exo_trainer_state *s, uint64_t below, uint64_t *newest, exo_err *err)
+{
+    DIR *dir = NULL;
+    exo_status st = open_folder(s, &dir, err);
+    *newest = 0;
     for (struct dirent *e; st == EXO_OK && (e = readdir(dir));) {
-        char path[MAX_PATH];
         uint64_t version = 0;
-        if (!is_mine(s, e->d_name, &version))
-            continue;
-        if (version < below)
-            *newest = version > *newest ? version : *newest;
-        else if (removes && (st = path_of(s, version, path, err)) == EXO_OK &&
-                 exo_dir_unlink(path) != 0 && errno != ENOENT)
-            st = exo_fail(err, EXO_IO, "cannot remove '%s': %s", path, exo_dir_reason(errno));
+        if (is_mine(s, e->d_name, &version) && version < below && version > *newest)
+            *newest = version;
     }
-    closedir(dir);
+    if (dir)
+        closedir(dir);
     return st;
+}
+
+/* Removes the checkpoints from `from` on, and files that were not completed. */
+static exo_status
+remove_from(const exo_trainer_state *s, uint64_t from, exo_err *err)
+{
+    DIR *dir = NULL;
+    exo_status st = open_folder(s, &dir, err);
+    for (struct dirent *e; st == EXO_OK && (e = readdir(dir));) {
+        uint64_t version = 0;
+        bool goes =
+            is_partial(s, e->d_name) || (is_mine(s, e->d_name, &version) && version >= from);
+        if (goes && unlinkat(dirfd(dir), e->d_name, 0) != 0 && errno != ENOENT)
+            st = exo_fail(err, EXO_IO, "cannot remove '%s/%s': %s", s->folder, e->d_name,
+                          exo_dir_reason(errno));
+    }
+    if (dir)
+        closedir(dir);
+    return st;
+}
+
+/* Finds the newest version below `below` whose checkpoint is intact; 0: there is no checkpoint. */
+static exo_status
+newest_intact(const exo_trainer_state *s, uint64_t below, uint64_t *version, exo_err *err)
+{
+    char path[MAX_PATH];
+    exo_err damage = {0}, reason = {0};
+    for (exo_status st = EXO_DAMAGED; st == EXO_DAMAGED; below = *version) {
+        st = find_newest(s, below, version, err);
+        if (st != EXO_OK)
+            return st;
+        if (*version == 0)
+            break;
+        st = path_of(s, *version, path, &reason);
+        if (st == EXO_OK)
+            st = exo_state_check_seal(path, &reason);
+        if (st == EXO_OK)
+            return st;
+        if (st != EXO_DAMAGED)
+            return exo_fail(err, st, "%s", reason.text);
+        EXO_LOG(WARN, GRAPH, "event=damaged version=%llu why=\"%s\"",
+                (unsigned long long)*version, reason.text);
+        damage = damage.code == EXO_OK ? reason : damage;
+    }
+    return damage.code == EXO_OK
+               ? EXO_OK
+               : exo_fail(err, EXO_DAMAGED, "%s; no older checkpoint is intact", damage.text);
 }
 
 exo_status
 exo_trainer_newest(const exo_trainer_state *s, uint64_t below, uint64_t *version, exo_err *err)
 {
     *version = 0;
-    return s->folder ? scan(s, below, false, version, err) : EXO_OK;
+    return s->folder ? newest_intact(s, below, version, err) : EXO_OK;
 }
 
 /* Removes the checkpoints that are older than the KEPT newest ones. */
@@ -83,7 +141,7 @@ thin_out(const exo_trainer_state *s, exo_err *err)
     uint64_t version = UINT64_MAX;
     exo_status st = EXO_OK;
     for (int k = 0; st == EXO_OK && version > 0; k++) {
-        st = exo_trainer_newest(s, version, &version, err);
+        st = find_newest(s, version, &version, err);
         if (st == EXO_OK && version > 0 && k >= KEPT &&
             (st = path_of(s, version, path, err)) == EXO_OK && exo_dir_unlink(path) != 0)
             st = exo_fail(err, EXO_IO, "cannot remove '%s': %s", path, exo_dir_reason(errno));
@@ -91,15 +149,21 @@ thin_out(const exo_trainer_state *s, exo_err *err)
     return st;
 }
 
-/* Lists the entries. `mark`, `seed`: the caller's memory for what is compared after a load. */
+/* What is compared after a load. */
+struct origin {
+    uint64_t seed, rank;
+};
+
+/* Lists the entries. `mark`, `origin`: the caller's memory. */
 static exo_status
-list(const exo_trainer_state *s, exo_learned_mark *mark, uint64_t *seed, exo_state **out,
+list(const exo_trainer_state *s, exo_learned_mark *mark, struct origin *origin, exo_state **out,
      exo_err *err)
 {
     exo_status st = exo_state_new(out, err);
     if (st != EXO_OK)
         return st;
-    exo_state_add_u64(*out, "seed", seed);
+    exo_state_add_u64(*out, "seed", &origin->seed);
+    exo_state_add_u64(*out, "rank", &origin->rank);
     exo_learner_state(s->learner, *out);
     exo_state_add_u64(*out, "position", s->position);
     exo_state_add_u64(*out, "used", s->used);
@@ -116,14 +180,14 @@ exo_trainer_save(const exo_trainer_state *s, exo_err *err)
     char path[MAX_PATH];
     exo_state *state = NULL;
     exo_learned_mark mark = {0};
-    uint64_t seed = s->seed;
+    struct origin origin = {.seed = s->seed, .rank = s->rank};
     exo_status st = path_of(s, exo_learner_version(s->learner), path, err);
     if (st == EXO_OK)
         st = exo_learned_flush(*s->learned, &mark, err);
     if (st == EXO_OK)
-        st = list(s, &mark, &seed, &state, err);
+        st = list(s, &mark, &origin, &state, err);
     if (st == EXO_OK)
-        st = exo_state_save(state, path, err);
+        st = exo_state_save_sealed(state, path, err);
     exo_state_free(&state);
     return st == EXO_OK ? thin_out(s, err) : st;
 }
@@ -133,18 +197,19 @@ read_file(const exo_trainer_state *s, uint64_t version, exo_learned_mark *mark, 
 {
     char path[MAX_PATH];
     exo_state *state = NULL;
-    uint64_t seed = 0;
+    struct origin origin = {0};
     exo_status st = path_of(s, version, path, err);
     if (st == EXO_OK)
-        st = list(s, mark, &seed, &state, err);
+        st = list(s, mark, &origin, &state, err);
     if (st == EXO_OK)
         st = exo_state_load(state, path, err);
-    if (st == EXO_OK && seed != s->seed)
+    if (st == EXO_OK && origin.seed != s->seed)
         st = exo_fail(err, EXO_INVAL, "%s: its seed is %llu, but the run's is %llu", path,
-                      (unsigned long long)seed, (unsigned long long)s->seed);
-    if (st == EXO_OK && exo_learner_version(s->learner) != version)
-        st = exo_fail(err, EXO_DAMAGED, "%s: it has version %llu", path,
-                      (unsigned long long)exo_learner_version(s->learner));
+                      (unsigned long long)origin.seed, (unsigned long long)s->seed);
+    if (st == EXO_OK && (exo_learner_version(s->learner) != version || origin.rank != s->rank))
+        st = exo_fail(err, EXO_DAMAGED, "%s: it is version %llu of trainer %llu", path,
+                      (unsigned long long)exo_learner_version(s->learner),
+                      (unsigned long long)origin.rank);
     exo_state_free(&state);
     return st;
 }
@@ -152,14 +217,15 @@ read_file(const exo_trainer_state *s, uint64_t version, exo_learned_mark *mark, 
 exo_status
 exo_trainer_load(const exo_trainer_state *s, uint64_t version, exo_err *err)
 {
-    uint64_t unused = 0;
     exo_learned_mark mark = {0};
     exo_status st = EXO_OK;
     if (s->folder && version > 0)
         st = read_file(s, version, &mark, err);
+    if (st == EXO_OK && s->folder && version > 0)
+        st = exo_learned_check(s->folder, s->actor, &mark, s->learner, err);
     if (st == EXO_OK)
         st = exo_learned_open(s->learned, s->folder, s->actor, version > 0 ? &mark : NULL, err);
-    return st == EXO_OK && s->folder ? scan(s, version + 1, true, &unused, err) : st;
+    return st == EXO_OK && s->folder ? remove_from(s, version + 1, err) : st;
 }
 
 /* --- Which one -------------------------------------------------------------------------------- */
@@ -202,21 +268,7 @@ agree(const exo_trainer_state *s, uint64_t below, uint64_t *version, exo_err *er
 exo_status
 exo_trainer_resume(const exo_trainer_state *s, exo_err *err)
 {
-    uint64_t version = UINT64_MAX;
-    exo_status st = EXO_DAMAGED, found = EXO_OK;
-    while (st != EXO_OK && st != EXO_INVAL && st != EXO_NOMEM && version > 0) {
-        exo_err reason = {0};
-        found = agree(s, version, &version, err);
-        if (found != EXO_OK)
-            return found;
-        st = exo_trainer_load(s, version, &reason);
-        if (st != EXO_OK && s->group) /* the others may have read theirs */
-            return exo_fail(err, st, "%s", reason.text);
-        if (st != EXO_OK) {
-            EXO_LOG(WARN, GRAPH, "event=damaged version=%llu why=\"%s\"",
-                    (unsigned long long)version, reason.text);
-            exo_fail(err, st, "%s", reason.text);
-        }
-    }
-    return st;
+    uint64_t version = 0;
+    exo_status st = agree(s, UINT64_MAX, &version, err);
+    return st == EXO_OK ? exo_trainer_load(s, version, err) : st;
 }

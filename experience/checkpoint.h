@@ -25,16 +25,18 @@ typedef struct exo_trainer_state {
 /* Writes the checkpoint of the learner's present version, and removes all but the newest ones. IO,
  * NOMEM. */
 exo_status exo_trainer_save(const exo_trainer_state *state, exo_err *err);
-/* The newest version below `below` that has a checkpoint; 0: there is none. IO. */
+/* The newest version below `below` that has an intact checkpoint; 0: there is none at all. DAMAGED:
+ * all are damaged; IO, NOMEM. */
 exo_status exo_trainer_newest(const exo_trainer_state *state, uint64_t below, uint64_t *version,
                               exo_err *err);
 /* Reads the checkpoint of a version, or begins at version 0; removes all newer checkpoints, whose
  * updates are undone, and cuts off their lines. INVAL: the checkpoint is of another model, optimizer
- * or seed; DAMAGED, IO, NOMEM. */
+ * or seed; DAMAGED: it is of another trainer, or the files of learned.h are not those that it was
+ * written with; IO, NOMEM. After an error no file has changed. */
 exo_status exo_trainer_load(const exo_trainer_state *state, uint64_t version, exo_err *err);
-/* Continues from the newest checkpoint that all trainers have, or begins at version 0. A trainer alone
- * takes the one before where a checkpoint is damaged. All trainers call this together. Errors: as
- * exo_trainer_load; those of the group. */
+/* Continues from the newest version of which all trainers have an intact checkpoint; where a trainer
+ * has no checkpoint at all, all begin at version 0. All trainers call this together. Errors: as
+ * exo_trainer_newest and exo_trainer_load; those of the group. */
 exo_status exo_trainer_resume(const exo_trainer_state *state, exo_err *err);
 
 #endif

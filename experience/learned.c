@@ -11,14 +11,25 @@
 #include <exogym/memory.h>
 
 #include "base/dir.h"
+#include "base/file.h"
 
 enum {
-    MAX_PATH = 4096
+    MAX_PATH = 4096,
+    MAX_LINE = 512 /* of versions_ACTOR.csv */
 };
 
 struct exo_learned {
     FILE *items, *versions; /* NULL: no files */
 };
+
+static exo_status
+path_of(const char *folder, const char *kind, const char *actor, char out[MAX_PATH], exo_err *err)
+{
+    int size = snprintf(out, MAX_PATH, "%s/%s_%s.csv", folder, kind, actor);
+    return size >= 0 && size < MAX_PATH
+               ? EXO_OK
+               : exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", out);
+}
 
 /* Opens a file: empty but for its columns, or cut to a length that it had. */
 static exo_status
@@ -27,9 +38,9 @@ open_one(FILE **out, const char *folder, const char *kind, const char *actor, co
 {
     char path[MAX_PATH];
     struct stat info;
-    int size = snprintf(path, sizeof path, "%s/%s_%s.csv", folder, kind, actor);
-    if (size < 0 || (size_t)size >= sizeof path)
-        return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
+    exo_status st = path_of(folder, kind, actor, path, err);
+    if (st != EXO_OK)
+        return st;
     int file = exo_dir_open(path, O_WRONLY | (length ? O_APPEND : O_CREAT | O_TRUNC), 0666);
     if (length && file >= 0 && fstat(file, &info) == 0 && (uint64_t)info.st_size < *length) {
         close(file);
@@ -69,6 +80,56 @@ exo_learned_open(exo_learned **out, const char *folder, const char *actor,
         *out = l;
     else
         exo_learned_close(&l);
+    return st;
+}
+
+/* Reads the line before `end` of a file. DAMAGED: the file is shorter. */
+static exo_status
+read_line_before(const char *path, uint64_t end, char line[MAX_LINE], exo_err *err)
+{
+    char text[MAX_LINE];
+    struct stat info = {0};
+    FILE *file = NULL;
+    exo_status st = exo_file_open_stream(path, &file, err);
+    if (st != EXO_OK)
+        return st;
+    size_t length = end < MAX_LINE - 1 ? (size_t)end : MAX_LINE - 1;
+    if (fstat(fileno(file), &info) == 0 && (uint64_t)info.st_size < end)
+        st = exo_fail(err, EXO_DAMAGED, "%s: %lld bytes are left of %llu", path,
+                      (long long)info.st_size, (unsigned long long)end);
+    else if (fseeko(file, (off_t)(end - length), SEEK_SET) != 0 ||
+             fread(text, 1, length, file) != length)
+        st = exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+    fclose(file);
+    if (st != EXO_OK)
+        return st;
+    length -= length > 0 && text[length - 1] == '\n';
+    text[length] = '\0';
+    const char *last = strrchr(text, '\n');
+    snprintf(line, MAX_LINE, "%s", last ? last + 1 : text);
+    return EXO_OK;
+}
+
+exo_status
+exo_learned_check(const char *folder, const char *actor, const exo_learned_mark *mark,
+                  const exo_learner *learner, exo_err *err)
+{
+    char path[MAX_PATH], line[MAX_LINE], sha256[65], begin[32];
+    uint64_t version = exo_learner_version(learner);
+    exo_learner_sha256(learner, sha256);
+    snprintf(begin, sizeof begin, "%llu,", (unsigned long long)version);
+    exo_status st = path_of(folder, "learned", actor, path, err);
+    if (st == EXO_OK)
+        st = read_line_before(path, mark->items, line, err);
+    if (st == EXO_OK)
+        st = path_of(folder, "versions", actor, path, err);
+    if (st == EXO_OK)
+        st = read_line_before(path, mark->versions, line, err);
+    if (st == EXO_OK && (strncmp(line, begin, strlen(begin)) != 0 || !strstr(line, sha256)))
+        st = exo_fail(err, EXO_DAMAGED,
+                      "%s: it does not have the weights of the checkpoint of version %llu: one of "
+                      "the two is of another run",
+                      path, (unsigned long long)version);
     return st;
 }
 

@@ -27,6 +27,10 @@ typedef struct exo_learned_mark {
 exo_status exo_learned_open(exo_learned **out, const char *folder, const char *actor,
                             const exo_learned_mark *mark, exo_err *err);
 void exo_learned_close(exo_learned **learned);
+/* Whether the files have these lengths, and their last line there is that of the learner's present
+ * version. DAMAGED: they have not; NOT_FOUND, IO, NOMEM. */
+exo_status exo_learned_check(const char *folder, const char *actor, const exo_learned_mark *mark,
+                             const exo_learner *learner, exo_err *err);
 /* Writes all lines to the disk. IO. */
 exo_status exo_learned_flush(exo_learned *learned, exo_learned_mark *mark, exo_err *err);
 /* Writes the lines of the items that the learner's present version was made from (count), and the

@@ -250,13 +250,13 @@ make_header(const exo_state *s, char **out, uint64_t *length, exo_err *err)
     return *out ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a header of %zu bytes", padded);
 }
 
-/* Writes bytes, and adds them to the hash. hash may be NULL. */
+/* Writes bytes, and adds them to the hash. Either may be NULL. */
 static exo_status
 write_part(exo_file *file, exo_hash *hash, const void *data, size_t size, exo_err *err)
 {
     if (hash)
         exo_hash_add(hash, data, size);
-    return exo_file_write(file, data, size, err);
+    return file ? exo_file_write(file, data, size, err) : EXO_OK;
 }
 
 struct writer {
@@ -319,6 +319,70 @@ exo_status
 exo_state_save(exo_state *state, const char *path, exo_err *err)
 {
     return exo_state_save_hashed(state, path, NULL, err);
+}
+
+/* --- Seals ------------------------------------------------------------------------------------ */
+
+/* Before the 64 digits of a seal in a header. */
+#define SEAL "\"sha256\":\""
+
+enum {
+    DIGITS = 64
+};
+
+/* Finds the digits of the seal in a header; NULL: it has none. */
+static char *
+find_seal(char *header)
+{
+    char *at = strstr(header, SEAL);
+    if (!at || strspn(at + strlen(SEAL), "0123456789abcdef") != DIGITS)
+        return NULL;
+    return at + strlen(SEAL);
+}
+
+/* Writes the file's hash over the zeros in its header. */
+static exo_status
+seal(const exo_state *state, char *header, uint64_t length, const char *path, exo_err *err)
+{
+    char sha256[DIGITS + 1], *digits = find_seal(header);
+    exo_hash hash = {0};
+    if (!digits)
+        return exo_fail(err, EXO_INVAL, "%s: the header has no place for its hash", path);
+    exo_status st = exo_hash_init(&hash, err);
+    if (st == EXO_OK)
+        st = write_parts(state, NULL, &hash, header, length, err);
+    if (st == EXO_OK && !exo_hash_end(&hash, sha256))
+        st = exo_fail(err, EXO_FAILED, "%s: libcrypto gives no SHA-256", path);
+    if (st == EXO_OK)
+        memcpy(digits, sha256, DIGITS);
+    exo_hash_release(&hash);
+    return st;
+}
+
+exo_status
+exo_state_save_sealed(exo_state *state, const char *path, exo_err *err)
+{
+    char zeros[DIGITS + 1], *header = NULL;
+    uint64_t length = 0;
+    exo_file file = {0};
+    memset(zeros, '0', DIGITS);
+    zeros[DIGITS] = '\0';
+    exo_state_metadata(state, "sha256", zeros);
+    if (state->error.code != EXO_OK)
+        return exo_fail(err, state->error.code, "%s: %s", path, state->error.text);
+    exo_status st = make_header(state, &header, &length, err);
+    if (st == EXO_OK)
+        st = seal(state, header, length, path, err);
+    if (st == EXO_OK)
+        st = exo_file_create(&file, path, err);
+    if (st == EXO_OK) {
+        st = write_parts(state, &file, NULL, header, length, err);
+        if (st == EXO_OK)
+            st = exo_file_commit(&file, err);
+        exo_file_abort(&file);
+    }
+    exo_free(header);
+    return st;
 }
 
 /* --- Copies in memory -------------------------------------------------------------------------- */
@@ -537,6 +601,66 @@ exo_state_load(exo_state *state, const char *path, exo_err *err)
         if (st == EXO_OK)
             st = through_host(e, true, read_bytes, &r, err);
     }
+    close_reader(&r);
+    return st;
+}
+
+/* Hashes an open file whose header is `text`, with zeros for the digits of the seal. */
+static exo_status
+hash_rest(const struct reader *r, const unsigned char size[8], const char *text, uint64_t length,
+          char sha256[65], exo_err *err)
+{
+    exo_hash hash = {0};
+    char *part = exo_calloc(1, STAGE);
+    exo_status st = part ? exo_hash_init(&hash, err)
+                         : exo_fail(err, EXO_NOMEM, "%s: no memory to check it", r->path);
+    if (st == EXO_OK) {
+        exo_hash_add(&hash, size, 8);
+        exo_hash_add(&hash, text, length);
+    }
+    for (uint64_t left = r->data_bytes; st == EXO_OK && left > 0;) {
+        size_t now = left < STAGE ? (size_t)left : STAGE;
+        st = read_bytes((void *)(uintptr_t)r, part, now, err);
+        if (st == EXO_OK)
+            exo_hash_add(&hash, part, now);
+        left -= now;
+    }
+    if (st == EXO_OK && !exo_hash_end(&hash, sha256))
+        st = exo_fail(err, EXO_FAILED, "%s: libcrypto gives no SHA-256", r->path);
+    exo_hash_release(&hash);
+    exo_free(part);
+    return st;
+}
+
+exo_status
+exo_state_check_seal(const char *path, exo_err *err)
+{
+    struct reader r;
+    unsigned char size[8];
+    char said[DIGITS + 1] = "", has[DIGITS + 1] = "", *text = NULL, *digits = NULL;
+    exo_status st = open_reader(&r, path, err);
+    uint64_t length = st == EXO_OK ? r.data_at - sizeof size : 0;
+    if (st == EXO_INVAL)
+        st = exo_fail(err, EXO_DAMAGED, "%s: is damaged: truncated, or no safetensors file", path);
+    if (st == EXO_OK && !(text = exo_calloc(length + 1, 1)))
+        st = exo_fail(err, EXO_NOMEM, "%s: no memory for its header", path);
+    if (st == EXO_OK) {
+        rewind(r.stream);
+        st = read_bytes(&r, size, sizeof size, err);
+    }
+    if (st == EXO_OK)
+        st = read_bytes(&r, text, length, err);
+    if (st == EXO_OK && !(digits = find_seal(text)))
+        st = exo_fail(err, EXO_DAMAGED, "%s: is damaged: its header has no SHA-256", path);
+    if (st == EXO_OK) {
+        memcpy(said, digits, DIGITS);
+        memset(digits, '0', DIGITS);
+        st = hash_rest(&r, size, text, length, has, err);
+    }
+    if (st == EXO_OK && strcmp(said, has) != 0)
+        st = exo_fail(err, EXO_DAMAGED, "%s: is damaged: its bytes have another SHA-256 than when "
+                      "it was written", path);
+    exo_free(text);
     close_reader(&r);
     return st;
 }

@@ -50,6 +50,12 @@ EXO_API exo_status exo_state_save(exo_state *state, const char *path, exo_err *e
  * written. `sha256` may be NULL. */
 EXO_API exo_status exo_state_save_hashed(exo_state *state, const char *path, char sha256[65],
                                          exo_err *err);
+/* As exo_state_save; the header's metadata gets `sha256`, the SHA-256 of the file with zeros in the
+ * place of its digits, for exo_state_check_seal. */
+EXO_API exo_status exo_state_save_sealed(exo_state *state, const char *path, exo_err *err);
+/* Whether the file of exo_state_save_sealed has the bytes that were written. Reads all of it, a part
+ * at a time. Errors: DAMAGED: it is truncated or altered, or has no seal; NOT_FOUND, IO, NOMEM. */
+EXO_API exo_status exo_state_check_seal(const char *path, exo_err *err);
 /* Reads the entries from `path` in place. The file must hold every entry with its type and shape,
  * and no other. INVAL otherwise: names the file and the entry, and no memory has changed. Other
  * errors: NOT_FOUND; NOMEM; IO, after which entries may have changed. */

@@ -7,9 +7,12 @@
  * fails. A reward fails: its maker does. The plan is static, for one run at a time. */
 #include <criterion/criterion.h>
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <exogym/memory.h>
 #include <exogym/reward.h>
@@ -323,4 +326,121 @@ Test(survival, a_run_that_fails_anywhere_resumes_to_the_same_bits, .timeout = 20
         cr_expect_str_eq(end.sha256, calm.sha256, "shape %zu", k);
         temp_remove(folder);
     }
+}
+
+/* --- Damaged files ---------------------------------------------------------------------------- */
+
+/* Lists the checkpoints of trainer 0, the newest one last. Returns their number. */
+static size_t
+list_checkpoints(const char *folder, char paths[4][512])
+{
+    size_t count = 0;
+    struct dirent **entries = NULL;
+    int found = scandir(folder, &entries, NULL, alphasort);
+    cr_assert_geq(found, 0);
+    for (int i = 0; i < found; i++) {
+        if (strncmp(entries[i]->d_name, "checkpoint_trainer_0_", 21) == 0) {
+            cr_assert_lt(count, 4u);
+            snprintf(paths[count++], 512, "%s/%.200s", folder, entries[i]->d_name);
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    return count;
+}
+
+static off_t
+size_of(const char *path)
+{
+    struct stat info;
+    cr_assert_eq(stat(path, &info), 0);
+    return info.st_size;
+}
+
+static void
+flip_byte(const char *path, off_t at)
+{
+    FILE *file = fopen(path, "r+b");
+    cr_assert_not_null(file);
+    cr_assert_eq(fseeko(file, at, SEEK_SET), 0);
+    int byte = fgetc(file);
+    cr_assert_eq(fseeko(file, at, SEEK_SET), 0);
+    cr_assert_neq(fputc(byte ^ 1, file), EOF);
+    cr_assert_eq(fclose(file), 0);
+}
+
+/* Begins a run that fails at answer 150, after some checkpoints. */
+static size_t
+begin_run(const char *folder, const struct shape *s, char paths[4][512])
+{
+    struct end end = run_in(folder, s, 1, 0, true, 150, false);
+    cr_assert(strstr(end.err.text, "the end"), "%s", end.err.text);
+    size_t count = list_checkpoints(folder, paths);
+    cr_assert_geq(count, 2u);
+    return count;
+}
+
+Test(survival, a_damaged_checkpoint_is_passed_over, .timeout = 100)
+{
+    const struct shape *some[] = {&shapes[0], &shapes[2]};
+    for (size_t k = 0; k < 2; k++) {
+        struct end calm = run(some[k], 0, 0);
+        for (int how = 0; how < 3; how++) {
+            char folder[256], paths[4][512];
+            temp_folder(folder, sizeof folder);
+            const char *newest = paths[begin_run(folder, some[k], paths) - 1];
+            off_t size = size_of(newest);
+            if (how == 0)
+                flip_byte(newest, size - 5);
+            else if (how == 1)
+                flip_byte(newest, 200); /* in the header */
+            else
+                cr_assert_eq(truncate(newest, size / 2), 0);
+            struct end end = run_in(folder, some[k], 1, 0, true, 0, true);
+            cr_assert_eq(end.status, EXO_OK, "shape %zu, %d: %s", k, how, end.err.text);
+            expect_each_once(&end, k, 0);
+            cr_expect_str_eq(end.sha256, calm.sha256, "shape %zu, %d", k, how);
+            temp_remove(folder);
+        }
+    }
+}
+
+Test(survival, an_error_about_files_names_one_and_removes_none, .timeout = 100)
+{
+    const struct shape learns_twice = {1, 1, false, "swap: batch", "epochs: 2", NULL, false};
+    char folder[256], other[256], paths[4][512], strange[4][512], path[600], aside[600];
+    struct end calm = run(&shapes[0], 0, 0);
+    temp_folder(folder, sizeof folder);
+    temp_folder(other, sizeof other);
+    const size_t count = begin_run(folder, &shapes[0], paths);
+    begin_run(other, &learns_twice, strange);
+
+    for (size_t i = 0; i < count; i++)
+        flip_byte(paths[i], size_of(paths[i]) - 1);
+    struct end end = run_in(folder, &shapes[0], 1, 0, true, 0, true);
+    cr_expect(strstr(end.err.text, paths[count - 1]) && strstr(end.err.text, "is damaged"), "%s",
+              end.err.text);
+    for (size_t i = 0; i < count; i++)
+        flip_byte(paths[i], size_of(paths[i]) - 1);
+
+    snprintf(path, sizeof path, "%s/learned_trainer_0.csv", folder);
+    snprintf(aside, sizeof aside, "%s/aside", folder);
+    cr_assert_eq(rename(path, aside), 0);
+    end = run_in(folder, &shapes[0], 1, 0, true, 0, true);
+    cr_expect(strstr(end.err.text, path), "%s", end.err.text);
+    cr_assert_eq(rename(aside, path), 0);
+
+    /* the newest checkpoint of a run with the same seed and model */
+    cr_assert_eq(rename(paths[count - 1], aside), 0);
+    cr_assert_eq(link(strange[count - 1], paths[count - 1]), 0);
+    end = run_in(folder, &shapes[0], 1, 0, true, 0, true);
+    cr_expect(strstr(end.err.text, "versions_trainer_0.csv"), "%s", end.err.text);
+    cr_assert_eq(rename(aside, paths[count - 1]), 0);
+
+    cr_expect_eq(list_checkpoints(folder, paths), count);
+    end = run_in(folder, &shapes[0], 1, 0, true, 0, true);
+    cr_assert_eq(end.status, EXO_OK, "%s", end.err.text);
+    cr_expect_str_eq(end.sha256, calm.sha256);
+    temp_remove(folder);
+    temp_remove(other);
 }
