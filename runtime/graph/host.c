@@ -177,6 +177,8 @@ make_lives(struct host *h, size_t count, exo_err *err)
         h->lives = exo_calloc(count, sizeof *h->lives);
     if (!h->ended)
         h->ended = exo_calloc(count, sizeof *h->ended);
+    h->place->lives = h->lives;
+    h->place->ended = h->ended;
     return h->lives && h->ended ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a graph");
 }
 
@@ -276,8 +278,8 @@ check_stage(struct host *h, const char *method, int stage, exo_err *err)
 
 /* --- connect ---------------------------------------------------------------------------------- */
 
-/* Finds an actor in its present life. One that has died meanwhile is left unset: it is linked when
- * its next life begins. */
+/* Finds an actor in its present life. One that has died since the run began is left unset: it is linked
+ * when its next life begins. */
 static exo_status
 find_other(struct host *h, uint32_t spec_index, uint32_t index, exo_ref *ref, exo_err *err)
 {
@@ -288,7 +290,8 @@ find_other(struct host *h, uint32_t spec_index, uint32_t index, exo_ref *ref, ex
         return EXO_OK;
     exo_life_name(site->spec->actors[spec_index].name, index, life, name);
     exo_status st = exo_get_actor(h->place->runtime, site->space, name, ref, err);
-    return h->lives && (st == EXO_NOT_FOUND || st == EXO_PEER_LOST) ? EXO_OK : st;
+    bool may_have_died = h->lives || h->stage >= CONNECTED;
+    return may_have_died && (st == EXO_NOT_FOUND || st == EXO_PEER_LOST) ? EXO_OK : st;
 }
 
 /* Finds the actors at the other ends of all channels, and the members of all collectives. */
@@ -409,9 +412,11 @@ host_change(exo_call_context *call, void *self, const void *args, exo_payload *r
     if (st == EXO_OK)
         st = actors ? find_others(h, actors, err)
                     : exo_fail(err, EXO_NOMEM, "no memory for a change");
+    pthread_mutex_lock(&site->lives_lock); /* no other life begins its channels meanwhile */
     if (st == EXO_OK)
         st = m->step == EXO__TRAIN__CHANGE_STEP__INPUTS ? exo_place_change_inputs(p, actors, err)
                                                         : exo_place_change_outputs(p, actors, err);
+    pthread_mutex_unlock(&site->lives_lock);
     exo_free(actors);
     return st == EXO_OK ? st : exo_fail_in(err, st, "change");
 }

@@ -10,7 +10,7 @@
 /* --- Finding the end of a message ------------------------------------------------------------- */
 
 static exo_port_edge *
-find_edge(exo_place *place, uint32_t edge, exo_port_direction direction, exo_port **port)
+find_edge_locked(exo_place *place, uint32_t edge, exo_port_direction direction, exo_port **port)
 {
     for (size_t i = 0; i < place->spec->class->num_ports; i++) {
         *port = &place->ports[i];
@@ -21,6 +21,16 @@ find_edge(exo_place *place, uint32_t edge, exo_port_direction direction, exo_por
                 return (*port)->edges[e];
     }
     return NULL;
+}
+
+/* The edge stays where it is when the place changes. */
+static exo_port_edge *
+find_edge(exo_place *place, uint32_t edge, exo_port_direction direction, exo_port **port)
+{
+    pthread_mutex_lock(&place->lock);
+    exo_port_edge *found = find_edge_locked(place, edge, direction, port);
+    pthread_mutex_unlock(&place->lock);
+    return found;
 }
 
 static const char *

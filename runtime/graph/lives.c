@@ -51,6 +51,12 @@ exo_births_count(exo_status status)
     return status != EXO_OK && status != EXO_CANCELLED;
 }
 
+bool
+exo_lives_is_loss(exo_status st)
+{
+    return st == EXO_PEER_LOST || st == EXO_NOT_FOUND || st == EXO_CLOSED;
+}
+
 /* --- Units ------------------------------------------------------------------------------------ */
 
 static exo_time
@@ -281,13 +287,6 @@ connect_all(exo_lives *l, uint32_t *culprit, exo_err *err)
     return st;
 }
 
-/* The actor is dead, or its run is over. */
-static bool
-is_out_of_reach(exo_status st)
-{
-    return st == EXO_PEER_LOST || st == EXO_NOT_FOUND || st == EXO_CLOSED;
-}
-
 /* Whether an actor is to be told: in `news`, only later lives. */
 static bool
 is_told(exo_lives *l, uint32_t i, bool news)
@@ -332,7 +331,7 @@ relink_all(exo_lives *l, bool news, uint32_t *culprit, exo_err *err)
     }
     while (st == EXO_OK && exo_cast_round_next(&round)) {
         uint32_t i = *culprit = round.actor;
-        if (is_out_of_reach(round.status)) {
+        if (exo_lives_is_loss(round.status)) {
             l->since[i] = l->since[i] ? l->since[i] : l->batches;
             l->news = l->news || (!news && l->cast->replies[i]);
         } else if (round.status != EXO_OK) {

@@ -51,6 +51,9 @@ bool exo_births_next(exo_births *births, const exo_restart_rule *rule, exo_time 
 /* True: the error of a life is one after which there can be another one. */
 bool exo_births_count(exo_status status);
 
+/* True: what a request to an actor says if it is dead, or its run is over. */
+bool exo_lives_is_loss(exo_status status);
+
 typedef enum exo_unit_state {
     EXO_UNIT_RUNS,
     EXO_UNIT_ENDS,

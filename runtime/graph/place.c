@@ -394,6 +394,40 @@ has_edge(const exo_port *port, uint32_t id)
     return false;
 }
 
+static uint16_t
+life_of(const exo_place *place, uint32_t number)
+{
+    const exo_site *site = place->actor.site;
+    if (!site->whole)
+        return place->lives ? place->lives[number] : 0;
+    exo_place *other = site->places[number];
+    pthread_mutex_lock(&other->lock);
+    uint16_t life = other->life;
+    pthread_mutex_unlock(&other->lock);
+    return life;
+}
+
+/* Sets the lives of the actors at the other ends of a new edge, which no other thread sees yet. */
+static void
+set_peers(const exo_place *place, exo_port_edge *edge)
+{
+    const exo_site *site = place->actor.site;
+    for (uint32_t k = 0; k < edge->count; k++) {
+        exo_outlet *o = edge->outlets ? &edge->outlets[k] : NULL;
+        exo_inlet *in = edge->inlets ? &edge->inlets[k] : NULL;
+        uint32_t number =
+            o ? site->first[edge->edge->to] + o->to : site->first[edge->edge->from] + in->from;
+        bool ended = !site->whole && place->ended && place->ended[number];
+        if (o) {
+            o->peer_life = life_of(place, number);
+            o->gone = o->ending = o->ended = o->finished = ended;
+        } else {
+            in->peer_life = life_of(place, number);
+            in->ended = in->lost = ended;
+        }
+    }
+}
+
 /* Makes the edges of the site's graph that the port lacks. Reads port->edges without the lock: only
  * the thread that changes the place writes to it. */
 static exo_status
@@ -411,6 +445,7 @@ add_new_edges(exo_place *place, exo_port *port, const exo_ref *actors, exo_err *
                 free_edge(edge);
             return st;
         }
+        set_peers(place, edge);
         pthread_mutex_lock(&place->lock);
         st = add_edge_locked(port, edge, err);
         if (st == EXO_OK)

@@ -135,7 +135,7 @@ typedef struct exo_port_edge {
 struct exo_port {
     exo_place *place;
     const exo_graph_port *class_port;
-    exo_port_edge **edges;
+    exo_port_edge **edges; /* a change adds some, under the place's lock */
     uint32_t num_edges, room;
     uint64_t generation;       /* number of changes so far */
     bool inside;               /* the actor is in exo_port_send */
@@ -187,6 +187,10 @@ struct exo_place {
     /* real clock: the object that its thread waits for, see exo_place_wait_locked */
     const void *awaited;
     uint16_t life; /* of the actor: 0 is the first */
+    /* in a worker, (all actors) the host's: their lives, and whether they have ended well. NULL: all 0.
+     * Owner: the thread that changes the place */
+    const uint16_t *lives;
+    const bool *ended;
     bool returned; /* the class's run has returned: all outputs are finished */
     bool over;     /* and everything has left: there is no further life */
     bool regroups; /* the life ends because another member of its collectives has failed */

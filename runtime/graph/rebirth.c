@@ -215,9 +215,12 @@ exo_rebirth_begin(exo_place *p, exo_ref self, exo_time wait, exo_err *err)
     pthread_mutex_lock(&p->lock);
     uint16_t life = (uint16_t)(p->life + 1);
     pthread_mutex_unlock(&p->lock);
+    pthread_mutex_lock(&p->actor.site->lives_lock); /* no edges are added meanwhile */
     exo_place_begin_life(p, life);
     for (uint32_t i = 0; i < site->first[site->spec->num_actors]; i++)
         exo_place_relink(site->places[i], p->spec_index, p->actor.index, life, self);
     p->actor.resumes = true;
-    return exo_place_connect(p, NULL, err);
+    st = exo_place_connect(p, NULL, err);
+    pthread_mutex_unlock(&p->actor.site->lives_lock);
+    return st;
 }

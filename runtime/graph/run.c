@@ -261,6 +261,7 @@ show_progress(struct run *run)
 
 /* --- Changes ---------------------------------------------------------------------------------- */
 
+/* An actor that has died does without: its next life begins with the change, or the run ends. */
 static exo_status
 change_step(struct run *run, exo_change_step step, const char *text, exo_err *err)
 {
@@ -268,12 +269,18 @@ change_step(struct run *run, exo_change_step step, const char *text, exo_err *er
     exo_status st = exo_cast_round_open(&round, &run->cast, CONNECT_TIMEOUT, err);
     for (uint32_t i = 0; st == EXO_OK && i < run->cast.count; i++) {
         exo_payload payload = {0};
+        exo_err reason = {0};
+        if (!run->cast.actors[i].id)
+            continue;
         st = exo_host_change_text(&payload, run->changes, step, text, err);
-        if (st == EXO_OK)
-            st = exo_cast_round_ask(&round, i, "change", payload, err);
+        if (st != EXO_OK)
+            break;
+        st = exo_cast_round_ask(&round, i, "change", payload, &reason);
+        if (st != EXO_OK)
+            st = exo_lives_is_loss(st) ? EXO_OK : exo_fail(err, st, "%s", reason.text);
     }
     while (st == EXO_OK && exo_cast_round_next(&round))
-        if (round.status != EXO_OK)
+        if (round.status != EXO_OK && !exo_lives_is_loss(round.status))
             st = exo_fail(err, round.status, "%s", round.reason.text);
     exo_cast_round_close(&round);
     return st;

@@ -233,8 +233,8 @@ exo_graph_change_links(exo_links *links, const exo_graph_spec *next, exo_err *er
     return st;
 }
 
-exo_status
-exo_site_change(exo_site *site, const exo_graph_spec *next, exo_err *err)
+static exo_status
+change(exo_site *site, const exo_graph_spec *next, exo_err *err)
 {
     uint32_t *ids = exo_calloc(next->num_edges + 1, sizeof *ids);
     exo_status st = ids ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the edges");
@@ -257,6 +257,15 @@ exo_site_change(exo_site *site, const exo_graph_spec *next, exo_err *err)
     site->graph = next;
     site->changes++;
     return EXO_OK;
+}
+
+exo_status
+exo_site_change(exo_site *site, const exo_graph_spec *next, exo_err *err)
+{
+    pthread_mutex_lock(&site->lives_lock);
+    exo_status st = change(site, next, err);
+    pthread_mutex_unlock(&site->lives_lock);
+    return st;
 }
 
 /* --- In workers ------------------------------------------------------------------------------- */

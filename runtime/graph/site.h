@@ -36,7 +36,8 @@ typedef struct exo_site {
     exo_time origin;    /* start of the run, on the clock */
     exo_links *network; /* the hosts' network; NULL: nothing is emulated */
     exo_comm **comms;   /* (spec->num_edges) the collectives' communicators, if whole */
-    /* (num_actors) meetings of members; guarded, like comms, by lives_lock */
+    /* (num_actors) meetings of members; guarded, like comms and changes of links, by lives_lock, which
+     * the change of a place holds too, and the beginning of a life */
     exo_regroup *regroups;
     pthread_mutex_t lives_lock;
     /* (all actors) of a whole site; on the virtual clock messages go to them directly */

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "graph/lives.h"
 #include "graph/run.h"
@@ -67,7 +68,7 @@ Test(lives, each_life_has_a_name)
 
 enum {
     ITEMS = 12,
-    MAX_SEEN = 1024
+    MAX_SEEN = 1 << 15
 };
 
 static struct {
@@ -126,6 +127,56 @@ source_run(void *self, exo_graph_actor *actor, exo_err *err)
             st = send_number(exo_graph_output(actor, "numbers"), i, err);
     }
     return st == EXO_CLOSED ? EXO_OK : st;
+}
+
+/* A change of the graph, which is made once an asker wants it. */
+static struct {
+    exo_graph_spec *next;
+    atomic_bool wanted, given, made;
+    exo_status status;
+    char reason[EXO_ERR_TEXT];
+} change;
+
+/* Sends numbers before, during and after a change: the last ones are from ITEMS on. */
+static exo_status
+asker_run(void *self, exo_graph_actor *actor, exo_err *err)
+{
+    exo_port *out = exo_graph_output(actor, "numbers");
+    exo_status st = EXO_OK;
+    for (uint32_t i = 0; st == EXO_OK && i < ITEMS; i++) {
+        st = die_here(self, actor, i, err);
+        if (st == EXO_OK)
+            st = send_number(out, i, err);
+    }
+    change.wanted = true;
+    for (int i = 0; st == EXO_OK && !change.made && i < 20000; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = EXO_MS}, NULL);
+        st = send_number(out, 0, err);
+    }
+    for (uint32_t i = 0; st == EXO_OK && i < ITEMS; i++)
+        st = send_number(out, ITEMS + i, err);
+    return st;
+}
+
+static bool
+next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **graph,
+           const char **text)
+{
+    (void)context;
+    (void)now;
+    *text = NULL;
+    *graph = change.next;
+    return change.wanted && !atomic_exchange(&change.given, true);
+}
+
+static void
+graph_changed(void *context, exo_time at, exo_status status, const char *reason)
+{
+    (void)context;
+    (void)at;
+    change.status = status;
+    snprintf(change.reason, sizeof change.reason, "%s", reason);
+    change.made = true;
 }
 
 static exo_status
@@ -223,9 +274,9 @@ static const exo_graph_port of_member[] = {
         .name = "mortal_" #name_, .ports = ports_, .num_ports = count_,                            \
         .state_size = sizeof(struct mortal), .init = mortal_init, .run = name_##_run               \
     }
-static const exo_graph_class classes[] = {CLASS(source, numbers_out, 1), CLASS(sink, numbers_in, 1),
-                                          CLASS(teller, of_teller, 2), CLASS(hearer, of_hearer, 2),
-                                          CLASS(member, of_member, 1)};
+static const exo_graph_class classes[] = {
+    CLASS(source, numbers_out, 1), CLASS(sink, numbers_in, 1),  CLASS(teller, of_teller, 2),
+    CLASS(hearer, of_hearer, 2),   CLASS(member, of_member, 1), CLASS(asker, numbers_out, 1)};
 
 /* Runs a graph; *time is the run's own. */
 static exo_status
@@ -378,4 +429,49 @@ Test(lives, virtual_time_has_the_backoff_and_repeats, .timeout = 60)
     }
     cr_expect_eq(times[0], times[1], "%lld and %lld", (long long)times[0], (long long)times[1]);
     cr_expect_geq(times[0], 9 * EXO_SECOND, "3 s and 6 s, but %lld", (long long)times[0]);
+}
+
+/* --- Changes of the graph --------------------------------------------------------------------- */
+
+static const char of_change[] =
+    "exogym: 1\nname: lives\nclock: %s\nactors:\n"
+    "  source: {class: mortal_asker, restart: {when: on_failure}, config: {deaths: 1, at: 4}}\n"
+    "  sink: {class: mortal_sink, restart: {when: on_failure}, config: {deaths: 2, at: 1}}\n"
+    "edges:\n  - {from: source, to: sink, carries: numbers, buffer: {capacity: %d}}\n";
+
+static exo_graph_spec *
+graph_of(const char *clock, int capacity)
+{
+    char text[1024];
+    exo_err err = {0};
+    exo_graph_spec *spec = NULL;
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        exo_graph_class_register(&classes[i], NULL);
+    snprintf(text, sizeof text, of_change, clock, capacity);
+    cr_assert_eq(exo_graph_parse(&spec, "lives.yaml", text, NULL, &err), EXO_OK, "%s", err.text);
+    return spec;
+}
+
+Test(lives, an_edge_that_is_added_later_knows_the_lives_of_its_ends, .timeout = 60)
+{
+    for (size_t c = 0; c < 2; c++) {
+        exo_err err = {0};
+        exo_graph_result result = {0};
+        exo_graph_spec *spec = graph_of(clocks[c], 2);
+        change.next = graph_of(clocks[c], 3);
+        change.wanted = change.given = change.made = false;
+        world.length = 0;
+        const exo_graph_run_opts opts = {
+            .space = "lives", .next = next_graph, .changed = graph_changed};
+        cr_assert_eq(exo_graph_run(spec, &opts, &result, &err), EXO_OK, "%s clock: %s", clocks[c],
+                     err.text);
+        cr_expect(change.made && change.status == EXO_OK, "%s", change.reason);
+        uint32_t after = 0;
+        for (size_t i = 0; i < world.length; i++)
+            after += world.seen[i].value >= ITEMS;
+        cr_expect_eq(after, ITEMS, "%s clock: %u items came after the change", clocks[c], after);
+        exo_graph_result_release(&result);
+        exo_graph_spec_free(&spec);
+        exo_graph_spec_free(&change.next);
+    }
 }
