@@ -275,9 +275,15 @@ connect_all(exo_lives *l, uint32_t *culprit, exo_err *err)
     exo_status st = exo_cast_round_open(&round, l->cast, ANSWER, err);
     if (st != EXO_OK)
         return st;
-    for (uint32_t i = 0; i < l->cast->count; i++)
-        if (l->batch[i])
-            exo_cast_round_ask(&round, i, "connect", (exo_payload){0}, NULL);
+    for (uint32_t i = 0; st == EXO_OK && i < l->cast->count; i++) {
+        exo_err reason = {0};
+        exo_status one = EXO_OK;
+        *culprit = i;
+        if (l->batch[i]) /* one that has died since fails at once */
+            one = exo_cast_round_ask(&round, i, "connect", (exo_payload){0}, &reason);
+        if (one != EXO_OK)
+            st = put_off(l, unit_at(l, i), i, one, &reason, err);
+    }
     while (st == EXO_OK && exo_cast_round_next(&round)) {
         *culprit = round.actor;
         if (round.status != EXO_OK && l->batch[round.actor])
@@ -311,6 +317,19 @@ lives_text(exo_payload *out, const uint32_t *lives, size_t count, const uint32_t
     return exo_protocol_pack(out, &m.base, err);
 }
 
+/* Takes an actor's answer to `relink`. */
+static exo_status
+take_relinked(exo_lives *l, uint32_t i, bool news, exo_status status, const exo_err *reason,
+              exo_err *err)
+{
+    if (exo_lives_is_loss(status)) {
+        l->since[i] = l->since[i] ? l->since[i] : l->batches;
+        l->news = l->news || (!news && l->cast->replies[i]);
+        return EXO_OK;
+    }
+    return status == EXO_OK ? EXO_OK : exo_fail(err, status, "%s", reason->text);
+}
+
 /* Tells the other actors of the new lives; news: tells later lives of actors that have ended. One that
  * is dead is told when it lives again. */
 static exo_status
@@ -322,21 +341,21 @@ relink_all(exo_lives *l, bool news, uint32_t *culprit, exo_err *err)
         return st;
     for (uint32_t i = 0; st == EXO_OK && i < l->cast->count; i++) {
         exo_payload args = {0};
+        exo_err reason = {0};
         if (!is_told(l, i, news))
             continue;
+        *culprit = i;
         uint32_t ended = ended_for(l, i);
         st = lives_text(&args, l->lives, l->cast->count, l->ended, ended, err);
-        if (st == EXO_OK)
-            exo_cast_round_ask(&round, i, "relink", args, NULL);
+        if (st != EXO_OK)
+            break;
+        exo_status one = exo_cast_round_ask(&round, i, "relink", args, &reason);
+        if (one != EXO_OK) /* a loss that is known */
+            st = take_relinked(l, i, news, one, &reason, err);
     }
     while (st == EXO_OK && exo_cast_round_next(&round)) {
-        uint32_t i = *culprit = round.actor;
-        if (exo_lives_is_loss(round.status)) {
-            l->since[i] = l->since[i] ? l->since[i] : l->batches;
-            l->news = l->news || (!news && l->cast->replies[i]);
-        } else if (round.status != EXO_OK) {
-            st = exo_fail(err, round.status, "%s", round.reason.text);
-        }
+        *culprit = round.actor;
+        st = take_relinked(l, round.actor, news, round.status, &round.reason, err);
     }
     exo_cast_round_close(&round);
     return st;
@@ -361,9 +380,15 @@ run_all(exo_lives *l, uint32_t *culprit, exo_err *err)
             unit_at(l, i)->births.began = now();
         }
     for (uint32_t i = 0; st == EXO_OK && i < l->cast->count; i++) {
+        exo_err reason = {0};
+        if (!l->batch[i] || unit_at(l, i)->state != EXO_UNIT_RUNS)
+            continue;
         *culprit = i;
-        if (l->batch[i])
-            st = exo_cast_ask(l->cast, i, "run", (exo_payload){0}, err);
+        st = exo_cast_ask(l->cast, i, "run", (exo_payload){0}, &reason);
+        if (st == EXO_OK || exo_lives_take(l, i, st, &reason)) /* it has died since */
+            st = EXO_OK;
+        else
+            exo_fail(err, st, "%s", reason.text);
     }
     return st;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A graph whose actors have restart rules, on workers that are killed at random moments: the actors
-# go to other workers, and the run ends well. Without workers left, or without a further life, it
+# go to other workers, and the run ends well, also if the graph changes meanwhile. Without workers left, or without a further life, it
 # ends with the cause.
 #
 # EXO_CHAOS_SEED: of the moments. EXO_CHAOS_ROUNDS: how many deaths (4).
@@ -43,6 +43,7 @@ while [ $deaths -lt "$EXO_CHAOS_ROUNDS" ] && ! gone "$run_pid"; do
     worker $victim
     deaths=$((deaths + 1))
     [ $deaths -gt 1 ] || until_true 60 eval "gone $run_pid || grep -q 'begins life' lives.err"
+    gone "$run_pid" || ok graph apply graph.yaml --to lives/stream --set edges.0.buffer.capacity=$((3 + deaths))
 done
 wait "$run_pid" || fail "the run did not survive $deaths deaths: $(cat lives.err)"
 grep -q "was killed by signal 9 (SIGKILL).*; it begins life [2-9]" lives.err || fail "nobody had another life: $(cat lives.err)"

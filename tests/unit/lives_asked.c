@@ -1,0 +1,141 @@
+/* The runner's part of lives: a worker may die at any moment of a rebirth. Actors of this process stand
+ * for those of workers; they answer `connect`, `relink` and `run`, and one is killed before it is connected,
+ * or before it runs. The run goes on with the next life. Deaths of processes: tests/cluster/graph_lives.sh. */
+#include <criterion/criterion.h>
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <exogym/exogym.h>
+
+#include "graph/lives.h"
+
+static exo_runtime *runtime;
+static exo_err err;
+
+/* When the next life of actor 0 is killed, once. */
+enum {
+    NEVER,
+    BEFORE_CONNECT,
+    BEFORE_RUN,
+};
+static int moment;
+
+static exo_cast cast;
+
+static void
+kill_first(void)
+{
+    moment = NEVER;
+    cr_assert_eq(exo_kill(runtime, cast.actors[0], "on purpose", &err), EXO_OK, "%s", err.text);
+}
+
+/* --- The actors ------------------------------------------------------------------------------- */
+
+static exo_status
+answer(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *e)
+{
+    (void)call;
+    (void)self;
+    (void)args;
+    (void)reply;
+    (void)e;
+    return EXO_OK;
+}
+
+/* Actor 1 is told of the next life of actor 0, which then dies. */
+static exo_status
+relink(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *e)
+{
+    if (moment == BEFORE_RUN)
+        kill_first();
+    return answer(call, self, args, reply, e);
+}
+
+/* A run goes on until the actor dies. */
+static exo_status
+run(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *e)
+{
+    while (!exo_call_cancelled(call))
+        nanosleep(&(struct timespec){.tv_nsec = EXO_MS}, NULL);
+    return answer(call, self, args, reply, e);
+}
+
+static const exo_lane_class lanes[] = {{.name = "run", .blocking = true},
+                                       {.name = "mail", .blocking = true}};
+static const exo_method methods[] = {{.name = "run", .run = run},
+                                     {.name = "connect", .lane = 1, .run = answer},
+                                     {.name = "relink", .lane = 1, .run = relink},
+                                     {.name = "end_life", .lane = 1, .run = answer}};
+static const exo_actor_class mortal = {
+    .name = "mortal", .lanes = lanes, .num_lanes = 2, .methods = methods, .num_methods = 4};
+
+/* --- The runner ------------------------------------------------------------------------------- */
+
+static exo_actor_spec actors[] = {
+    {.name = "first", .count = 1, .restart = {.when = EXO_RESTART_ON_FAILURE}},
+    {.name = "second", .count = 1}};
+static const exo_graph_spec spec = {.actors = actors, .num_actors = 2};
+
+static void
+name_of(const void *context, uint32_t i, char out[EXO_CAST_NAME])
+{
+    (void)context;
+    snprintf(out, EXO_CAST_NAME, "%s_0", actors[i].name);
+}
+
+static exo_status
+make(void *context, uint32_t i, exo_err *e)
+{
+    (void)context;
+    const exo_spawn_opts opts = {0};
+    exo_status st = exo_spawn(runtime, &mortal, &opts, &cast.actors[i], e);
+    if (st == EXO_OK && i == 0 && moment == BEFORE_CONNECT)
+        kill_first();
+    return st;
+}
+
+/* Waits for the end of the run of actor 0. */
+static void
+take_end(exo_lives *l)
+{
+    exo_err reason = {0};
+    exo_status st =
+        exo_wait(cast.futures[0], exo_deadline(exo_clock_real(), 60 * EXO_SECOND), NULL, &reason);
+    cr_assert_eq(st, EXO_PEER_LOST, "%s", reason.text);
+    exo_future_drop(&cast.futures[0]);
+    cr_assert(exo_lives_take(l, 0, st, &reason));
+}
+
+Test(lives_asked, an_actor_that_dies_within_its_rebirth_has_another_one, .timeout = 120)
+{
+    for (int at = BEFORE_CONNECT; at <= BEFORE_RUN; at++) {
+        exo_lives l = {.spec = &spec, .cast = &cast, .make = make};
+        uint32_t culprit = 0;
+        cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK);
+        cast = (exo_cast){.count = 2, .runtime = runtime, .name = name_of};
+        cr_assert_eq(exo_cast_open(&cast, &err), EXO_OK);
+        cr_assert_eq(exo_lives_open(&l, &err), EXO_OK);
+        for (uint32_t i = 0; i < 2; i++) {
+            cr_assert_eq(make(NULL, i, &err), EXO_OK);
+            cr_assert_eq(exo_cast_ask(&cast, i, "run", (exo_payload){0}, &err), EXO_OK);
+        }
+        kill_first();
+        take_end(&l);
+        moment = at;
+        for (int i = 0; i < 20000 && exo_lives_pend(&l); i++) {
+            cr_assert_eq(exo_lives_tend(&l, &culprit, &err), EXO_OK, "moment %d: %s", at, err.text);
+            nanosleep(&(struct timespec){.tv_nsec = EXO_MS}, NULL);
+        }
+        cr_expect_eq(moment, NEVER, "moment %d: nobody was killed", at);
+        cr_expect(!exo_lives_pend(&l), "moment %d", at);
+        cr_expect_eq(l.lives[0], 2, "moment %d: life %u", at, l.lives[0]);
+        exo_cast_drop(&cast);
+        cr_assert_eq(
+            exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), 60 * EXO_SECOND), &err),
+            EXO_OK);
+        exo_lives_close(&l);
+        exo_cast_close(&cast);
+    }
+}
