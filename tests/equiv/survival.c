@@ -35,6 +35,7 @@ static struct {
     _Atomic uint64_t deaths; /* that were planted */
     uint64_t most;           /* deaths of each kind */
     uint64_t stop_at;        /* the answer that ends the run; 0: none */
+    int64_t beyond;          /* is added to the number of the first item that passes; 0: nothing */
     _Atomic uint64_t answers;
 } plan;
 
@@ -70,6 +71,22 @@ is_early(const exo_item *item)
     return exo_experience_view(&e, item, NULL) == EXO_OK && e.id < DRAWS / 2;
 }
 
+/* A copy of an item with another number. */
+static exo_item *
+renumbered(const exo_item *item, int64_t more)
+{
+    exo_item *copy = NULL;
+    exo_experience e;
+    cr_assert_eq(exo_item_new(&copy, item->parts, item->num_parts, NULL), EXO_OK);
+    for (size_t i = 0; i < item->num_parts; i++)
+        memcpy(copy->parts[i].data, item->parts[i].data,
+               item->parts[i].count * exo_dtype_size(item->parts[i].dtype));
+    cr_assert_eq(exo_experience_view(&e, copy, NULL), EXO_OK);
+    e.id += (uint64_t)more;
+    exo_experience_sign(&e, copy);
+    return copy;
+}
+
 /* A copy of an item that nobody accepts: it lacks an array. */
 static exo_item *
 damaged(const exo_item *item)
@@ -98,6 +115,12 @@ between_run(void *self, exo_graph_actor *actor, exo_err *err)
             exo_item_drop(&item);
             item = bad;
             plan.deaths++;
+        }
+        if (plan.beyond != 0 && !exo_parameters_is_reply(item)) {
+            exo_item *other = renumbered(item, plan.beyond);
+            exo_item_drop(&item);
+            item = other;
+            plan.beyond = 0;
         }
         st = exo_port_send(exo_graph_output(actor, "experience"), &item, EXO_PORT_TIMEOUT, err);
     }
@@ -324,6 +347,28 @@ Test(survival, a_run_that_fails_anywhere_resumes_to_the_same_bits, .timeout = 20
         }
         expect_each_once(&end, k, 0);
         cr_expect_str_eq(end.sha256, calm.sha256, "shape %zu", k);
+        temp_remove(folder);
+    }
+}
+
+Test(survival, an_item_beyond_the_quota_is_refused, .timeout = 100)
+{
+    const struct {
+        size_t shape;
+        int64_t beyond;
+        const char *says;
+    } cases[] = {
+        {0, 8, "item 8 is beyond the quota: makers may make the items below 8"},
+        {0, -1, "is beyond the quota"},
+        {3, 8, "is beyond the quota"},
+        {3, INT64_MAX, "but the others are from"}, /* the first item of the buffer may be any */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char folder[256];
+        temp_folder(folder, sizeof folder);
+        plan.beyond = cases[i].beyond;
+        struct end end = run_in(folder, &shapes[cases[i].shape], 1, 0, true, 0, false);
+        cr_expect(strstr(end.err.text, cases[i].says), "case %zu: %s", i, end.err.text);
         temp_remove(folder);
     }
 }
