@@ -1,5 +1,4 @@
-/* Checkpoints of a trainer: checkpoint_ACTOR_VERSION.safetensors in the run's folder. One holds the
- * learner's state, the trainer's position among its draws, and how long the files of learned.h were, so
+/* Checkpoints of a ppo_trainer (checkpoints.h). One holds the learner's state, the trainer's position among its draws, and how long the files of learned.h were, so
  * that the lines of updates that are undone can be cut off. It is written between two updates. Items
  * that wait in the trainer are not in it: no draw from the position on counts as learned from, so the
  * makers make these again.
@@ -8,27 +7,22 @@
 #ifndef EXO_CHECKPOINT_H
 #define EXO_CHECKPOINT_H
 
+#include "experience/checkpoints.h"
 #include "experience/learned.h"
 
 /* What a checkpoint has, in the trainer's memory. */
 typedef struct exo_trainer_state {
-    const char *folder, *actor; /* folder NULL: there are no checkpoints */
-    uint32_t rank, size;        /* of the trainer */
-    exo_group *group;           /* of the trainers, to agree on a version; NULL: there is one */
+    exo_checkpoints files;
     exo_learner *learner;
     exo_learned **learned;        /* opened by exo_trainer_load and exo_trainer_resume */
     exo_learner_figures *figures; /* of the last update */
     uint64_t *position;           /* the trainer's draws that it has learned from */
-    uint64_t *used, *repeated, seed;
+    uint64_t *used, *repeated;
 } exo_trainer_state;
 
 /* Writes the checkpoint of the learner's present version, and removes all but the newest ones. IO,
  * NOMEM. */
 exo_status exo_trainer_save(const exo_trainer_state *state, exo_err *err);
-/* The newest version below `below` that has an intact checkpoint; 0: there is none at all. DAMAGED:
- * all are damaged; IO, NOMEM. */
-exo_status exo_trainer_newest(const exo_trainer_state *state, uint64_t below, uint64_t *version,
-                              exo_err *err);
 /* Reads the checkpoint of a version, or begins at version 0; removes all newer checkpoints, whose
  * updates are undone, and cuts off their lines. INVAL: the checkpoint is of another model, optimizer
  * or seed; DAMAGED: it is of another trainer, or the files of learned.h are not those that it was
@@ -36,7 +30,7 @@ exo_status exo_trainer_newest(const exo_trainer_state *state, uint64_t below, ui
 exo_status exo_trainer_load(const exo_trainer_state *state, uint64_t version, exo_err *err);
 /* Continues from the newest version of which all trainers have an intact checkpoint; where a trainer
  * has no checkpoint at all, all begin at version 0. All trainers call this together. Errors: as
- * exo_trainer_newest and exo_trainer_load; those of the group. */
+ * exo_checkpoints_agree and exo_trainer_load. */
 exo_status exo_trainer_resume(const exo_trainer_state *state, exo_err *err);
 
 #endif

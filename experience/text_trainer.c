@@ -6,23 +6,30 @@
  * their scores. An actor first takes all items, then trains. The last items, whose comparisons are
  * held out, also give the reference answers of a reward model's scores.
  *
+ * Between two steps it writes checkpoints: the tuner's state, the figures, and how long steps_ACTOR.csv
+ * was. Another life, or a run that is resumed, goes on from the newest one.
+ *
  * Owner of the state: the thread that runs the actor. Read next: tuner.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <exogym/memory.h>
 
 #include "base/dir.h"
 #include "base/file.h"
 #include "experience/builtin.h"
+#include "experience/checkpoints.h"
 #include "experience/experience.h"
 #include "experience/tuner.h"
 
 enum {
-    MAX_PATH = 4096
+    MAX_PATH = 4096,
+    TEXTS = 64 /* bytes of the hash of the texts */
 };
 
 /* The meters, the most important ones first. */
@@ -61,11 +68,13 @@ struct text_trainer {
     exo_tuner_kind kind;
     exo_tuner *tuner;
     uint64_t val_interval;
+    uint64_t every;         /* steps between two checkpoints; 0: none are written */
     exo_experience **items; /* views of `held`, by the items' numbers; (count) */
     exo_item **held;
     size_t count, room;
     FILE *csv;
     exo_meter *meters[NUM_METERS];
+    uint64_t done, saved; /* steps so far; those of the last checkpoint */
     uint64_t samples;
     exo_tuner_figures last, validated;
 };
@@ -77,9 +86,9 @@ init(struct text_trainer *t, exo_config *config, exo_tuner_kind kind, exo_err *e
 {
     t->kind = kind;
     exo_status st = exo_tuner_read(&t->tuner, config, kind, err);
-    return st == EXO_OK
-               ? exo_config_u64(config, "val_interval", 50, 0, UINT32_MAX, &t->val_interval, err)
-               : st;
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "val_interval", 50, 0, UINT32_MAX, &t->val_interval, err);
+    return st == EXO_OK ? exo_checkpoints_read(config, 100, &t->every, err) : st;
 }
 
 static exo_status
@@ -271,18 +280,29 @@ path_of(char out[MAX_PATH], const exo_graph_actor *actor, const char *format, ex
     return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", out);
 }
 
+/* Opens the figures of the steps: empty but for the columns, or cut to a length that they had. */
 static exo_status
-open_csv(struct text_trainer *t, const exo_graph_actor *actor, exo_err *err)
+open_csv(struct text_trainer *t, const exo_graph_actor *actor, uint64_t length, exo_err *err)
 {
     char path[MAX_PATH];
+    struct stat info = {0};
     if (!exo_graph_folder(actor))
         return EXO_OK;
     exo_status st = path_of(path, actor, "steps_%s.csv", err);
-    int file = st == EXO_OK ? exo_dir_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666) : -1;
-    t->csv = file >= 0 ? fdopen(file, "w") : NULL;
-    if (st == EXO_OK &&
-        (!t->csv || fprintf(t->csv, "step,seconds,loss,norm,val_loss,val_accuracy\n") < 0))
+    if (st != EXO_OK)
+        return st;
+    int file = exo_dir_open(path, O_WRONLY | (length ? O_APPEND : O_CREAT | O_TRUNC), 0666);
+    if (file >= 0 && fstat(file, &info) == 0 && (uint64_t)info.st_size < length)
+        st = exo_fail(err, EXO_DAMAGED, "%s: %lld bytes are left of %llu", path,
+                      (long long)info.st_size, (unsigned long long)length);
+    else if (file < 0 || ftruncate(file, (off_t)length) != 0 ||
+             !(t->csv = fdopen(file, length ? "a" : "w")) ||
+             (length == 0 &&
+              fprintf(t->csv, "step,seconds,loss,norm,val_loss,val_accuracy\n") < 0) ||
+             fflush(t->csv) != 0)
         st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
+    if (file >= 0 && !t->csv)
+        close(file);
     return st;
 }
 
@@ -347,6 +367,81 @@ write_result(const struct text_trainer *t, const exo_graph_actor *actor, exo_err
     return write_text(actor, "final_%s.json", text, err);
 }
 
+/* --- Checkpoints ------------------------------------------------------------------------------ */
+
+/* Lists the entries. `texts`, `length` of the figures: the caller's memory. */
+static exo_status
+list(struct text_trainer *t, char texts[TEXTS], uint64_t *length, exo_state **out, exo_err *err)
+{
+    exo_status st = exo_state_new(out, err);
+    if (st == EXO_OK)
+        st = exo_tuner_state(t->tuner, *out, texts, err);
+    if (st != EXO_OK)
+        return st;
+    exo_state_add_u64(*out, "samples", &t->samples);
+    exo_state_add(*out, "last", EXO_U8, &t->last, sizeof t->last);
+    exo_state_add(*out, "validated", EXO_U8, &t->validated, sizeof t->validated);
+    exo_state_add_u64(*out, "steps_bytes", length);
+    return EXO_OK;
+}
+
+/* Writes a checkpoint, unless the present step has one. */
+static exo_status
+save(struct text_trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    char texts[TEXTS];
+    uint64_t length = 0;
+    exo_state *state = NULL;
+    const exo_checkpoints files = exo_checkpoints_of(actor, NULL);
+    if (t->every == 0 || !t->csv || t->saved == t->done)
+        return EXO_OK;
+    off_t at = fflush(t->csv) == 0 && fsync(fileno(t->csv)) == 0 ? ftello(t->csv) : -1;
+    if (at < 0)
+        return exo_fail(err, EXO_IO, "steps_%s.csv in the run's folder: %s", exo_graph_name(actor),
+                        exo_dir_reason(errno));
+    length = (uint64_t)at;
+    t->saved = t->done;
+    exo_status st = list(t, texts, &length, &state, err);
+    if (st == EXO_OK)
+        st = exo_checkpoints_save(&files, t->done, state, err);
+    exo_state_free(&state);
+    return st;
+}
+
+/* Reads the checkpoint of step t->done. *length: of the figures then. */
+static exo_status
+load(struct text_trainer *t, const exo_checkpoints *files, uint64_t *length, exo_err *err)
+{
+    char texts[TEXTS] = {0}, now[TEXTS];
+    exo_state *state = NULL;
+    exo_status st = list(t, texts, length, &state, err);
+    memcpy(now, texts, sizeof now);
+    if (st == EXO_OK)
+        st = exo_checkpoints_load(files, t->done, state, err);
+    if (st == EXO_OK && memcmp(texts, now, sizeof now) != 0)
+        st = exo_fail(err, EXO_INVAL,
+                      "the texts are not those that the checkpoint of step %llu was trained on",
+                      (unsigned long long)t->done);
+    exo_state_free(&state);
+    return st;
+}
+
+/* Begins at step 0, or where the last life or run was. */
+static exo_status
+begin(struct text_trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    uint64_t length = 0;
+    const exo_checkpoints files = exo_checkpoints_of(actor, exo_graph_group(actor, "gradients"));
+    exo_status st =
+        exo_graph_resumes(actor) ? exo_checkpoints_agree(&files, &t->done, err) : EXO_OK;
+    if (st == EXO_OK && t->done > 0)
+        st = load(t, &files, &length, err);
+    t->saved = t->done;
+    if (st == EXO_OK)
+        st = open_csv(t, actor, length, err);
+    return st == EXO_OK ? exo_checkpoints_remove_after(&files, t->done, err) : st;
+}
+
 /* --- A run ------------------------------------------------------------------------------------ */
 
 static exo_status
@@ -364,15 +459,15 @@ start(struct text_trainer *t, exo_graph_actor *actor, exo_err *err)
     if (st == EXO_OK)
         st = exo_tuner_start(t->tuner, exo_graph_seed(actor), exo_graph_index(actor),
                              exo_graph_count(actor), err);
-    return st == EXO_OK ? open_csv(t, actor, err) : st;
+    return st == EXO_OK ? begin(t, actor, err) : st;
 }
 
 static void
-report(const struct text_trainer *t, uint64_t steps, bool validated)
+report(const struct text_trainer *t, bool validated)
 {
     exo_meter_set(t->meters[LOSS], t->last.loss);
     exo_meter_set(t->meters[NORM], t->last.norm);
-    exo_meter_count(t->meters[STEPS], steps);
+    exo_meter_count(t->meters[STEPS], t->done);
     exo_meter_count(t->meters[SAMPLES], t->samples);
     if (!validated)
         return;
@@ -380,29 +475,44 @@ report(const struct text_trainer *t, uint64_t steps, bool validated)
     exo_meter_set(t->meters[ACCURACY], t->kind == EXO_TUNER_ANSWERS ? 0 : t->validated.accuracy);
 }
 
+/* A step, its figures, and the checkpoint after it, if one is due. */
+static exo_status
+take_step(struct text_trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    exo_group *group = exo_graph_group(actor, "gradients");
+    uint64_t next = t->done + 1;
+    bool validate =
+        next == exo_tuner_steps(t->tuner) || (t->val_interval > 0 && next % t->val_interval == 0);
+    exo_graph_phase(actor, "learn");
+    exo_status st = exo_tuner_step(t->tuner, group, t->done, &t->last, err);
+    if (st == EXO_OK && validate) {
+        exo_graph_phase(actor, "evaluate");
+        st = exo_tuner_evaluate(t->tuner, group, &t->validated, err);
+    }
+    if (st != EXO_OK)
+        return st;
+    t->samples += t->last.samples;
+    t->done = next;
+    st = write_step(t, actor, next, validate, err);
+    if (st == EXO_OK)
+        report(t, validate);
+    bool due = t->every > 0 && (next % t->every == 0 || next == exo_tuner_steps(t->tuner));
+    return st == EXO_OK && due ? save(t, actor, err) : st;
+}
+
 static exo_status
 run(void *self, exo_graph_actor *actor, exo_err *err)
 {
     struct text_trainer *t = self;
-    exo_group *group = exo_graph_group(actor, "gradients");
     exo_status st = start(t, actor, err);
-    uint64_t steps = st == EXO_OK ? exo_tuner_steps(t->tuner) : 0;
-    for (uint64_t s = 0; st == EXO_OK && s < steps && !exo_graph_cancelled(actor); s++) {
-        bool validate = s + 1 == steps || (t->val_interval > 0 && (s + 1) % t->val_interval == 0);
-        exo_graph_phase(actor, "learn");
-        st = exo_tuner_step(t->tuner, group, s, &t->last, err);
-        if (st == EXO_OK && validate) {
-            exo_graph_phase(actor, "evaluate");
-            st = exo_tuner_evaluate(t->tuner, group, &t->validated, err);
-        }
-        t->samples += t->last.samples;
-        if (st == EXO_OK)
-            st = write_step(t, actor, s + 1, validate, err);
-        if (st == EXO_OK)
-            report(t, s + 1, validate);
+    if (st == EXO_OK && t->done > 0)
+        report(t, true);
+    while (st == EXO_OK && t->done < exo_tuner_steps(t->tuner) && !exo_graph_cancelled(actor))
+        st = take_step(t, actor, err);
+    if (st == EXO_OK && exo_graph_cancelled(actor)) {
+        st = exo_graph_group(actor, "gradients") ? EXO_OK : save(t, actor, err);
+        return st == EXO_OK ? exo_fail(err, EXO_CANCELLED, "the run ends") : st;
     }
-    if (st == EXO_OK && exo_graph_cancelled(actor))
-        return exo_fail(err, EXO_CANCELLED, "the run ends");
     return st == EXO_OK ? write_result(t, actor, err) : st;
 }
 
@@ -418,11 +528,12 @@ static const char *const phases[] = {"learn", "evaluate", NULL};
 const exo_graph_class exo_sft_trainer_class = {
     .name = "sft_trainer",
     .help = "trains a model on answers to prompts; options model, data, batch, epochs, optimizer, "
-            "...",
+            "checkpoint, ...",
     .ports = ports,
     .num_ports = 1,
     .phases = phases,
     .state_size = sizeof(struct text_trainer),
+    .resumes = true,
     .init = sft_init,
     .run = run,
     .release = release,
@@ -437,6 +548,7 @@ const exo_graph_class exo_reward_trainer_class = {
     .num_ports = 2,
     .phases = phases,
     .state_size = sizeof(struct text_trainer),
+    .resumes = true,
     .init = reward_init,
     .run = run,
     .release = release,
@@ -451,6 +563,7 @@ const exo_graph_class exo_dpo_trainer_class = {
     .num_ports = 2,
     .phases = phases,
     .state_size = sizeof(struct text_trainer),
+    .resumes = true,
     .init = dpo_init,
     .run = run,
     .release = release,

@@ -124,17 +124,6 @@ struct trainer {
 /* --- Options ---------------------------------------------------------------------------------- */
 
 static exo_status
-read_checkpoint(exo_config *config, uint64_t *every, exo_err *err)
-{
-    exo_config *map = NULL;
-    exo_status st = exo_config_map(config, "checkpoint", &map, err);
-    *every = 10;
-    if (st == EXO_OK && map)
-        st = exo_config_u64(map, "every", *every, 0, UINT32_MAX, every, err);
-    return st == EXO_OK && map ? exo_config_finish(map, err) : st;
-}
-
-static exo_status
 trainer_init(void *self, exo_config *config, exo_err *err)
 {
     struct trainer *t = self;
@@ -148,7 +137,7 @@ trainer_init(void *self, exo_config *config, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_u64(config, "update_steps", 1, 1, MAX_BATCH, &t->update_steps, err);
     if (st == EXO_OK)
-        st = read_checkpoint(config, &t->every, err);
+        st = exo_checkpoints_read(config, 10, &t->every, err);
     if (st == EXO_OK)
         st = exo_observer_read(&t->observer, config, err);
     if (st == EXO_OK)
@@ -436,18 +425,13 @@ state_of(struct trainer *t, exo_graph_actor *actor)
     exo_group *group = NULL;
     for (size_t i = 0; !group && i < sizeof carried / sizeof *carried; i++)
         group = exo_graph_group(actor, carried[i]);
-    return (exo_trainer_state){.folder = exo_graph_folder(actor),
-                               .actor = exo_graph_name(actor),
-                               .rank = exo_graph_index(actor),
-                               .size = exo_graph_count(actor),
-                               .group = group,
+    return (exo_trainer_state){.files = exo_checkpoints_of(actor, group),
                                .learner = t->learner,
                                .learned = &t->learned,
                                .figures = &t->last,
                                .position = &t->stock.next,
                                .used = &t->used,
-                               .repeated = &t->repeated,
-                               .seed = exo_graph_seed(actor)};
+                               .repeated = &t->repeated};
 }
 
 /* Writes a checkpoint, unless the present version has one. */
@@ -455,7 +439,7 @@ static exo_status
 save(struct trainer *t, exo_graph_actor *actor, exo_err *err)
 {
     const exo_trainer_state state = state_of(t, actor);
-    if (t->every == 0 || !state.folder || t->saved == exo_learner_version(t->learner))
+    if (t->every == 0 || !state.files.folder || t->saved == exo_learner_version(t->learner))
         return EXO_OK;
     t->saved = exo_learner_version(t->learner);
     return exo_trainer_save(&state, err);

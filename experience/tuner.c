@@ -11,6 +11,11 @@
 #include "experience/named_model.h"
 #include "experience/tuner_impl.h"
 
+enum {
+    DIGITS = 64,            /* of a SHA-256 */
+    HASHED = DIGITS / 4 + 1 /* before the tokens: a hash and the prompt's length */
+};
+
 /* --- Options ---------------------------------------------------------------------------------- */
 
 static exo_status
@@ -219,6 +224,43 @@ size_t
 exo_tuner_held_out(const exo_tuner *t)
 {
     return t->held_out;
+}
+
+/* A hash of the texts: that of each text with the hash of those before it. */
+static exo_status
+hash_texts(const exo_texts *texts, char sha256[65], exo_err *err)
+{
+    size_t longest = 0, each = exo_texts_each(texts), count = exo_texts_count(texts) * each;
+    for (size_t i = 0; i < count; i++) {
+        size_t length = exo_texts_at(texts, i / each)[i % each].length;
+        longest = length > longest ? length : longest;
+    }
+    int32_t *numbers = exo_calloc(HASHED + longest, sizeof *numbers);
+    if (!numbers)
+        return exo_fail(err, EXO_NOMEM, "no memory to hash the texts");
+    for (size_t i = 0; i < count; i++) {
+        const exo_prompted *text = &exo_texts_at(texts, i / each)[i % each];
+        numbers[DIGITS / 4] = (int32_t)text->prompt;
+        memcpy(numbers + HASHED, text->tokens, text->length * sizeof *numbers);
+        exo_sha256(numbers, (HASHED + text->length) * sizeof *numbers, sha256);
+        memcpy(numbers, sha256, DIGITS);
+    }
+    exo_free(numbers);
+    return EXO_OK;
+}
+
+exo_status
+exo_tuner_state(exo_tuner *t, exo_state *state, char texts[64], exo_err *err)
+{
+    char sha256[65];
+    exo_status st = hash_texts(t->texts, sha256, err);
+    if (st != EXO_OK)
+        return st;
+    memcpy(texts, sha256, DIGITS);
+    exo_state_add(state, "texts", EXO_U8, texts, DIGITS);
+    exo_state_add_array(state, "values", exo_params_values_array(t->params));
+    exo_optim_state(t->optim, "optim", state);
+    return EXO_OK;
 }
 
 void

@@ -17,6 +17,7 @@
 
 #include <exogym/comm.h>
 #include <exogym/model.h>
+#include <exogym/state.h>
 
 #include "experience/texts.h"
 
@@ -74,6 +75,10 @@ exo_status exo_tuner_step(exo_tuner *tuner, exo_group *group, uint64_t step,
 exo_status exo_tuner_evaluate(exo_tuner *tuner, exo_group *group, exo_tuner_figures *figures,
                               exo_err *err);
 
+/* Lists the weights, the optimizer's state and a hash of the texts for a checkpoint between two steps.
+ * `texts` (64) is the caller's memory: the hash, and after a load that of the texts that the
+ * checkpoint was made with. NOMEM. */
+exo_status exo_tuner_state(exo_tuner *tuner, exo_state *state, char texts[64], exo_err *err);
 /* Writes the model as a Hugging Face directory, with its tokenizer. IO, NOMEM; UNSUPPORTED. */
 exo_status exo_tuner_save(const exo_tuner *tuner, const char *folder, exo_err *err);
 /* The SHA-256 of the parameters. */

@@ -658,8 +658,10 @@ exo_state_check_seal(const char *path, exo_err *err)
         st = hash_rest(&r, size, text, length, has, err);
     }
     if (st == EXO_OK && strcmp(said, has) != 0)
-        st = exo_fail(err, EXO_DAMAGED, "%s: is damaged: its bytes have another SHA-256 than when "
-                      "it was written", path);
+        st = exo_fail(err, EXO_DAMAGED,
+                      "%s: is damaged: its bytes have another SHA-256 than when "
+                      "it was written",
+                      path);
     exo_free(text);
     close_reader(&r);
     return st;

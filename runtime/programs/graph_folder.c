@@ -33,6 +33,7 @@ static const struct {
     {"final_", ".json", false},
     {"learned_", ".csv", true},
     {"versions_", ".csv", true},
+    {"steps_", ".csv", true},
     {"checkpoint_", ".safetensors", true},
 };
 

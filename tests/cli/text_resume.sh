@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Trainers of texts that are stopped or killed, and go on with --resume: the weights, the figures and the
+# lines of all steps are those of a whole run. A damaged checkpoint is passed over; other texts are
+# refused.
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
+
+for ((i = 0; i < 40; i++)); do
+    printf '{"prompt": "p%d:", "answer": "aab", "chosen": "aab", "rejected": "bb%d, which is not so good as the other"}\n' "$i" "$i"
+done >texts.jsonl
+model='{name: gpt, layers: 1, heads: 2, width: 32, context: 64, vocabulary: 128, values: true}'
+
+# graph CLASS COUNT DATA: a graph in CLASS.yaml, with 50 steps and a checkpoint after each 7.
+graph() {
+    cat >"$1.yaml" <<END
+exogym: 1
+name: $1
+actors:
+  trainer:
+    class: $1
+    count: $2
+    config:
+      model: $model
+      validation: 20 %
+      batch: $((16 / $2))
+      steps: 50
+      val_interval: 10
+      checkpoint: {every: 7}
+      optimizer: {name: adamw, lr: 1e-3}
+      lr_scheduler: {name: cosine}
+$3
+END
+    [ "$2" = 1 ] || cat >>"$1.yaml" <<END
+edges:
+  - {from: trainer, to: trainer, carries: gradients, route: all_reduce}
+END
+}
+
+# steps FOLDER: the lines of all steps, without their times.
+steps() {
+    cut -d, -f1,3- "$1/steps_trainer_0.csv"
+}
+
+# same CLASS FOLDER
+same() {
+    local file
+    for file in "whole/$1"/final_trainer_*.json; do
+        cmp "$file" "$2/$1/${file##*/}" || fail "$2/$1: $(cat "$2/$1/${file##*/}") instead of $(cat "$file")"
+    done
+    diff <(steps "whole/$1") <(steps "$2/$1") || fail "$2/$1 has other steps"
+}
+
+# flip FILE: changes its last byte.
+flip() {
+    local size byte
+    size=$(stat -c %s "$1")
+    byte=$(tail -c 1 "$1" | od -An -tu1)
+    printf "\\x$(printf %x $((byte ^ 1)))" | dd of="$1" bs=1 seek=$((size - 1)) conv=notrunc status=none
+}
+
+graph sft_trainer 1 '      data: {path: texts.jsonl}'
+graph dpo_trainer 2 '      data: {path: texts.jsonl}'
+graph reward_trainer 1 ''
+cat >>reward_trainer.yaml <<END
+  maker:
+    class: experience_maker
+    config: {model: $model, prompts: {tokens: [[1], [2], [3, 4], [5, 6, 7]]}, reward: {name: share, token: 3}, answers: 8, epochs: 10, generate: {max_new_tokens: 6}}
+edges:
+  - {from: maker, to: trainer, carries: experience}
+END
+# cut_run SIGNAL CLASS FOLDER OPTIONS...: a run that gets the signal after some steps; $cut_at is the step.
+cut_run() {
+    local signal=$1 class=$2 folder=$3 pid
+    shift 3
+    "$EXOGYM" run $class.yaml --save-dir "$folder" --no-plot "$@" >out 2>err </dev/null &
+    pid=$!
+    until [ "$(cat "$folder/$class/steps_trainer_0.csv" 2>/dev/null | wc -l)" -gt 15 ]; do
+        kill -0 $pid 2>/dev/null || break
+        read -rt 0.005 <> <(:) || :
+    done
+    kill "-$signal" $pid
+    wait $pid 2>/dev/null
+    [ ! -e "$folder/$class/final_trainer_0.json" ] || fail "$class was not cut"
+    cut_at=$(tail -n 1 "$folder/$class/steps_trainer_0.csv" | cut -d, -f1)
+}
+
+for class in sft_trainer dpo_trainer reward_trainer; do
+    ok run $class.yaml --save-dir whole --no-plot
+    cut_run KILL $class cut
+    ok run $class.yaml --save-dir cut --no-plot --resume
+    same $class cut
+done
+
+# A trainer that is alone writes a checkpoint when the run is stopped.
+cut_run TERM sft_trainer stopped
+newest=$(printf '%s\n' stopped/sft_trainer/checkpoint_trainer_0_* | tail -n 1)
+[ $((10#$(basename "${newest##*_}" .safetensors))) = "$cut_at" ] || fail "the newest checkpoint is $newest after step $cut_at"
+flip "$newest"
+ok run sft_trainer.yaml --save-dir stopped --no-plot --resume
+grep -q 'event=damaged' err || fail "it does not tell of the damage: $(cat err)"
+same sft_trainer stopped
+
+cut_run TERM sft_trainer other
+sed -i s/aab/aac/ texts.jsonl
+bad 2 "the texts are not those that the checkpoint of step $cut_at" run sft_trainer.yaml --save-dir other --no-plot --resume
+finish
