@@ -216,7 +216,8 @@ exo_learned_write(exo_learned *l, const exo_experience *items, size_t count, exo
                 f->ratio_off);
     else
         fprintf(l->versions, "0,,,,\n");
-    if (fflush(l->items) != 0 || fflush(l->versions) != 0)
+    if (fflush(l->items) != 0 || fflush(l->versions) != 0 || ferror(l->items) ||
+        ferror(l->versions))
         return exo_fail(err, EXO_IO, "the files learned_*.csv in the run's folder: %s",
                         strerror(errno));
     return EXO_OK;

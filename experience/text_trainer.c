@@ -321,9 +321,10 @@ write_step(struct text_trainer *t, const exo_graph_actor *actor, uint64_t step, 
         fprintf(t->csv, "%.9g,%.9g\n", t->validated.loss, t->validated.accuracy);
     else
         fprintf(t->csv, ",\n");
-    return fflush(t->csv) == 0 ? EXO_OK
-                               : exo_fail(err, EXO_IO, "steps_%s.csv in the run's folder: %s",
-                                          exo_graph_name(actor), exo_dir_reason(errno));
+    return fflush(t->csv) == 0 && !ferror(t->csv)
+               ? EXO_OK
+               : exo_fail(err, EXO_IO, "steps_%s.csv in the run's folder: %s",
+                          exo_graph_name(actor), exo_dir_reason(errno));
 }
 
 static exo_status
