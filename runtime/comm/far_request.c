@@ -3,7 +3,7 @@
  * The thread that waits for a blocking call makes it. The first request that is not waited for at
  * once starts a thread, which lives as long as the member. From then on that thread makes all
  * calls, in the order of their begins. far_impl.h has the state under the lock. The thread owns a
- * request until its state is OVER. */
+ * request until its state is OVER. `threaded` belongs to the thread that begins and waits. */
 #include <stdio.h>
 
 #include "base/pace.h"
@@ -70,12 +70,14 @@ exo_far_begin(void *group, uint32_t rank, exo_engine_request *r, exo_err *err)
 {
     exo_far *f = group;
     (void)rank;
+    r->since = exo_now(f->clock);
+    r->state = BEGUN;
+    if (r->args.waits && !f->threaded)
+        return EXO_OK;
     pthread_mutex_lock(&f->lock);
     exo_status st = f->broken.code;
     if (st != EXO_OK && err)
         *err = f->broken;
-    r->since = exo_now(f->clock);
-    r->state = BEGUN;
     if (st == EXO_OK && !r->args.waits)
         st = start_thread(f, err);
     if (st == EXO_OK && f->threaded) {
@@ -114,11 +116,9 @@ exo_far_wait(void *group, uint32_t rank, exo_engine_request *r, exo_err *err)
     exo_time before = r->args.waits ? r->since : exo_now(f->clock);
     (void)rank;
     exo_pace_wait_begin(pace, f->edge.name ? f->edge.name : "collective", EXO_SPAN_RECV_BLOCKED);
-    pthread_mutex_lock(&f->lock);
-    bool mine = r->state == BEGUN;
-    pthread_mutex_unlock(&f->lock);
+    /* before there is a thread every request is one that waits at once */
     exo_status st =
-        mine ? exo_far_run(f, &r->args, before, r->deadline, err) : await_thread(f, r, err);
+        !f->threaded ? exo_far_run(f, &r->args, before, r->deadline, err) : await_thread(f, r, err);
     r->waited += exo_now(f->clock) - before;
     exo_pace_wait_end(pace);
     return st;

@@ -25,16 +25,17 @@ typedef struct exo_near_card {
     exo_region_place place; /* of its buffer; nonce 0: none */
 } exo_near_card;
 
-/* A member's board. Others read each word once and check it. */
+/* A member's board. Others read each word once and check it. What changes with each call has lines of
+ * the cache of its own. */
 typedef struct exo_near_board {
     _Atomic uint32_t failed;    /* status; the reason stands before it is set. 0: not failed */
     _Atomic uint32_t sleeping;  /* 1 plus the rank whose step the member sleeps for; 0: none */
     _Atomic uint32_t mapped[2]; /* by turn: 1: the member could map all buffers */
     _Atomic uint32_t core;      /* that the member was on when it came to its call */
     char reason[EXO_ERR_TEXT];
-    exo_near_card cards[2]; /* by turn */
+    _Alignas(64) exo_near_card cards[2]; /* by turn */
     /* (size) steps for each other member, (2 size) the turns of even and of odd windows */
-    _Atomic uint32_t words[];
+    _Alignas(64) _Atomic uint32_t words[];
 } exo_near_board;
 
 /* The members that read a turn of this member's board, and the step of each when it is done. */
@@ -84,6 +85,7 @@ struct exo_near {
     exo_near_set *sets;
     unsigned turn; /* of the next window */
     exo_near_use uses[2];
+    exo_near_card cards[EXO_NEAR_MEMBERS]; /* of the members of the present call, as read */
     /* (size, EXO_REDUCE_BLOCK) of the largest type, for sums in the order of a way; NULL: none yet */
     char *scratch;
     /* the word that the member sleeps on; any thread may wake it */
@@ -96,10 +98,9 @@ typedef struct exo_near_call {
     exo_near_set *set;
     const exo_collective_args *args;
     exo_time deadline;
-    size_t bytes;                          /* of the buffer */
-    unsigned turn;                         /* of the present window */
-    exo_near_card cards[EXO_NEAR_MEMBERS]; /* of all members, as read */
-    bool exposed; /* others may have begun to write to this member's buffer */
+    size_t bytes;  /* of the buffer */
+    unsigned turn; /* of the present window */
+    bool exposed;  /* others may have begun to write to this member's buffer */
 } exo_near_call;
 
 /* Futexes on words that processes share; near_futex.c. */

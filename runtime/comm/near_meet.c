@@ -239,7 +239,7 @@ map_all(exo_near_call *c, exo_near_buffers *b)
 {
     bool good = true;
     for (uint32_t m = 0; m < c->args->size; m++) {
-        const exo_region_place *place = &c->cards[m].place;
+        const exo_region_place *place = &c->near->cards[m].place;
         const exo_near_peer *p = &c->near->peers[exo_far_rank_at(c->args, m)];
         b->nonces[m] = place->nonce;
         if (m != c->args->place && good)
@@ -292,7 +292,7 @@ exo_near_map_buffers(exo_near_call *c, exo_near_buffers **out)
         exo_near_buffers *b = c->set->buffers[i];
         bool same = b != NULL;
         for (uint32_t m = 0; same && m < c->args->size; m++)
-            same = b->nonces[m] == c->cards[m].place.nonce;
+            same = b->nonces[m] == c->near->cards[m].place.nonce;
         found = same ? b : NULL;
     }
     if (!found)
@@ -301,8 +301,8 @@ exo_near_map_buffers(exo_near_call *c, exo_near_buffers **out)
         return st;
     for (uint32_t m = 0; m < c->args->size; m++)
         if (m != c->args->place &&
-            (c->cards[m].place.offset > found->views[m].slot_size ||
-             c->bytes > found->views[m].slot_size - c->cards[m].place.offset))
+            (c->near->cards[m].place.offset > found->views[m].slot_size ||
+             c->bytes > found->views[m].slot_size - c->near->cards[m].place.offset))
             return EXO_INVAL;
     *out = found;
     return EXO_OK;

@@ -36,8 +36,11 @@ void
 exo_near_publish(exo_near_call *c, uint32_t step)
 {
     exo_near *n = c->near;
-    if (step == EXO_NEAR_HERE)
-        atomic_store_explicit(&n->board->core, (uint32_t)exo_core(), memory_order_relaxed);
+    uint32_t core = step == EXO_NEAR_HERE ? (uint32_t)exo_core() : 0;
+    /* the others read this line at each step: it stays in their caches if nothing is written */
+    if (step == EXO_NEAR_HERE &&
+        core != atomic_load_explicit(&n->board->core, memory_order_relaxed))
+        atomic_store_explicit(&n->board->core, core, memory_order_relaxed);
     for (uint32_t m = 0; m < c->args->size; m++) {
         uint32_t r = exo_far_rank_at(c->args, m), window = n->peers[r].windows;
         if (r == n->rank)

@@ -96,7 +96,7 @@ read_cards(exo_near_call *c)
         uint32_t rank = exo_far_rank_at(args, m);
         const exo_near_board *board =
             m == args->place ? c->near->board : c->near->peers[rank].board;
-        exo_near_card *card = &c->cards[m];
+        exo_near_card *card = &c->near->cards[m];
         memcpy(card, &board->cards[exo_near_turn_of(c, m)], sizeof *card);
         if (card->operation == (uint32_t)args->operation && card->count == args->count &&
             card->dtype == (uint32_t)args->dtype && card->reduce == (uint32_t)args->reduce &&
@@ -337,7 +337,7 @@ whole_pages(const exo_near_call *c)
     size_t size = exo_dtype_size(c->args->dtype), page = EXO_NEAR_EDGE;
     struct range r = {0, c->args->count};
     for (uint32_t m = 0; m < c->args->size; m++) {
-        size_t offset = c->cards[m].place.offset, end = offset + c->bytes;
+        size_t offset = c->near->cards[m].place.offset, end = offset + c->bytes;
         r.first = most(r.first, ((offset + page - 1) / page * page - offset) / size);
         r.end = least(r.end, (end / page * page - offset) / size);
     }
@@ -395,7 +395,7 @@ do_direct(exo_near_call *c, const exo_near_buffers *buffers)
     for (uint32_t m = 0; m < c->args->size; m++)
         data[m] = m == c->args->place
                       ? c->args->data
-                      : exo_segment_slot(&buffers->views[m], 0) + c->cards[m].place.offset;
+                      : exo_segment_slot(&buffers->views[m], 0) + c->near->cards[m].place.offset;
     if (c->args->operation == EXO_ALL_REDUCE)
         reduce_in_place(c, data);
     else
@@ -418,7 +418,7 @@ do_large(exo_near_call *c)
     exo_status st = arrive(c);
     bool direct = st == EXO_OK;
     for (uint32_t m = 0; direct && m < c->args->size; m++)
-        direct = c->cards[m].place.nonce != 0;
+        direct = c->near->cards[m].place.nonce != 0;
     if (direct)
         st = exo_near_map_buffers(c, &buffers);
     if (st == EXO_OK && buffers)
