@@ -156,7 +156,7 @@ check() {
 }
 
 # ctest prints "N% tests passed, F tests failed out of T"; tests that skipped themselves are marked
-# and count as passed. One test more than there are cores runs at a time: many wait for most of theirs.
+# and count as passed. Two tests more than there are cores run at a time: many wait for most of theirs.
 tests() {
     local preset=$1 log=build/ctest-$1.log wrapper=() line
     # Sanitizers of this compiler's age cannot live with the address randomization of newer kernels.
@@ -165,7 +165,7 @@ tests() {
     fi
     say "tests: $preset"
     local status=0
-    ${wrapper[@]+"${wrapper[@]}"} ctest --preset "$preset" -j "$(($(nproc) + 1))" --no-tests=error 2>&1 </dev/null | tee "$log" || status=1
+    ${wrapper[@]+"${wrapper[@]}"} ctest --preset "$preset" -j "$(($(nproc) + 2))" --no-tests=error 2>&1 </dev/null | tee "$log" || status=1
     line=$(grep -E '^[0-9]+% tests passed' "$log" || true)
     if [ -z "$line" ]; then
         check "$preset tests" false || true

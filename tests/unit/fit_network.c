@@ -17,6 +17,7 @@
 #include "comm/timing.h"
 #include "graph/site.h"
 #include "support/points.h"
+#include "support/sanitized.h"
 #include "support/temp.h"
 
 enum {
@@ -159,7 +160,8 @@ expect_same_bits(const char *name, const char *options, bool virtual_clock)
 Test(fit_network, the_same_bits_over_links_and_on_the_virtual_clock, .timeout = 120)
 {
     for (int clock = 0; clock < 2; clock++) {
-        for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
+        for (size_t i = clock ? 0 : one_of(2) - 1; i < sizeof strategies / sizeof *strategies;
+             i += one_of(2))
             expect_same_bits(strategies[i].name, strategies[i].options, clock == 1);
         /* their messages pass while the nodes compute */
         expect_same_bits("streaming_diloco", "{H: 4, fragments: 2, delay: 3}", clock == 1);
