@@ -86,8 +86,9 @@ static const void *const protocols[] = {
     &exo_train_node_protocol,
 };
 
-static const void *const rewards[] = {&exo_expression_reward, &exo_function_reward,
-                                      &exo_model_reward, &exo_share_reward};
+static const void *const rewards[] = {&exo_calculation_reward, &exo_expression_reward,
+                                      &exo_function_reward, &exo_model_reward, &exo_share_reward};
+static const void *const tools[] = {&exo_calculator_tool};
 
 static const void *const devices[] = {&exo_cpu_device_kind};
 
@@ -122,6 +123,7 @@ exo_builtins_register(void)
         {&exo_actor_class_registry, actor_classes, sizeof actor_classes / sizeof *actor_classes},
         {&exo_protocol_registry, protocols, sizeof protocols / sizeof *protocols},
         {&exo_reward_registry, rewards, sizeof rewards / sizeof *rewards},
+        {&exo_tool_registry, tools, sizeof tools / sizeof *tools},
         {&exo_device_registry, devices, sizeof devices / sizeof *devices},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum {
-    FORMAT = 2
+    FORMAT = 3
 };
 
 /* The parts of an item, and the words of the first. */
@@ -20,6 +20,8 @@ enum {
     PLAIN,
     SCORES,
     FINISH,
+    MASK,
+    REWARDS,
 };
 enum {
     FORMAT_WORD,
@@ -48,11 +50,13 @@ static const struct {
     [PLAIN] = {"plain_log_probs", EXO_U8, sizeof(float)},
     [SCORES] = {"scores", EXO_U8, sizeof(double)},
     [FINISH] = {"finish", EXO_U8, 1},
+    [MASK] = {"mask", EXO_U8, 1},
+    [REWARDS] = {"rewards", EXO_U8, sizeof(float)},
 };
 
 /* The entries of a part. */
 static size_t
-entries_of(size_t part, size_t answers, size_t prompt_length, size_t tokens_length)
+entries_of(size_t part, size_t answers, size_t prompt_length, size_t tokens_length, bool turns)
 {
     switch (part) {
     case HEADER:
@@ -63,6 +67,9 @@ entries_of(size_t part, size_t answers, size_t prompt_length, size_t tokens_leng
     case SCORES:
     case FINISH:
         return answers;
+    case MASK:
+    case REWARDS:
+        return turns ? tokens_length : 0;
     default:
         return tokens_length;
     }
@@ -91,17 +98,19 @@ take_arrays(exo_experience *e, const exo_item *item)
     e->plain_log_probs = p[PLAIN].data;
     e->scores = p[SCORES].data;
     e->finish = p[FINISH].data;
+    e->mask = p[MASK].count ? p[MASK].data : NULL;
+    e->rewards = p[MASK].count ? p[REWARDS].data : NULL;
 }
 
 exo_status
 exo_experience_new(exo_item **item, exo_experience *out, size_t answers, size_t prompt_length,
-                   size_t tokens_length, exo_err *err)
+                   size_t tokens_length, bool turns, exo_err *err)
 {
     exo_item_part parts[EXO_EXPERIENCE_PARTS];
     for (size_t i = 0; i < EXO_EXPERIENCE_PARTS; i++)
         parts[i] = (exo_item_part){.dtype = parts_of[i].dtype,
-                                   .count = parts_of[i].each *
-                                            entries_of(i, answers, prompt_length, tokens_length)};
+                                   .count = parts_of[i].each * entries_of(i, answers, prompt_length,
+                                                                          tokens_length, turns)};
     exo_status st = exo_item_new(item, parts, EXO_EXPERIENCE_PARTS, err);
     if (st != EXO_OK)
         return st;
@@ -131,8 +140,8 @@ static exo_status
 check_parts(const exo_experience *e, const exo_item *item, exo_err *err)
 {
     for (size_t i = 0; i < EXO_EXPERIENCE_PARTS; i++) {
-        size_t count =
-            parts_of[i].each * entries_of(i, e->answers, e->prompt_length, e->tokens_length);
+        size_t count = parts_of[i].each * entries_of(i, e->answers, e->prompt_length,
+                                                     e->tokens_length, item->parts[MASK].count > 0);
         if (item->parts[i].dtype != parts_of[i].dtype || item->parts[i].count != count)
             return exo_fail(
                 err, EXO_INVAL, "experience: %s has %zu elements of %s, expected %zu of %s",
@@ -143,6 +152,35 @@ check_parts(const exo_experience *e, const exo_item *item, exo_err *err)
         return exo_fail(err, EXO_INVAL, "experience: format %lld, expected %d",
                         (long long)((const int64_t *)item->parts[HEADER].data)[FORMAT_WORD],
                         FORMAT);
+    return EXO_OK;
+}
+
+/* Whether the numbers of a token that the policy drew are in their ranges. */
+static bool
+is_drawn(const exo_experience *e, size_t i)
+{
+    return e->log_probs[i] <= 0 && e->plain_log_probs[i] <= 0 && isfinite(e->log_probs[i]) &&
+           isfinite(e->plain_log_probs[i]) && e->versions[i] >= 0 && e->cache_versions[i] >= 0 &&
+           e->cache_versions[i] <= e->versions[i] && (!e->rewards || isfinite(e->rewards[i]));
+}
+
+/* The same of a token of a tool. */
+static bool
+is_of_tool(const exo_experience *e, size_t i)
+{
+    return e->mask[i] == 0 && e->log_probs[i] == 0 && e->plain_log_probs[i] == 0 &&
+           e->versions[i] == -1 && e->cache_versions[i] == -1 && e->rewards[i] == 0;
+}
+
+static exo_status
+check_tokens(const exo_experience *e, exo_err *err)
+{
+    for (size_t i = 0; i < e->tokens_length; i++) {
+        bool drawn = !e->mask || e->mask[i] == 1;
+        if (e->tokens[i] < 0 || !(drawn ? is_drawn(e, i) : is_of_tool(e, i)))
+            return exo_fail(err, EXO_INVAL, "experience: token %zu has a value out of its range",
+                            i);
+    }
     return EXO_OK;
 }
 
@@ -163,21 +201,24 @@ check_values(const exo_experience *e, exo_err *err)
                             e->finish[i]);
         if (!isfinite(e->scores[i]))
             return exo_fail(err, EXO_INVAL, "experience: the score of answer %zu is not finite", i);
+        if (e->mask && sum < e->tokens_length && e->mask[sum] != 1)
+            return exo_fail(err, EXO_INVAL,
+                            "experience: answer %zu does not begin with a token of the policy", i);
         sum += (uint64_t)e->lengths[i];
     }
     if (sum != e->tokens_length)
         return exo_fail(err, EXO_INVAL, "experience: %llu tokens in the lengths, %zu in the item",
                         (unsigned long long)sum, e->tokens_length);
-    for (size_t i = 0; i < e->tokens_length; i++) {
-        bool good = e->tokens[i] >= 0 && e->log_probs[i] <= 0 && e->plain_log_probs[i] <= 0 &&
-                    isfinite(e->log_probs[i]) && isfinite(e->plain_log_probs[i]) &&
-                    e->versions[i] >= 0 && e->cache_versions[i] >= 0 &&
-                    e->cache_versions[i] <= e->versions[i];
-        if (!good)
-            return exo_fail(err, EXO_INVAL, "experience: token %zu has a value out of its range",
-                            i);
-    }
-    return EXO_OK;
+    return check_tokens(e, err);
+}
+
+size_t
+exo_experience_actions(const exo_experience *e, size_t first, size_t count)
+{
+    size_t actions = 0;
+    for (size_t i = first; e->mask && i < first + count; i++)
+        actions += e->mask[i];
+    return e->mask ? actions : count;
 }
 
 exo_status

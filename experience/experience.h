@@ -12,7 +12,7 @@
 #include <exogym/graph.h>
 
 enum {
-    EXO_EXPERIENCE_PARTS = 10,
+    EXO_EXPERIENCE_PARTS = 12,
     EXO_EXPERIENCE_MAX_ANSWERS = 1 << 10,
     EXO_EXPERIENCE_MAX_TOKENS = 1 << 28 /* of a prompt, and of all answers together */
 };
@@ -37,13 +37,21 @@ typedef struct exo_experience {
     int64_t *versions, *cache_versions;
     float *log_probs;       /* (L) under the distribution of the draw */
     float *plain_log_probs; /* (L) under the softmax of the logits */
-    double *scores;         /* (A) of the reward */
+    double *scores;         /* (A) of the reward, and of the turns */
     uint8_t *finish;        /* (A) exo_finish */
+    /* Of dialogues with a tool (L), else NULL: 1 if the policy wrote a token, 0 if the tool did, and
+     * the reward of a turn, at its last token. Tokens of the tool have versions of -1, and
+     * probabilities and rewards of 0. */
+    uint8_t *mask;
+    float *rewards;
 } exo_experience;
 
-/* Makes an item with zeroed arrays and views it. The caller drops the item. NOMEM. */
+/* Makes an item with zeroed arrays and views it; `turns`: with mask and rewards. The caller drops the
+ * item. NOMEM. */
 exo_status exo_experience_new(exo_item **item, exo_experience *out, size_t answers,
-                              size_t prompt_length, size_t tokens_length, exo_err *err);
+                              size_t prompt_length, size_t tokens_length, bool turns, exo_err *err);
+/* The tokens of [first, first + count) that the policy wrote. */
+size_t exo_experience_actions(const exo_experience *experience, size_t first, size_t count);
 /* Writes id, prompt, epoch, maker, life, temperature and filtered of the view to the item. */
 void exo_experience_sign(const exo_experience *experience, exo_item *item);
 /* Views an item without a copy; *out is valid as long as the item. INVAL names the array that does

@@ -82,8 +82,18 @@ count_tokens(const exo_answer *a, double token)
 {
     size_t count = 0;
     for (size_t i = 0; i < a->length; i++)
-        count += (double)a->tokens[i] == token;
+        count += (!a->mask || a->mask[i]) && (double)a->tokens[i] == token;
     return (double)count;
+}
+
+/* The tokens that the policy wrote. */
+static double
+count_written(const exo_answer *a)
+{
+    size_t count = 0;
+    for (size_t i = 0; a->mask && i < a->length; i++)
+        count += a->mask[i];
+    return (double)(a->mask ? count : a->length);
 }
 
 /* The value of a feature, or of a function of the answer. */
@@ -93,7 +103,7 @@ feature(exo_expression *e, exo_expression_node *n, const exo_answer *a, double *
     exo_status st = EXO_OK;
     switch (n->op) {
     case EXO_OP_LENGTH:
-        *out = (double)a->length;
+        *out = count_written(a);
         return EXO_OK;
     case EXO_OP_PROMPT_LENGTH:
         *out = (double)a->prompt_length;
@@ -105,7 +115,7 @@ feature(exo_expression *e, exo_expression_node *n, const exo_answer *a, double *
         *out = count_tokens(a, n->number);
         return EXO_OK;
     case EXO_OP_SHARE:
-        *out = a->length ? count_tokens(a, n->number) / (double)a->length : 0;
+        *out = a->length ? count_tokens(a, n->number) / count_written(a) : 0;
         return EXO_OK;
     default:
         st = take_text(e, a, err);

@@ -70,7 +70,7 @@ exo_learned_open(exo_learned **out, const char *folder, const char *actor,
     if (folder)
         st = open_one(&l->items, folder, "learned", actor,
                       "item,prompt,epoch,maker,answers,tokens,score,versions,caches,sent,received,"
-                      "learned,version",
+                      "learned,version,turns",
                       mark ? &mark->items : NULL, err);
     if (folder && st == EXO_OK)
         st = open_one(&l->versions, folder, "versions", actor,
@@ -173,14 +173,38 @@ seconds(exo_time t)
     return (double)t * 1e-9;
 }
 
-/* Writes runs of equal versions. */
+/* Writes runs of equal versions, of the tokens that the policy wrote. */
 static void
-write_runs(FILE *file, const int64_t *versions, size_t count)
+write_runs(FILE *file, const exo_experience *e, const int64_t *versions)
 {
-    for (size_t i = 0, end; i < count; i = end) {
-        for (end = i; end < count && versions[end] == versions[i];)
-            end++;
-        fprintf(file, "%s%lld:%zu", i > 0 ? " " : ",", (long long)versions[i], end - i);
+    size_t count = 0;
+    int64_t version = -1;
+    fprintf(file, ",");
+    for (size_t i = 0; i < e->tokens_length; i++) {
+        if (e->mask && !e->mask[i])
+            continue;
+        if (count > 0 && versions[i] != version) {
+            fprintf(file, "%lld:%zu ", (long long)version, count);
+            count = 0;
+        }
+        version = versions[i];
+        count++;
+    }
+    fprintf(file, "%lld:%zu", (long long)version, count);
+}
+
+/* Writes the turns of each answer, as TOKENS+TOKENS+..., policy and tool in turns. */
+static void
+write_turns(FILE *file, const exo_experience *e)
+{
+    size_t at = 0;
+    for (size_t a = 0; e->mask && a < e->answers; a++) {
+        size_t end = at + (size_t)e->lengths[a];
+        for (size_t next; at < end; at = next) {
+            for (next = at; next < end && e->mask[next] == e->mask[at];)
+                next++;
+            fprintf(file, "%zu%s", next - at, next < end ? "+" : a + 1 < e->answers ? " " : "");
+        }
     }
 }
 
@@ -192,11 +216,14 @@ write_item(FILE *file, const exo_experience *e, exo_time now, uint64_t version)
         score += e->scores[a];
     fprintf(file, "%llu,%llu,%llu,%llu,%zu,%zu,%.9g", (unsigned long long)e->id,
             (unsigned long long)e->prompt, (unsigned long long)e->epoch,
-            (unsigned long long)e->maker, e->answers, e->tokens_length, score / (double)e->answers);
-    write_runs(file, e->versions, e->tokens_length);
-    write_runs(file, e->cache_versions, e->tokens_length);
-    fprintf(file, ",%.6f,%.6f,%.6f,%llu\n", seconds(e->sent), seconds(e->received), seconds(now),
+            (unsigned long long)e->maker, e->answers,
+            exo_experience_actions(e, 0, e->tokens_length), score / (double)e->answers);
+    write_runs(file, e, e->versions);
+    write_runs(file, e, e->cache_versions);
+    fprintf(file, ",%.6f,%.6f,%.6f,%llu,", seconds(e->sent), seconds(e->received), seconds(now),
             (unsigned long long)version);
+    write_turns(file, e);
+    fprintf(file, "\n");
 }
 
 exo_status

@@ -2,11 +2,13 @@
  * it is two files of CSV, which `exogym explain` reads:
  *
  *   learned_ACTOR.csv    item, prompt, epoch, maker, answers, tokens, score, versions, caches, sent,
- *                        received, learned, version
+ *                        received, learned, version, turns
  *   versions_ACTOR.csv   version, time, sha256, items, score, loss, kl, ratio_off
  *
  * `versions` has the versions of the weights that the item's tokens were drawn with, as VERSION:TOKENS
  * for each run of equal ones, with spaces between; `caches` has the oldest versions of their caches.
+ * Only tokens that the policy wrote are counted. `turns` has for each answer of a dialogue with a tool the tokens of
+ * its turns and replies, as TURN+REPLY+TURN..., with spaces between answers.
  * `version` is the one that was made from the item. Times are seconds of the run's clock.
  *
  * Owner: the caller, one thread at a time. */

@@ -272,7 +272,7 @@ student_step(exo_student *s, exo_group *group, double max_norm, double *norm, ex
     return st == EXO_OK ? exo_optim_result(s->optim, err) : st;
 }
 
-/* The tokens and answers of a minibatch, of all learners. */
+/* The tokens that the policy wrote and the answers of a minibatch, of all learners. */
 static exo_status
 count_minibatch(const exo_learner *l, exo_group *group, uint64_t m, float counts[2], exo_err *err)
 {
@@ -282,10 +282,8 @@ count_minibatch(const exo_learner *l, exo_group *group, uint64_t m, float counts
         size_t begin, end;
         exo_learner_cut(l, s, m, &begin, &end);
         answers += end - begin;
-        for (size_t i = begin; i < end; i++) {
-            size_t n = b->bounds[s] + b->order[i];
-            tokens += b->tokens[n + 1] - b->tokens[n];
-        }
+        for (size_t i = begin; i < end; i++)
+            tokens += b->actions[b->bounds[s] + b->order[i]];
     }
     counts[0] = (float)tokens;
     counts[1] = (float)answers;

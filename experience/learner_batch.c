@@ -8,14 +8,15 @@
 #include "experience/learner_impl.h"
 
 enum {
-    TOKEN_ARRAYS = 8
+    TOKEN_ARRAYS = 9
 };
 
 static void
 token_arrays(exo_learner_batch *b, float **out[TOKEN_ARRAYS])
 {
-    float **arrays[TOKEN_ARRAYS] = {&b->mask,   &b->behaviour, &b->reference,  &b->proximal,
-                                    &b->values, &b->rewards,   &b->advantages, &b->returns};
+    float **arrays[TOKEN_ARRAYS] = {&b->mask,       &b->behaviour, &b->reference,
+                                    &b->proximal,   &b->values,    &b->rewards,
+                                    &b->advantages, &b->returns,   &b->turns};
     memcpy(out, arrays, sizeof arrays);
 }
 
@@ -27,6 +28,8 @@ release_answers(exo_learner_batch *b)
     exo_free(b->order);
     exo_free(b->scores);
     exo_free(b->groups);
+    exo_free(b->actions);
+    exo_free(b->ends);
     exo_free(b->by_answer);
     exo_free(b->by_answer2);
 }
@@ -54,13 +57,14 @@ make_answer_room(exo_learner_batch *b, size_t answers)
     b->order = exo_calloc(answers, sizeof *b->order);
     b->scores = exo_calloc(answers, sizeof *b->scores);
     b->groups = exo_calloc(answers, sizeof *b->groups);
+    b->actions = exo_calloc(answers, sizeof *b->actions);
+    b->ends = exo_calloc(answers, sizeof *b->ends);
     b->by_answer = exo_calloc(answers, sizeof *b->by_answer);
     b->by_answer2 = exo_calloc(answers, sizeof *b->by_answer2);
-    b->room =
-        b->picks && b->tokens && b->order && b->scores && b->groups && b->by_answer && b->by_answer2
-            ? answers
-            : 0;
-    return b->room > 0;
+    bool good = b->picks && b->tokens && b->order && b->scores && b->groups && b->actions &&
+                b->ends && b->by_answer && b->by_answer2;
+    b->room = good ? answers : 0;
+    return good;
 }
 
 static bool
@@ -89,6 +93,23 @@ compare_ids(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
+/* Writes which tokens of answer n are actions, and the rewards of its turns. */
+static void
+list_turns(exo_learner_batch *b, size_t n)
+{
+    const exo_pick *p = &b->picks[n];
+    const exo_experience *e = p->from;
+    size_t first = b->tokens[n], count = (size_t)e->lengths[p->answer];
+    double earned = 0;
+    b->actions[n] = exo_experience_actions(e, p->first, count);
+    for (size_t i = 0; i < count; i++) {
+        b->mask[first + i] = exo_pick_is_action(p, i) ? 1 : 0;
+        b->turns[first + i] = e->rewards ? e->rewards[p->first + i] : 0;
+        earned += (double)b->turns[first + i];
+    }
+    b->ends[n] = (float)(e->scores[p->answer] - earned);
+}
+
 /* Appends the answers of an item. */
 static void
 list_item(exo_learner_batch *b, const exo_experience *e)
@@ -102,6 +123,7 @@ list_item(exo_learner_batch *b, const exo_experience *e)
         b->tokens[b->count + 1] = token + length;
         memcpy(b->behaviour + token, exo_pick_behaviour(&b->picks[b->count]),
                length * sizeof *b->behaviour);
+        list_turns(b, b->count);
         b->count++;
         first += length;
     }
@@ -143,7 +165,6 @@ exo_learner_list(exo_learner *l, exo_experience *items, size_t count, exo_err *e
         b->bounds = exo_calloc(local + 1, sizeof *b->bounds);
     if (!b->bounds || !make_answer_room(b, answers + 1) || !make_token_room(b, tokens + 1))
         return exo_fail(err, EXO_NOMEM, "no memory for %zu answers of %zu tokens", answers, tokens);
-    exo_vec_fill(exo_host_array(EXO_F32, b->mask, tokens), 1);
     b->count = 0;
     b->tokens[0] = 0;
     for (size_t slice = 0; slice < local; slice++) {
@@ -191,7 +212,11 @@ judge_tokens(exo_learner *l, const exo_token_batch *t, size_t first)
     exo_learner_batch *b = &l->batch;
     const exo_objective_opts *o = &l->objective;
     const float *values = o->values ? b->values : NULL;
-    exo_token_rewards(t, b->behaviour, b->reference, b->scores + first, &o->reward, b->rewards);
+    exo_token_rewards(t, b->behaviour, b->reference, b->ends + first, &o->reward, b->rewards);
+    size_t begin = t->offsets[0], count = t->offsets[t->sequences] - begin;
+    exo_vec_add(exo_host_array(EXO_F32, b->rewards + begin, count),
+                exo_host_array(EXO_F32, b->rewards + begin, count),
+                exo_host_array(EXO_F32, b->turns + begin, count));
     if (o->correction.kind == EXO_CORRECTION_VTRACE)
         exo_vtrace(t, b->proximal, b->behaviour, b->rewards, values, &o->vtrace, b->advantages,
                    b->returns);
@@ -214,7 +239,8 @@ exo_learner_judge(exo_learner *l)
         else
             judge_tokens(l, &t, b->bounds[s]);
         if (l->objective.whiten)
-            exo_whiten(t.offsets[t.sequences] - first, NULL, true, b->advantages + first);
+            exo_whiten(t.offsets[t.sequences] - first, b->mask + first, true,
+                       b->advantages + first);
     }
 }
 

@@ -32,7 +32,10 @@ typedef struct exo_learner_batch {
     uint64_t *groups;  /* (count) the item of each answer */
     float *by_answer;  /* (count) rewards, then advantages, of whole answers */
     float *by_answer2; /* (count) */
-    float *mask;       /* (tokens) 1 */
+    size_t *actions;   /* (count) tokens of each answer that the policy wrote */
+    float *ends;       /* (count) the part of the score that is not of turns */
+    float *mask;       /* (tokens) 1: the policy wrote it; 0: a tool */
+    float *turns;      /* (tokens) rewards of turns */
     float *behaviour;  /* (tokens) log-probabilities that the makers gave */
     float *reference;  /* (tokens) under version 0; 0 if not needed */
     float *proximal;   /* (tokens) under the version before the update; 0 if not needed */

@@ -215,7 +215,8 @@ fill_rows(exo_learner *l, const exo_pick *picks, const size_t *answers, size_t c
         const exo_experience *e = picks[n].from;
         uint64_t *rows = l->row_versions + exo_rows_first(&l->rows, picks, n);
         for (int32_t i = 0; i < e->lengths[picks[n].answer]; i++)
-            rows[i] = (uint64_t)e->versions[picks[n].first + (size_t)i];
+            if (exo_pick_is_action(&picks[n], (size_t)i))
+                rows[i] = (uint64_t)e->versions[picks[n].first + (size_t)i];
     }
 }
 

@@ -61,9 +61,12 @@ count_all(exo_learner *l, exo_group *group, const exo_experience *items, size_t 
     };
     const exo_learner_batch *b = &l->batch;
     const exo_token_batch tokens = {.sequences = b->count, .offsets = b->tokens, .mask = b->mask};
-    float sums[COUNT] = {
-        [ITEMS] = (float)count, [ANSWERS] = (float)b->count, [TOKENS] = (float)b->tokens[b->count]};
+    size_t actions = 0;
     double score = 0;
+    for (size_t n = 0; n < b->count; n++)
+        actions += b->actions[n];
+    float sums[COUNT] = {
+        [ITEMS] = (float)count, [ANSWERS] = (float)b->count, [TOKENS] = (float)actions};
     for (size_t i = 0; i < count; i++)
         for (size_t a = 0; a < items[i].answers; a++)
             score += items[i].scores[a];

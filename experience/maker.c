@@ -220,7 +220,7 @@ send_item(struct maker *m, exo_graph_actor *actor, exo_item **item, exo_err *err
         for (size_t a = 0; a < e.answers; a++)
             score += e.scores[a];
         exo_meter_set(m->meters[SCORE], score / (double)e.answers);
-        m->tokens += e.tokens_length;
+        m->tokens += exo_experience_actions(&e, 0, e.tokens_length);
         m->observer.samples += e.answers;
         m->observer.tokens += e.tokens_length + e.answers * e.prompt_length;
         e.life = exo_maker_weights_life(m->weights);

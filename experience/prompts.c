@@ -177,10 +177,28 @@ read_given(exo_prompts *p, const exo_given *given, exo_config *map, exo_err *err
     return st;
 }
 
+/* Makes the tokenizer of texts. */
+static exo_status
+read_tokenizer(exo_prompts *p, exo_config *map, exo_err *err)
+{
+    const char *tokenizer = NULL, *alphabet = NULL;
+    exo_status st = exo_config_string(map, "alphabet", NULL, &alphabet, err);
+    if (st == EXO_OK && alphabet && exo_config_has(map, "tokenizer"))
+        st = exo_config_fail(map, err, "prompts: give one of tokenizer and alphabet");
+    if (st == EXO_OK && !alphabet)
+        st = exo_config_string(map, "tokenizer", "bytes", &tokenizer, err);
+    if (st != EXO_OK)
+        return st;
+    if (alphabet)
+        return exo_tokenizer_characters_of(&p->tokenizer, alphabet, strlen(alphabet), err);
+    return strcmp(tokenizer, "bytes") == 0 ? exo_tokenizer_bytes(&p->tokenizer, err)
+                                           : exo_tokenizer_load(&p->tokenizer, tokenizer, err);
+}
+
 static exo_status
 read_all(exo_prompts *p, exo_config *map, exo_err *err)
 {
-    const char *path = NULL, *tokenizer = NULL;
+    const char *path = NULL;
     exo_config *tokens = NULL, *lines = NULL;
     const exo_given *given = NULL;
     exo_status st = exo_given_read(&given, map, err);
@@ -199,10 +217,7 @@ read_all(exo_prompts *p, exo_config *map, exo_err *err)
     if (st == EXO_OK && tokens)
         return read_tokens(p, tokens, err);
     if (st == EXO_OK)
-        st = exo_config_string(map, "tokenizer", "bytes", &tokenizer, err);
-    if (st == EXO_OK)
-        st = strcmp(tokenizer, "bytes") == 0 ? exo_tokenizer_bytes(&p->tokenizer, err)
-                                             : exo_tokenizer_load(&p->tokenizer, tokenizer, err);
+        st = read_tokenizer(p, map, err);
     if (st == EXO_OK)
         st = path ? read_file(p, path, err) : read_lines(p, lines, err);
     if (st == EXO_OK)

@@ -221,17 +221,20 @@ static exo_status
 share_score(void *self, const exo_answer *answer, double *out, exo_err *err)
 {
     const struct share *s = self;
-    size_t hits = 0;
+    size_t hits = 0, written = 0;
     (void)err;
-    for (size_t i = 0; i < answer->length; i++)
-        hits += (uint64_t)answer->tokens[i] == s->token;
-    *out = answer->length ? (double)hits / (double)answer->length : 0;
+    for (size_t i = 0; i < answer->length; i++) {
+        bool is_written = !answer->mask || answer->mask[i];
+        written += is_written;
+        hits += is_written && (uint64_t)answer->tokens[i] == s->token;
+    }
+    *out = written ? (double)hits / (double)written : 0;
     return EXO_OK;
 }
 
 const exo_reward_class exo_share_reward = {
     .name = "share",
-    .help = "the share of an answer's tokens that are `token`",
+    .help = "the share of an answer's tokens that are `token`; a tool's do not count",
     .state_size = sizeof(struct share),
     .init = share_init,
     .score = share_score,

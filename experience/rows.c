@@ -37,6 +37,12 @@ make_room(exo_rows *r, size_t count, exo_err *err)
     return EXO_OK;
 }
 
+bool
+exo_pick_is_action(const exo_pick *p, size_t token)
+{
+    return !p->from->mask || p->from->mask[p->first + token];
+}
+
 const float *
 exo_pick_behaviour(const exo_pick *p)
 {
@@ -58,11 +64,14 @@ fill_answer(exo_rows *r, size_t n, const exo_pick *p)
     memcpy(r->tokens + first + e->prompt_length, e->tokens + p->first,
            (count - 1) * sizeof *r->tokens); /* nothing follows the last token */
     first += e->prompt_length - 1;
-    memcpy(r->targets + first, e->tokens + p->first, count * sizeof *r->targets);
     memcpy(r->behaviour + first, exo_pick_behaviour(p), count * sizeof *r->behaviour);
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        if (!exo_pick_is_action(p, i))
+            continue;
+        r->targets[first + i] = e->tokens[p->first + i];
         r->mask[first + i] = 1;
-    r->actions += count;
+        r->actions++;
+    }
 }
 
 exo_status

@@ -9,24 +9,12 @@
 #include <exogym/reward.h>
 
 #include "base/config_edit.h"
+#include "experience/draft.h"
 #include "experience/named_model.h"
 
 enum {
     MAX_BATCH = 1 << 16,
     MAX_NEW_TOKENS = 1 << 20
-};
-
-/* An answer under way. The first `kept` of its new tokens were drawn before its present sequence of
- * the generator was submitted, which has them as a part of its prompt. */
-struct answer {
-    int32_t *tokens;            /* (longest prompt + most new ones) of prompt and answer */
-    float *log_probs, *plain;   /* (most new tokens) */
-    int64_t *versions, *caches; /* (most new tokens) */
-    size_t prompt, length, kept;
-    int64_t cache; /* the oldest version in its cache */
-    exo_finish finish;
-    bool scored;
-    double score; /* if it is scored */
 };
 
 /* A draw under way; slot i has the answers i A, i A + 1, ... */
@@ -47,11 +35,12 @@ struct exo_experience_source {
     uint64_t seed, version;
     exo_params *params;
     exo_generator *generator;
+    exo_draft_rules rules;
     struct slot *slots;    /* (batch) */
-    struct answer *under;  /* (batch answers) */
+    exo_draft *under;      /* (batch answers) */
     size_t *order, active; /* (batch) the slots in use, by their draws */
     /* Answers that are being scored (batch answers), in three arrays. */
-    struct answer **judged;
+    exo_draft **judged;
     exo_answer *asked;
     double *scores;
 };
@@ -83,6 +72,28 @@ read_stop(exo_experience_source *s, exo_config *map, exo_err *err)
         s->stop[count++] = end;
     s->sampling.stop_tokens = s->stop;
     s->sampling.num_stop_tokens = count;
+    return EXO_OK;
+}
+
+/* Reads the tool, whose stop tokens end a sequence of the generator, too. */
+static exo_status
+read_tool(exo_experience_source *s, exo_config *config, exo_err *err)
+{
+    const exo_tokenizer *tokenizer = exo_prompts_tokenizer(s->prompts);
+    exo_status st = exo_tool_read(&s->rules.tool, config, "tool", tokenizer, err);
+    if (st != EXO_OK)
+        return st;
+    s->rules.tokenizer = tokenizer;
+    s->rules.longest_prompt = exo_prompts_longest(s->prompts);
+    s->rules.max_new_tokens = s->sampling.max_new_tokens;
+    const exo_tool_shape *shape = s->rules.tool ? exo_tool_shape_of(s->rules.tool) : NULL;
+    for (size_t i = 0; shape && i < shape->num_stop; i++) {
+        if (s->sampling.num_stop_tokens == EXO_MAX_STOP_TOKENS)
+            return exo_config_fail(config, err,
+                                   "generate.stop and the tool have more than %d stop tokens",
+                                   EXO_MAX_STOP_TOKENS);
+        s->stop[s->sampling.num_stop_tokens++] = shape->stop[i];
+    }
     return EXO_OK;
 }
 
@@ -122,7 +133,7 @@ check_model(const exo_experience_source *s, exo_config *config, exo_err *err)
         return exo_config_fail(config, err, "the key 'model' is missing: model: {name: gpt, ...}");
     const exo_decoder_spec *spec = exo_decoder_spec_of(s->model);
     size_t vocabulary = exo_prompts_vocabulary(s->prompts);
-    size_t most = exo_prompts_longest(s->prompts) + s->sampling.max_new_tokens;
+    size_t most = exo_prompts_longest(s->prompts) + exo_draft_most(&s->rules);
     if (!spec)
         return exo_config_fail(config, err, "model: '%s' does not generate; use gpt",
                                exo_model_name(s->model));
@@ -134,9 +145,10 @@ check_model(const exo_experience_source *s, exo_config *config, exo_err *err)
     if (most > spec->context)
         return exo_config_fail(config, err,
                                "model: the context is %zu, but prompts of %zu tokens and answers "
-                               "of %zu need %zu: set model.context",
+                               "of %zu%s need %zu: set model.context",
                                spec->context, exo_prompts_longest(s->prompts),
-                               s->sampling.max_new_tokens, most);
+                               exo_draft_most(&s->rules),
+                               s->rules.tool ? ", the tool's replies included," : "", most);
     return EXO_OK;
 }
 
@@ -163,6 +175,8 @@ exo_experience_source_read(exo_experience_source **out, exo_config *config, exo_
     if (st == EXO_OK)
         st = read_generate(s, config, err);
     if (st == EXO_OK)
+        st = read_tool(s, config, err);
+    if (st == EXO_OK)
         st = exo_config_string(config, "weights", "fp32", &weights, err);
     if (st == EXO_OK && exo_weight_format_named(weights, &s->weights, &reason) != EXO_OK)
         st = exo_config_fail(config, err, "weights: %s", reason.text);
@@ -177,14 +191,6 @@ exo_experience_source_read(exo_experience_source **out, exo_config *config, exo_
 
 /* --- Life ------------------------------------------------------------------------------------- */
 
-static void
-release_answer(struct answer *a)
-{
-    void *all[] = {a->tokens, a->log_probs, a->plain, a->versions, a->caches};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        exo_free(all[i]);
-}
-
 void
 exo_experience_source_free(exo_experience_source **source)
 {
@@ -193,7 +199,7 @@ exo_experience_source_free(exo_experience_source **source)
     if (!s)
         return;
     for (size_t i = 0; s->under && i < s->batch * s->answers; i++)
-        release_answer(&s->under[i]);
+        exo_draft_release(&s->under[i]);
     exo_free(s->under);
     exo_free(s->slots);
     exo_free(s->order);
@@ -203,34 +209,28 @@ exo_experience_source_free(exo_experience_source **source)
     exo_generator_free(&s->generator);
     exo_params_free(&s->params);
     exo_reward_free(&s->reward);
+    exo_tool_free(&s->rules.tool);
     exo_prompts_free(&s->prompts);
     exo_model_drop(&s->model);
     exo_free(s);
 }
 
 static exo_status
-make_room(exo_experience_source *s, size_t context, exo_err *err)
+make_room(exo_experience_source *s, exo_err *err)
 {
-    size_t most = s->sampling.max_new_tokens;
+    size_t count = (size_t)(s->batch * s->answers);
     s->slots = exo_calloc(s->batch, sizeof *s->slots);
     s->order = exo_calloc(s->batch, sizeof *s->order);
-    s->under = exo_calloc(s->batch * s->answers, sizeof *s->under);
-    s->judged = exo_calloc(s->batch * s->answers, sizeof *s->judged);
-    s->asked = exo_calloc(s->batch * s->answers, sizeof *s->asked);
-    s->scores = exo_calloc(s->batch * s->answers, sizeof *s->scores);
-    bool good = s->slots && s->order && s->under && s->judged && s->asked && s->scores;
-    for (size_t i = 0; good && i < s->batch * s->answers; i++) {
-        struct answer *a = &s->under[i];
-        a->tokens = exo_calloc(context, sizeof *a->tokens);
-        a->log_probs = exo_calloc(most, sizeof *a->log_probs);
-        a->plain = exo_calloc(most, sizeof *a->plain);
-        a->versions = exo_calloc(most, sizeof *a->versions);
-        a->caches = exo_calloc(most, sizeof *a->caches);
-        good = a->tokens && a->log_probs && a->plain && a->versions && a->caches;
-    }
-    return good ? EXO_OK
-                : exo_fail(err, EXO_NOMEM, "no memory for %llu answers at once",
-                           (unsigned long long)(s->batch * s->answers));
+    s->under = exo_calloc(count, sizeof *s->under);
+    s->judged = exo_calloc(count, sizeof *s->judged);
+    s->asked = exo_calloc(count, sizeof *s->asked);
+    s->scores = exo_calloc(count, sizeof *s->scores);
+    if (!s->slots || !s->order || !s->under || !s->judged || !s->asked || !s->scores)
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu answers at once", count);
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < count; i++)
+        st = exo_draft_init(&s->under[i], &s->rules, err);
+    return st;
 }
 
 exo_status
@@ -240,14 +240,14 @@ exo_experience_source_start(exo_experience_source *s, uint64_t seed, exo_err *er
     const exo_generator_opts opts = {
         .weights = s->weights,
         .sequences = (size_t)(s->batch * s->answers),
-        .context = exo_prompts_longest(s->prompts) + s->sampling.max_new_tokens,
+        .context = exo_prompts_longest(s->prompts) + exo_draft_most(&s->rules),
     };
-    s->seed = s->sampling.seed = seed;
-    s->sampling.vocabulary = spec->vocabulary;
+    s->seed = s->sampling.seed = s->rules.seed = seed;
+    s->sampling.vocabulary = s->rules.vocabulary = spec->vocabulary;
     exo_status st = exo_model_values(s->model, seed, &s->params, err);
     if (st == EXO_OK)
         st = exo_generator_new(&s->generator, spec, s->params, &opts, err);
-    return st == EXO_OK ? make_room(s, opts.context, err) : st;
+    return st == EXO_OK ? make_room(s, err) : st;
 }
 
 size_t
@@ -323,12 +323,12 @@ exo_experience_source_unfinished(const exo_experience_source *s)
 
 /* Submits an answer with the tokens that it has. */
 static exo_status
-submit(exo_experience_source *s, uint64_t sequence, struct answer *a, exo_err *err)
+submit(exo_experience_source *s, uint64_t sequence, exo_draft *a, exo_err *err)
 {
     exo_sampling sampling = s->sampling;
-    a->kept = a->length - a->prompt;
+    a->known = a->length;
     a->cache = (int64_t)s->version;
-    sampling.max_new_tokens -= a->kept;
+    sampling.max_new_tokens = exo_draft_left(a, &s->rules);
     return exo_generator_submit(s->generator, sequence, a->tokens, a->length, &sampling, err);
 }
 
@@ -346,11 +346,8 @@ exo_experience_source_begin(exo_experience_source *s, uint64_t draw, exo_err *er
     while (s->slots[at].used)
         at++;
     for (uint64_t i = 0; st == EXO_OK && i < s->answers; i++) {
-        struct answer *a = &s->under[at * s->answers + i];
-        memcpy(a->tokens, prompt.tokens, prompt.length * sizeof *a->tokens);
-        a->prompt = a->length = prompt.length;
-        a->finish = EXO_FINISH_NONE;
-        a->scored = false;
+        exo_draft *a = &s->under[at * s->answers + i];
+        exo_draft_begin(a, &s->rules, prompt.tokens, prompt.length);
         st = submit(s, draw * s->answers + i, a, err);
     }
     s->slots[at] = (struct slot){.used = true, .draw = draw, .left = (size_t)s->answers};
@@ -359,7 +356,7 @@ exo_experience_source_begin(exo_experience_source *s, uint64_t draw, exo_err *er
 }
 
 /* The answer of a sequence. */
-static struct answer *
+static exo_draft *
 answer_of(exo_experience_source *s, uint64_t sequence, struct slot **slot)
 {
     uint64_t draw = sequence / s->answers;
@@ -375,31 +372,35 @@ answer_of(exo_experience_source *s, uint64_t sequence, struct slot **slot)
     return &s->under[s->order[low] * s->answers + sequence % s->answers];
 }
 
+/* A sequence of the generator has finished: the answer ends, or goes on after the tool's reply. */
+static exo_status
+end_turn(exo_experience_source *s, uint64_t sequence, exo_finish finish, exo_draft *a,
+         struct slot *slot, exo_err *err)
+{
+    size_t reply = 0;
+    exo_status st = exo_draft_end_turn(a, &s->rules, sequence, finish, &reply, err);
+    if (st != EXO_OK)
+        return st;
+    if (a->finish != EXO_FINISH_NONE) {
+        slot->left--;
+        return EXO_OK;
+    }
+    return exo_generator_extend(s->generator, sequence, a->tokens + a->length - reply, reply,
+                                exo_draft_left(a, &s->rules), err);
+}
+
 /* Takes over the new tokens of a sequence. */
 static exo_status
 note(exo_experience_source *s, const exo_generated *g, exo_err *err)
 {
     struct slot *slot = NULL;
-    struct answer *a = answer_of(s, g->id, &slot);
-    size_t have = a->length - a->prompt - a->kept, made = g->length - g->prompt;
+    exo_draft *a = answer_of(s, g->id, &slot);
     if (g->finish == EXO_FINISH_NOT_FINITE)
         return exo_fail(err, EXO_FAILED,
                         "version %llu of the weights gives logits that are not finite",
                         (unsigned long long)s->version);
-    size_t at = a->kept + have, count = made - have;
-    memcpy(a->tokens + a->length, g->tokens + g->prompt + have, count * sizeof *a->tokens);
-    memcpy(a->log_probs + at, g->log_probs + have, count * sizeof *a->log_probs);
-    memcpy(a->plain + at, g->plain_log_probs + have, count * sizeof *a->plain);
-    for (size_t i = at; i < at + count; i++) {
-        a->versions[i] = (int64_t)s->version;
-        a->caches[i] = a->cache;
-    }
-    a->length += count;
-    if (g->finish != EXO_FINISH_NONE && a->finish == EXO_FINISH_NONE) {
-        a->finish = g->finish;
-        slot->left--;
-    }
-    return EXO_OK;
+    exo_draft_add(a, g, s->version);
+    return g->finish == EXO_FINISH_NONE ? EXO_OK : end_turn(s, g->id, g->finish, a, slot, err);
 }
 
 exo_status
@@ -422,13 +423,13 @@ exo_experience_source_renew(exo_experience_source *s, uint64_t version, exo_kv k
     for (size_t i = 0; st == EXO_OK && kv != EXO_KV_KEEP && i < s->active; i++) {
         size_t at = s->order[i];
         for (uint64_t k = 0; st == EXO_OK && k < s->answers; k++) {
-            struct answer *a = &s->under[at * s->answers + k];
+            exo_draft *a = &s->under[at * s->answers + k];
             uint64_t sequence = s->slots[at].draw * s->answers + k;
             if (a->finish != EXO_FINISH_NONE)
                 continue;
             st = exo_generator_cancel(s->generator, sequence, err);
             if (kv == EXO_KV_RESET)
-                a->length = a->prompt;
+                exo_draft_rewind(a, &s->rules);
             if (st == EXO_OK)
                 st = submit(s, sequence, a, err);
         }
@@ -454,11 +455,12 @@ exo_experience_source_abandon(exo_experience_source *s, exo_err *err)
 /* --- Items ------------------------------------------------------------------------------------ */
 
 static exo_answer
-ask(const exo_experience_source *s, const struct answer *a)
+ask(const exo_experience_source *s, const exo_draft *a)
 {
     return (exo_answer){.prompt = a->tokens,
                         .prompt_length = a->prompt,
                         .tokens = a->tokens + a->prompt,
+                        .mask = s->rules.tool ? a->mask : NULL,
                         .length = a->length - a->prompt,
                         .stopped = a->finish == EXO_FINISH_STOP,
                         .tokenizer = exo_prompts_tokenizer(s->prompts)};
@@ -471,7 +473,7 @@ score_ended(exo_experience_source *s, size_t first, exo_err *err)
 {
     size_t count = 0, end = exo_reward_batches(s->reward) ? s->active : first + 1;
     for (size_t i = first; i < end; i++) {
-        struct answer *all = &s->under[s->order[i] * s->answers];
+        exo_draft *all = &s->under[s->order[i] * s->answers];
         for (uint64_t k = 0; s->slots[s->order[i]].left == 0 && k < s->answers; k++) {
             if (all[k].scored)
                 continue;
@@ -481,7 +483,7 @@ score_ended(exo_experience_source *s, size_t first, exo_err *err)
     }
     exo_status st = exo_reward_score_many(s->reward, s->asked, count, s->scores, err);
     for (size_t n = 0; st == EXO_OK && n < count; n++) {
-        s->judged[n]->score = s->scores[n];
+        s->judged[n]->score = s->scores[n] + s->judged[n]->earned;
         s->judged[n]->scored = true;
     }
     return st;
@@ -489,7 +491,7 @@ score_ended(exo_experience_source *s, size_t first, exo_err *err)
 
 /* Copies an answer to the item's arrays from `at` on, and its oldest version to *oldest. */
 static void
-copy_answer(const struct answer *a, exo_experience *e, uint64_t index, size_t at, uint64_t *oldest)
+copy_answer(const exo_draft *a, exo_experience *e, uint64_t index, size_t at, uint64_t *oldest)
 {
     size_t count = a->length - a->prompt;
     e->lengths[index] = (int32_t)count;
@@ -499,8 +501,12 @@ copy_answer(const struct answer *a, exo_experience *e, uint64_t index, size_t at
     memcpy(e->plain_log_probs + at, a->plain, count * sizeof *e->plain_log_probs);
     memcpy(e->versions + at, a->versions, count * sizeof *e->versions);
     memcpy(e->cache_versions + at, a->caches, count * sizeof *e->cache_versions);
+    if (e->mask) {
+        memcpy(e->mask + at, a->mask, count * sizeof *e->mask);
+        memcpy(e->rewards + at, a->rewards, count * sizeof *e->rewards);
+    }
     for (size_t i = 0; i < count; i++)
-        if ((uint64_t)a->versions[i] < *oldest)
+        if (a->mask[i] && (uint64_t)a->versions[i] < *oldest)
             *oldest = (uint64_t)a->versions[i];
 }
 
@@ -511,12 +517,13 @@ make_item(exo_experience_source *s, uint64_t maker, size_t slot, exo_item **item
     exo_prompt prompt;
     size_t length = 0, at = 0;
     uint64_t draw = s->slots[slot].draw, oldest = UINT64_MAX;
-    const struct answer *all = &s->under[slot * s->answers];
+    const exo_draft *all = &s->under[slot * s->answers];
     for (uint64_t a = 0; a < s->answers; a++)
         length += all[a].length - all[a].prompt;
     exo_status st = exo_prompts_draw(s->prompts, s->seed, draw, &prompt, err);
     if (st == EXO_OK)
-        st = exo_experience_new(item, &e, (size_t)s->answers, prompt.length, length, err);
+        st = exo_experience_new(item, &e, (size_t)s->answers, prompt.length, length,
+                                s->rules.tool != NULL, err);
     if (st != EXO_OK)
         return st;
     e.id = draw;

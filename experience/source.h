@@ -16,8 +16,8 @@
 
 typedef struct exo_experience_source exo_experience_source;
 
-/* Reads a source from the keys model, prompts, reward, answers, batch, generate and weights of a
- * config. Draws the weights of version 0 only in exo_experience_source_start. The caller frees it. INVAL (with its
+/* Reads a source from the keys model, prompts, reward, answers, batch, generate, tool and weights of
+ * a config. Draws the weights of version 0 only in exo_experience_source_start. The caller frees it. INVAL (with its
  * place), IO, NOMEM. */
 exo_status exo_experience_source_read(exo_experience_source **out, exo_config *config,
                                       exo_err *err);

@@ -147,6 +147,9 @@ keep_item(struct text_trainer *t, exo_item *item, exo_err *err)
     exo_experience *view = exo_calloc(1, sizeof *view);
     exo_status st = view ? exo_experience_view(view, item, err)
                          : exo_fail(err, EXO_NOMEM, "no memory for an item");
+    if (st == EXO_OK && view->mask && t->kind == EXO_TUNER_DPO)
+        st = exo_fail(err, EXO_UNSUPPORTED,
+                      "it has turns with a tool, whose tokens dpo cannot leave out");
     if (st == EXO_OK && t->count == t->room) {
         size_t room = t->room ? 2 * t->room : 64;
         exo_experience **items = exo_realloc(t->items, room, sizeof *items);

@@ -25,7 +25,6 @@ BELOW = ["nn/cpu/", "nn/ref/", "runtime/codec/"]
 ITEMS = "numbers of items, which come from other actors and lie in the host's memory"
 BATCH = "numbers of a batch's tokens, which come to the host with its items, and go to the tape as inputs"
 HOST = {
-    "experience/experience.c": ITEMS,
     "experience/learner_update.c": ITEMS,
     "experience/learner_batch.c": ITEMS,
     "experience/learner_pass.c": ITEMS,

@@ -30,6 +30,9 @@ typedef struct exo_answer {
     size_t prompt_length;
     const int32_t *tokens; /* (length) the answer, with the stop token that ended it */
     size_t length;
+    /* (length) 1: the policy wrote the token; 0: the reply of a tool (tool.h). NULL: all the
+     * policy's. */
+    const uint8_t *mask;
     bool stopped;                   /* a stop token ended it, not its length */
     const exo_tokenizer *tokenizer; /* NULL: the prompts are token numbers */
 } exo_answer;

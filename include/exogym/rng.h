@@ -32,6 +32,7 @@ typedef enum exo_purpose {
     EXO_RNG_RESET = 16,   /* the initial state of an episode */
     EXO_RNG_ACTION = 17,  /* the actions of a policy */
     EXO_RNG_TOKEN = 18,   /* the tokens of a decoder */
+    EXO_RNG_TOOL = 19,    /* the replies of a tool */
     EXO_RNG_USER = 128,
 } exo_purpose;
 

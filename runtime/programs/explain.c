@@ -36,6 +36,7 @@ enum {
     RECEIVED,
     LEARNED,
     VERSION,
+    TURNS,
     NUM_ITEM_COLUMNS
 };
 enum {
@@ -165,6 +166,21 @@ runs_of(const char *folder, const char *actor, char *text)
     return out;
 }
 
+/* The tokens of each answer's turns and replies: TOKENS+TOKENS+... with spaces between answers. */
+static json_t *
+turns_of(char *text)
+{
+    char *rest = NULL;
+    json_t *out = json_array();
+    for (char *answer = strtok_r(text, " ", &rest); answer; answer = strtok_r(NULL, " ", &rest)) {
+        json_t *turns = json_array();
+        for (char *at = answer; at; at = strchr(at, '+') ? strchr(at, '+') + 1 : NULL)
+            json_array_append_new(turns, json_integer(strtoll(at, NULL, 10)));
+        json_array_append_new(out, turns);
+    }
+    return out;
+}
+
 static json_t *
 describe(const struct explain_args *args, const char *actor, const struct row *row)
 {
@@ -184,6 +200,7 @@ describe(const struct explain_args *args, const char *actor, const struct row *r
     if (out) {
         json_object_set_new(out, "weights", runs_of(args->folder, actor, c[VERSIONS]));
         json_object_set_new(out, "caches", runs_of(args->folder, actor, c[CACHES]));
+        json_object_set_new(out, "turns", turns_of(c[TURNS]));
     }
     return out;
 }
@@ -206,6 +223,20 @@ print_runs(const json_t *of, const char *key, const char *what)
 }
 
 static void
+print_turns(const json_t *answers)
+{
+    size_t a, i;
+    const json_t *turns, *tokens;
+    json_array_foreach (answers, a, turns) {
+        printf("%-10s answer %zu:", a == 0 ? "turns" : "", a);
+        json_array_foreach (turns, i, tokens)
+            printf("%s %s %lld", i > 0 ? "," : "", i % 2 == 0 ? "policy" : "tool",
+                   (long long)json_integer_value(tokens));
+        printf("\n");
+    }
+}
+
+static void
 print_text(const json_t *d)
 {
     double sent = number(d, "sent"), received = number(d, "received"),
@@ -213,6 +244,7 @@ print_text(const json_t *d)
     printf("item       %.0f: prompt %.0f in epoch %.0f, from maker %.0f\n", number(d, "item"),
            number(d, "prompt"), number(d, "epoch"), number(d, "maker"));
     printf("answers    %.0f, mean score %.6g\n", number(d, "answers"), number(d, "score"));
+    print_turns(json_object_get(d, "turns"));
     print_runs(d, "weights", "weights");
     print_runs(d, "caches", "caches");
     printf("times      sent at %.6f s, received %.6f s later, learned from %.6f s after that\n",

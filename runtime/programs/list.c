@@ -13,6 +13,7 @@
 #include <exogym/plugin.h>
 #include <exogym/reward.h>
 #include <exogym/strategy.h>
+#include <exogym/tool.h>
 
 #include "actor/hooks.h"
 #include "environments/optional.h"
@@ -84,6 +85,9 @@ print_names(const char *what)
             print_entry(k->name, k->help);
     else if (strcmp(what, "rewards") == 0)
         for (const exo_reward_class *c; (c = exo_reward_class_at(i)); i++)
+            print_entry(c->name, c->help);
+    else if (strcmp(what, "tools") == 0)
+        for (const exo_tool_class *c; (c = exo_tool_class_at(i)); i++)
             print_entry(c->name, c->help);
     else if (strcmp(what, "data") == 0)
         for (; (name = exo_dataset_name_at(i, &help)); i++)
@@ -229,13 +233,14 @@ list_command(const exo_command_line *line)
 static const exo_arg table[] = {
     {NULL,
      "strategies|schedules|models|data|downloads|codecs|engines|devices|classes|environments|"
-     "rewards|commands|"
+     "rewards|tools|commands|"
      "nodes|"
      "actors|jobs|objects|methods",
      "What is listed: the strategies, learning-rate schedules, models or data sets that a job can "
      "name, the sets that `exogym data get` fetches, the codecs that arrays can be sent with, the "
      "engines that move the data of collectives, the devices that compute, the classes of actors "
-     "that a graph can name, the environments that they play, the rewards of answers, the commands "
+     "that a graph can name, the environments that they play, the rewards of answers, the tools "
+     "that policies call, the commands "
      "of exogym, or the nodes, actors, "
      "jobs or shared objects "
      "of a cluster, or the methods of one of its actors.",

@@ -58,7 +58,7 @@ completes mnist data get mn
 completes 'job.yaml jobs.txt' data tokenize j
 completes 'job.yaml jobs.txt' data tokenize job.yaml j
 completes runs data tokenize job.yaml --output ru
-completes 'actors classes codecs commands data devices downloads engines environments jobs methods models nodes objects rewards schedules strategies' list ''
+completes 'actors classes codecs commands data devices downloads engines environments jobs methods models nodes objects rewards schedules strategies tools' list ''
 completes 'apply check dot expand plan schema' graph ''
 completes 'job.yaml jobs.txt' graph check j
 completes 'schedules strategies' list --plugin job.yaml s

@@ -68,8 +68,8 @@ expect 2 'exogym: plot: --output FILE is missing (see `exogym help plot`)' plot 
 expect 2 'exogym: data: expected list, get or tokenize (see `exogym help data`)' data
 expect 2 'exogym: data: get which data set? NAME is missing (see `exogym help data`)' data get
 expect 2 "exogym: data: 'mnist' is one word too many (see \`exogym help data\`)" data list mnist
-expect 2 'exogym: list: expected strategies, schedules, models, data, downloads, codecs, engines, devices, classes, environments, rewards, commands, nodes, actors, jobs, objects or methods (see `exogym help list`)' list
-expect 2 "exogym: list: expected strategies, schedules, models, data, downloads, codecs, engines, devices, classes, environments, rewards, commands, nodes, actors, jobs, objects or methods, got 'node' (see \`exogym help list\`)" list node
+expect 2 'exogym: list: expected strategies, schedules, models, data, downloads, codecs, engines, devices, classes, environments, rewards, tools, commands, nodes, actors, jobs, objects or methods (see `exogym help list`)' list
+expect 2 "exogym: list: expected strategies, schedules, models, data, downloads, codecs, engines, devices, classes, environments, rewards, tools, commands, nodes, actors, jobs, objects or methods, got 'node' (see \`exogym help list\`)" list node
 
 ok list models --json
 [ "$(json out name)" != '' ] || fail "list --json: $(cat out)"

@@ -12,6 +12,7 @@
 #include "experience/learner.h"
 #include "experience/source.h"
 #include "graph/run.h"
+#include "support/parrot.h"
 #include "support/sanitized.h"
 #include "support/temp.h"
 
@@ -52,6 +53,10 @@ static const struct task tasks[] = {
     {MODEL, "algorithm: rloo", "answers: 3, generate: {max_new_tokens: 7, temperature: 0.7}"},
     {MODEL, "algorithm: reinforce++",
      "answers: 2, generate: {max_new_tokens: 9, top_k: 4, stop: [3]}"},
+    {MODEL, "algorithm: {name: grpo, kl_coef: 0.05}, epochs: 2, minibatches: 2",
+     "answers: 4, tool: parrot, generate: {max_new_tokens: 10, stop: [3]}"},
+    {MODEL, "algorithm: {name: ppo, kl_coef: 0.02, entropy: 0.01}, rows: 3, critic: " CRITIC,
+     "answers: 2, tool: {name: parrot, turns: 2, turn_tokens: 6}, generate: {max_new_tokens: 9}"},
 };
 
 static void
@@ -234,6 +239,7 @@ Test(experience, graphs_have_the_bits_of_a_plain_loop, .timeout = 300)
 {
     static const struct graph graphs[] = {
         {1, 1, "real"}, {2, 1, "real"}, {2, 2, "real"}, {3, 1, "virtual"}, {2, 2, "virtual"}};
+    parrot_register();
     for (size_t t = 0; t < sizeof tasks / sizeof *tasks; t++) {
         char sha256[65];
         uint64_t seed = 7 + t;

@@ -32,7 +32,7 @@ giver_run(void *self, exo_graph_actor *actor, exo_err *err)
         exo_experience e;
         exo_item *item = NULL;
         exo_graph_phase(actor, exo_graph_index(actor) == 0 ? "fast" : "slow");
-        st = exo_experience_new(&item, &e, 1, 1, 1, err);
+        st = exo_experience_new(&item, &e, 1, 1, 1, false, err);
         if (st != EXO_OK)
             break;
         e.id = id;

@@ -28,7 +28,7 @@ static exo_item *
 good_item(exo_experience *e)
 {
     exo_item *item = NULL;
-    cr_assert_eq(exo_experience_new(&item, e, ANSWERS, PROMPT, TOKENS, NULL), EXO_OK);
+    cr_assert_eq(exo_experience_new(&item, e, ANSWERS, PROMPT, TOKENS, false, NULL), EXO_OK);
     e->id = 40;
     e->prompt = 3;
     e->epoch = 8;
@@ -115,7 +115,7 @@ damage(int how, exo_experience *e, exo_item *item)
         item->num_parts--;
         break;
     case 14:
-        *(int64_t *)item->parts[0].data = 3;
+        *(int64_t *)item->parts[0].data = 2;
         break;
     case 15:
         item->parts[1].count = 0;
@@ -123,6 +123,77 @@ damage(int how, exo_experience *e, exo_item *item)
     default:
         e->temperature = -1;
         exo_experience_sign(e, item);
+    }
+}
+
+/* Two answers with a reply of two tokens in the second. */
+static exo_item *
+item_of_turns(exo_experience *e)
+{
+    exo_item *item = NULL;
+    cr_assert_eq(exo_experience_new(&item, e, ANSWERS, PROMPT, TOKENS, true, NULL), EXO_OK);
+    exo_experience_sign(e, item);
+    e->lengths[0] = 2;
+    e->lengths[1] = 5;
+    for (int i = 0; i < TOKENS; i++) {
+        bool tool = i == 3 || i == 4;
+        e->mask[i] = !tool;
+        e->log_probs[i] = e->plain_log_probs[i] = tool ? 0 : -1;
+        e->versions[i] = e->cache_versions[i] = tool ? -1 : 2;
+    }
+    e->rewards[2] = 0.5f;
+    e->finish[0] = e->finish[1] = EXO_FINISH_STOP;
+    return item;
+}
+
+static void
+damage_turns(int how, exo_experience *e, exo_item *item)
+{
+    switch (how) {
+    case 0:
+        e->mask[0] = 0;
+        break;
+    case 1:
+        e->mask[5] = 2;
+        break;
+    case 2:
+        e->versions[3] = 2;
+        break;
+    case 3:
+        e->log_probs[4] = -1;
+        break;
+    case 4:
+        e->rewards[3] = 1;
+        break;
+    case 5:
+        e->rewards[2] = NAN;
+        break;
+    case 6:
+        e->cache_versions[5] = -1;
+        break;
+    case 7:
+        e->mask[2] = 0;
+        e->versions[2] = e->cache_versions[2] = -1;
+        e->log_probs[2] = e->plain_log_probs[2] = e->rewards[2] = 0;
+        break;
+    default:
+        item->parts[11].count = 0;
+    }
+}
+
+Test(experience, damaged_turns_are_refused)
+{
+    for (int how = -1; how < 9; how++) {
+        exo_experience e, seen;
+        exo_err err = {0};
+        exo_item *item = item_of_turns(&e);
+        if (how >= 0)
+            damage_turns(how, &e, item);
+        exo_status st = exo_experience_view(&seen, item, &err);
+        cr_expect_eq(st, how < 0 ? EXO_OK : EXO_INVAL, "damage %d: %s", how, err.text);
+        if (how < 0)
+            cr_expect_eq(exo_experience_actions(&seen, 2, 5), 3);
+        exo_item_drop(&item);
     }
 }
 
