@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makers and trainers of a language model on workers that are killed at random moments, and workers
 # that take their place: the run goes on, and ends with the bits of a run in one process. Each draw is
-# learned from once, by the ledger in the run's folder. Then everything is killed at once, and --resume
-# ends with the same bits.
+# learned from once, by the ledger in the run's folder. Two of the graphs have a tool: a dialogue that a
+# death cuts begins anew. Then everything is killed at once, and --resume ends with the same bits.
 #
 # EXO_CHAOS_SEED: of the moments, and of the graph that is first. EXO_CHAOS_ROUNDS: how many runs are
 # killed in parts and as a whole (1), each with EXO_CHAOS_KILLS deaths of workers (2). EXO_CHAOS_STALE=N
@@ -11,10 +11,14 @@
 
 RANDOM=${EXO_CHAOS_SEED:=$(($$ % 32768))}
 echo "EXO_CHAOS_SEED=$EXO_CHAOS_SEED EXO_CHAOS_ROUNDS=${EXO_CHAOS_ROUNDS:=1} EXO_CHAOS_KILLS=${EXO_CHAOS_KILLS:=2}"
-model='{name: gpt, layers: 1, heads: 2, width: 16, context: 16, vocabulary: 16}'
+model='{name: gpt, layers: 1, heads: 2, width: 16, context: 24, vocabulary: 16}'
+numbers='prompts: {tokens: [[1], [2], [3, 4], [5, 6, 7]]}'
+dialogues='prompts: {alphabet: "*+-.0123456789=?", lines: [1+, 2+, 3-4, 5*6]}
+      tool: {name: calculator, turns: 3, turn_tokens: 3, reply_tokens: 4}'
 stale=${EXO_CHAOS_STALE:-0}
 
-# graph NAME MAKERS TRAINERS BATCH ROUTE: a graph in NAME.yaml, with 60 updates of 8 items.
+# graph NAME MAKERS TRAINERS BATCH ROUTE TASK: a graph in NAME.yaml, with 60 updates of 8 items. TASK: the
+# prompts, and a tool with which each answer is a dialogue.
 graph() {
     cat >"$1.yaml" <<YAML
 exogym: 1
@@ -27,7 +31,7 @@ actors:
     restart: {when: on_failure}
     config:
       model: $model
-      prompts: {tokens: [[1], [2], [3, 4], [5, 6, 7]]}
+      $6
       reward: {name: share, token: 3}
       answers: 4
       epochs: 120
@@ -118,9 +122,9 @@ resumes() {
 }
 
 points=0 deaths=0
-graph one 1 1 8 round_robin
-graph two 2 2 4 modulo
-graph three 3 1 8 buffer
+graph one 1 1 8 round_robin "$dialogues"
+graph two 2 2 4 modulo "$numbers"
+graph three 3 1 8 buffer "$dialogues"
 names=(one two three)
 head
 for w in w1 w2 w3; do

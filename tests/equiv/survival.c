@@ -4,7 +4,8 @@
  * tests/cluster/ppo_survives.sh.
  *
  * An actor between two others, which has no rule, damages items that it passes on: who receives one
- * fails. A reward fails: its maker does. The plan is static, for one run at a time. */
+ * fails. A reward fails, or a tool inside a dialogue: its maker does. The plan is static, for one run
+ * at a time. */
 #include <criterion/criterion.h>
 
 #include <dirent.h>
@@ -17,11 +18,13 @@
 #include <exogym/memory.h>
 #include <exogym/reward.h>
 #include <exogym/rng.h>
+#include <exogym/tool.h>
 
 #include "base/file.h"
 #include "experience/experience.h"
 #include "experience/parameters.h"
 #include "graph/run.h"
+#include "support/parrot.h"
 #include "support/temp.h"
 
 enum {
@@ -31,9 +34,10 @@ enum {
 
 static struct {
     exo_rng rng[MAX_SITES], of_rewards;
-    uint32_t one_in;         /* an item of so many, and an answer of 8 times as many; 0: none */
+    uint32_t one_in;         /* an item of so many, a turn of twice, an answer of 8 times as many */
     _Atomic uint64_t deaths; /* that were planted */
     uint64_t most;           /* deaths of each kind */
+    uint64_t dialogues;      /* that deaths have cut, of all runs */
     uint64_t stop_at;        /* the answer that ends the run; 0: none */
     int64_t beyond;          /* is added to the number of the first item that passes; 0: nothing */
     _Atomic uint64_t answers;
@@ -134,6 +138,21 @@ static const exo_graph_port between_ports[] = {
 static const exo_graph_class between = {
     .name = "between", .run = between_run, .ports = between_ports, .num_ports = 2};
 
+/* The tool `fragile` is the parrot, which fails inside dialogues. */
+static exo_status
+reply(void *self, void *state, const exo_tool_turn *turn, exo_tool_reply *out, exo_err *err)
+{
+    if (plan.one_in > 0 && plan.deaths < plan.most && turn->number > 0 &&
+        exo_rng_below(&plan.of_rewards, 2 * plan.one_in) == 0) {
+        plan.deaths++;
+        plan.dialogues++;
+        return exo_fail(err, EXO_FAILED, "on purpose");
+    }
+    return parrot()->reply(self, state, turn, out, err);
+}
+
+static exo_tool_class fragile;
+
 /* --- Graphs ----------------------------------------------------------------------------------- */
 
 struct shape {
@@ -163,7 +182,7 @@ write_graph(char *out, size_t size, const struct shape *s, const char *rule)
                  "  maker: {class: experience_maker, count: %u, %s, compute: {make: "
                  "1 ms, step: 1 ms}, config: {model: &m {name: gpt, layers: 1, heads: 2, width: "
                  "16, context: "
-                 "12, vocabulary: 11}, prompts: {tokens: [[1], [2, 3], [4, 7, 9]]}, reward: fives, "
+                 "18, vocabulary: 11}, prompts: {tokens: [[1], [2, 3], [4, 7, 9]]}, reward: fives, "
                  "epochs: 40, "
                  "batch: 3, answers: 2, generate: {max_new_tokens: 4}, %s}}\n"
                  "  between: {class: between, count: %u}\n"
@@ -244,6 +263,10 @@ run_in(const char *folder, const struct shape *s, uint64_t seed, uint32_t one_in
     struct end end = {0};
     exo_graph_class_register(&between, NULL); /* once: a further one is EXISTS */
     exo_reward_class_register(&fives, NULL);
+    fragile = *parrot();
+    fragile.name = "fragile";
+    fragile.reply = reply;
+    exo_tool_class_register(&fragile, NULL);
     plan.one_in = one_in;
     plan.deaths = plan.answers = 0;
     plan.most = 12;
@@ -288,17 +311,19 @@ expect_each_once(const struct end *end, size_t shape, uint64_t seed)
 
 #define PARAMETERS "  - {from: trainer, to: trainer, carries: parameters, route: all_reduce}\n"
 #define GRADIENTS  "  - {from: trainer, to: trainer, carries: gradients, route: all_reduce}\n"
+#define DIALOGUES  "tool: {name: fragile, turn_tokens: 1}"
 
 static const struct shape shapes[] = {
     {1, 1, false, "swap: batch", "staleness: 0", NULL, false},
     {2, 1, false, "swap: step", "staleness: 0, update_steps: 2, epochs: 2", NULL, false},
     {2, 2, false, "swap: batch", "update: {form: bf16_delta}", GRADIENTS, false},
-    {3, 1, true, "swap: step", "staleness: 0", NULL, false},
+    {3, 1, true, "swap: step, " DIALOGUES, "staleness: 0", NULL, false},
     {2, 2, true, "swap: batch", "update: {form: int8}", GRADIENTS, false},
     {2, 2, false, "swap: batch", "updates: 15, strategy: {name: diloco, H: 6}", PARAMETERS, true},
+    {2, 1, false, "swap: batch, " DIALOGUES, "staleness: 0", NULL, false},
 };
 
-Test(survival, deaths_change_no_bit_and_each_draw_is_learned_from_once, .timeout = 200)
+Test(survival, deaths_change_no_bit_and_each_draw_is_learned_from_once, .timeout = 400)
 {
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
         struct end calm = run(&shapes[k], 0, 0);
@@ -314,13 +339,14 @@ Test(survival, deaths_change_no_bit_and_each_draw_is_learned_from_once, .timeout
                              (unsigned long long)seed);
         }
     }
+    cr_expect_geq(plan.dialogues, 4, "%llu", (unsigned long long)plan.dialogues);
 }
 
 /* With staleness the bits are others, as items that are made again have newer weights. */
 Test(survival, items_that_wait_in_a_trainer_are_not_lost, .timeout = 100)
 {
     const struct shape stale[] = {
-        {3, 1, false, "swap: step, kv: keep", "staleness: 4", NULL, false},
+        {3, 1, false, "swap: step, kv: keep, " DIALOGUES, "staleness: 4", NULL, false},
         {3, 1, true, "swap: batch", "staleness: 6", NULL, false}};
     for (size_t k = 0; k < 2; k++)
         for (uint64_t seed = 1; seed <= 3; seed++) {

@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-#include <exogym/tool.h>
-
 struct memory {
     int32_t turns;
 };
@@ -31,7 +29,7 @@ parrot_reply(void *self, void *state, const exo_tool_turn *turn, exo_tool_reply 
     return EXO_OK;
 }
 
-static const exo_tool_class parrot = {
+static const exo_tool_class parrot_class = {
     .name = "parrot",
     .help = "repeats",
     .shape = {.turns = 3,
@@ -43,9 +41,15 @@ static const exo_tool_class parrot = {
     .reply = parrot_reply,
 };
 
+const exo_tool_class *
+parrot(void)
+{
+    return &parrot_class;
+}
+
 void
 parrot_register(void)
 {
-    if (exo_tool_class_register(&parrot, NULL) != EXO_OK)
+    if (exo_tool_class_register(&parrot_class, NULL) != EXO_OK)
         abort();
 }
