@@ -180,6 +180,9 @@ exo_reward_score_many(exo_reward *r, const exo_answer *answers, size_t count, do
     else
         for (size_t n = 0; st == EXO_OK && n < count; n++)
             st = r->of->score(r->self, &answers[n], &out[n], err);
+    if (st == EXO_CLOSED) /* would be the end of a maker's work */
+        return exo_fail(err, EXO_FAILED, "the reward '%s' failed with the status 'closed'",
+                        r->of->name);
     for (size_t n = 0; st == EXO_OK && n < count; n++)
         if (!isfinite(out[n]))
             st = exo_fail(err, EXO_FAILED, "the reward '%s' gave a score that is not finite: %g",

@@ -144,20 +144,31 @@ exo_tool_shape_of(const exo_tool *tool)
     return &tool->shape;
 }
 
+/* The class has failed: FAILED whatever its status says, as CLOSED would be the end of a maker's work. */
+static exo_status
+blame(const exo_tool *t, const exo_tool_turn *turn, exo_status st, const char *reason, exo_err *err)
+{
+    return exo_fail(err, st == EXO_NOMEM ? st : EXO_FAILED, "the tool '%s' failed in turn %zu: %s",
+                    t->of->name, turn->number, *reason ? reason : exo_status_text(st));
+}
+
 exo_status
 exo_tool_answer(exo_tool *t, void *state, const exo_tool_turn *turn, exo_tool_reply *out,
                 exo_err *err)
 {
+    exo_err reason = {0};
     out->room = t->shape.reply_tokens;
     out->length = 0;
     out->reward = 0;
     out->ends = false;
-    exo_status st = t->of->reply(t->self, state, turn, out, err);
-    if (st == EXO_OK && out->length > t->shape.reply_tokens)
+    exo_status st = t->of->reply(t->self, state, turn, out, &reason);
+    if (st != EXO_OK)
+        return blame(t, turn, st, reason.text, err);
+    if (out->length > t->shape.reply_tokens)
         return exo_fail(err, EXO_FAILED, "the tool '%s' replied with %zu tokens; its limit is %zu",
                         t->of->name, out->length, t->shape.reply_tokens);
-    if (st == EXO_OK && !isfinite(out->reward))
-        return exo_fail(err, EXO_FAILED, "the tool '%s' gave a reward that is not finite: %g",
+    if (!isfinite((float)out->reward))
+        return exo_fail(err, EXO_FAILED, "the tool '%s' gave a reward that is no finite float: %g",
                         t->of->name, out->reward);
-    return st;
+    return EXO_OK;
 }

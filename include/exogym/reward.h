@@ -69,7 +69,8 @@ EXO_API exo_status exo_reward_read(exo_reward **out, exo_config *config, const c
                                    exo_err *err);
 /* Frees *reward and sets it to NULL; accepts NULL in it. */
 EXO_API void exo_reward_free(exo_reward **reward);
-/* Scores an answer. FAILED: the score is not finite; those of the class. */
+/* Scores an answer. FAILED: the score is not finite, or the class failed with CLOSED; else those of
+ * the class. */
 EXO_API exo_status exo_reward_score(exo_reward *reward, const exo_answer *answer, double *out,
                                     exo_err *err);
 

@@ -85,8 +85,9 @@ typedef struct exo_tool_class {
     exo_status (*init)(void *self, exo_tool_shape *shape, const exo_tokenizer *tokenizer,
                        exo_config *config, exo_err *err);
     /* Replies to a turn. The same state, turn and chance must give the same reply: answers that are
-     * begun again (docs/ppo.md, `kv: reset`, a restarted maker) then have the same bits. An error
-     * ends the maker's run. */
+     * begun again (docs/ppo.md, `kv: reset`, a restarted maker) then have the same bits. The maker
+     * waits for the reply, without a deadline: a tool that waits for something outside has one of
+     * its own, and fails. An error of any status ends this life of the maker. */
     exo_status (*reply)(void *self, void *state, const exo_tool_turn *turn, exo_tool_reply *out,
                         exo_err *err);
     /* Frees what init allocated; called once, also after its failure. May be NULL. */
@@ -112,8 +113,9 @@ EXO_API exo_status exo_tool_read(exo_tool **out, exo_config *config, const char 
 EXO_API void exo_tool_free(exo_tool **tool);
 /* The shape in effect. Lives as long as the tool. */
 EXO_API const exo_tool_shape *exo_tool_shape_of(const exo_tool *tool);
-/* Replies to a turn; out->tokens is the caller's. FAILED: the reply is longer than the shape allows,
- * or its reward is not finite; those of the class. */
+/* Replies to a turn; out->tokens is the caller's. Blocks as long as the class does. FAILED: the reply
+ * is longer than the shape allows, its reward is not finite as a float, or the class failed, whatever
+ * its status; NOMEM. */
 EXO_API exo_status exo_tool_answer(exo_tool *tool, void *state, const exo_tool_turn *turn,
                                    exo_tool_reply *out, exo_err *err);
 

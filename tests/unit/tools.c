@@ -156,6 +156,59 @@ Test(tools, what_is_wrong_is_said)
     exo_tokenizer_drop(&tokenizer);
 }
 
+/* --- Failures --------------------------------------------------------------------------------- */
+
+/* A tool that fails in turn 0, and has a reward beyond floats in turn 1. */
+static exo_status
+broken_reply(void *self, void *state, const exo_tool_turn *turn, exo_tool_reply *out, exo_err *err)
+{
+    (void)self;
+    (void)state;
+    out->reward = 1e300;
+    return turn->number == 0 ? exo_fail(err, EXO_CLOSED, "the shop is closed") : EXO_OK;
+}
+
+static exo_status
+broken_score(void *self, const exo_answer *answer, double *out, exo_err *err)
+{
+    (void)self;
+    (void)answer;
+    (void)out;
+    (void)err;
+    return EXO_CLOSED;
+}
+
+static const exo_tool_class broken_tool = {
+    .name = "broken", .shape = {.turn_tokens = 1, .reply_tokens = 1}, .reply = broken_reply};
+static const exo_reward_class broken_reward = {.name = "broken", .score = broken_score};
+
+/* CLOSED would be the end of a maker's work, and of the run, without an error. */
+Test(tools, a_failure_of_any_status_is_a_failure)
+{
+    exo_tool *tool = NULL;
+    exo_reward *reward = NULL;
+    exo_config_doc *doc = NULL;
+    exo_err err = {0};
+    exo_tool_reply reply = {0};
+    double score = 0;
+    cr_assert_eq(exo_tool_class_register(&broken_tool, NULL), EXO_OK);
+    cr_assert_eq(exo_reward_class_register(&broken_reward, NULL), EXO_OK);
+    cr_assert_eq(read(&tool, NULL, "{tool: broken}", &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_tool_answer(tool, NULL, &(exo_tool_turn){.number = 0}, &reply, &err),
+                 EXO_FAILED);
+    cr_expect_str_eq(err.text, "the tool 'broken' failed in turn 0: the shop is closed");
+    cr_expect_eq(exo_tool_answer(tool, NULL, &(exo_tool_turn){.number = 1}, &reply, &err),
+                 EXO_FAILED);
+    cr_expect_not_null(strstr(err.text, "no finite float"), "%s", err.text);
+    cr_assert_eq(exo_config_parse(&doc, "test", "{reward: broken}", NULL), EXO_OK);
+    cr_assert_eq(exo_reward_read(&reward, exo_config_root(doc), "reward", &err), EXO_OK);
+    cr_expect_eq(exo_reward_score(reward, &(exo_answer){0}, &score, &err), EXO_FAILED);
+    cr_expect_not_null(strstr(err.text, "the reward 'broken'"), "%s", err.text);
+    exo_tool_free(&tool);
+    exo_reward_free(&reward);
+    exo_config_free(&doc);
+}
+
 /* --- The reward ------------------------------------------------------------------------------- */
 
 Test(tools, the_reward_asks_for_the_right_result)
