@@ -41,11 +41,11 @@ put_quoted(struct writer *w, const char *text)
     put_string(w, "\"");
 }
 
-/* Whether the text is a plain word of YAML in flow style. */
+/* Whether the text is a plain word of YAML in flow style. Three points alone would end the document. */
 static bool
 is_word(const char *text)
 {
-    if (!*text || *text == '-')
+    if (!*text || *text == '-' || strcmp(text, "...") == 0)
         return false;
     for (; *text; text++)
         if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-", *text))

@@ -435,6 +435,16 @@ Test(config, text_reads_back_as_itself)
     }
 }
 
+Test(config, three_points_do_not_end_the_text)
+{
+    exo_config_doc *doc = parse(" ...");
+    char *text = NULL;
+    cr_assert_eq(exo_config_text(exo_config_root(doc), &text, NULL), EXO_OK);
+    cr_expect_str_eq(text, "\"...\"");
+    exo_free(text);
+    exo_config_free(&doc);
+}
+
 Test(config, files_that_cannot_be_read)
 {
     exo_config_doc *doc = NULL;
