@@ -218,8 +218,17 @@ check_quota(const struct trainer *t, exo_graph_actor *actor, uint64_t draw, exo_
                                    (unsigned long long)draw, (unsigned long long)quota);
 }
 
+/* Whether no trainer learns from a draw: it comes after the last update. Makers may be ahead, and what
+ * is of a trainer that has ended goes to the next one. */
+static bool
+is_after_the_end(const struct trainer *t, exo_graph_actor *actor, uint64_t draw)
+{
+    uint64_t index = draw / exo_graph_count(actor);
+    return t->updates > 0 && index / (t->batch * t->update_steps) >= t->updates;
+}
+
 /* Puts an item into the stock, unless it came before, or its weights are of an earlier life of the
- * trainers, whose updates may be undone. The item is held or dropped. */
+ * trainers, whose updates may be undone, or it is of no use. The item is held or dropped. */
 static exo_status
 take_item(struct trainer *t, exo_graph_actor *actor, exo_item *item, exo_err *err)
 {
@@ -230,6 +239,10 @@ take_item(struct trainer *t, exo_graph_actor *actor, exo_item *item, exo_err *er
         late = e.life >= 0 && e.life != (int64_t)exo_graph_life(actor);
     if (st == EXO_OK && !late)
         st = check_quota(t, actor, e.id, err);
+    if (st == EXO_OK && !late && is_after_the_end(t, actor, e.id)) {
+        exo_item_drop(&item);
+        return EXO_OK;
+    }
     if (st == EXO_OK && !late)
         st = exo_stock_put(&t->stock, item, e.id, err);
     if (st == EXO_OK && !late)

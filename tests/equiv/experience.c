@@ -253,3 +253,40 @@ Test(experience, graphs_have_the_bits_of_a_plain_loop, .timeout = 300)
         }
     }
 }
+
+/* Makers are ahead by the staleness. Where one trainer ends before the other, the draws that would be
+ * its next ones come to the other, which needs none of them either. */
+Test(experience, draws_after_the_last_update_go_to_nobody)
+{
+    static const char *const orders[] = {"quick, slow", "slow, quick"};
+    for (unsigned staleness = 1; staleness <= 2; staleness++)
+        for (size_t i = 0; i < 2; i++) {
+            char text[2048];
+            exo_graph_spec *spec = NULL;
+            exo_graph_result result = {0};
+            exo_err err = {0};
+            snprintf(
+                text, sizeof text,
+                "exogym: 1\nseed: 3\nclock: virtual\nhosts: {here: {}, quick: {}, slow: "
+                "{speed: 0.1}}\nactors:\n"
+                "  maker: {class: experience_maker, host: here, compute: {make: 1 ms}, config: "
+                "{model: " MODEL ", prompts: " PROMPT_LIST ", answers: 2, epochs: 0, reward: "
+                "{name: share, token: 3}, generate: {max_new_tokens: 4}}}\n"
+                "  trainer: {class: ppo_trainer, count: 2, host: [%s], compute: {learn: 10 "
+                "ms}, config: {model: " MODEL ", algorithm: grpo, batch: 4, updates: 4, "
+                "staleness: %u}}\n"
+                "edges:\n"
+                "  - {from: maker, to: trainer, carries: experience, route: round_robin}\n"
+                "  - {from: trainer, to: maker, carries: parameters, route: broadcast, buffer: "
+                "{on_full: latest}}\n"
+                "  - {from: trainer, to: trainer, carries: gradients, route: all_reduce}\n",
+                orders[i], staleness);
+            cr_assert_eq(
+                exo_graph_parse(&spec, "test.yaml", text, &(exo_graph_opts){.name = "test"}, &err),
+                EXO_OK, "%s", err.text);
+            cr_expect_eq(exo_graph_run(spec, &(exo_graph_run_opts){.space = "test"}, &result, &err),
+                         EXO_OK, "%s, staleness %u: %s", orders[i], staleness, err.text);
+            exo_graph_result_release(&result);
+            exo_graph_spec_free(&spec);
+        }
+}
