@@ -34,6 +34,7 @@ allowed=(
     'runtime/report/metrics.c unlinkat below a folder of exo_dir_list'
     'actors/run_folder.c unlinkat below a folder of exo_dir_list'
     'actors/checkpoint.c unlinkat below a folder of exo_dir_list'
+    'experience/checkpoints.c unlinkat below a folder of exo_dir_list'
     'nn/pretrained/save.c unlinkat below a folder of exo_dir_list'
     'nn/corpus/tokenize.c opendir,unlinkat known names below an open folder'
     'nn/corpus/documents.c opendir only to read'
@@ -41,7 +42,7 @@ allowed=(
 calls='open|open64|openat|openat2|creat|fopen|freopen|opendir|rename|renameat|renameat2|unlink|unlinkat|remove|rmdir|mkdir|mkdirat|mkdtemp|mkstemp|mkostemp|mkfifo|mknod|tmpfile|tempnam|mktemp|truncate|link|linkat|symlink|symlinkat|chmod|fchmodat|chown|lchown|nftw|ftw|fts_open'
 
 folders=()
-for folder in actors environments nn runtime strategies; do [ -d "$folder" ] && folders+=("$folder"); done
+for folder in actors builtins environments experience learning nn runtime strategies; do [ -d "$folder" ] && folders+=("$folder"); done
 # FILE:LINE:CALL, without comments, texts, and the process's own files: /dev/null, /proc/self,
 # /proc/meminfo, /sys/fs/cgroup.
 found=$(grep -rnE "(^|[^_a-zA-Z0-9.>\"])($calls)\(" --include='*.c' --include='*.h' "${folders[@]}" |

@@ -10,7 +10,7 @@ status=0
 only() {
     local hits
     hits=$(grep -rnE "^[[:space:]]*#[[:space:]]*include[[:space:]]*[<\"]($1)[>\"]" \
-        --include='*.c' --include='*.h' --include='*.cu' --include='*.cc' include runtime nn strategies environments actors builtins examples 2>/dev/null |
+        --include='*.c' --include='*.h' --include='*.cu' --include='*.cc' include runtime nn learning experience strategies environments actors builtins examples 2>/dev/null |
         grep -vE "^($2)")
     if [ -n "$hits" ]; then
         printf '%s\n%s\n' "$3" "$hits"
@@ -31,10 +31,10 @@ only 'jansson\.h' 'nn/|actors/|experience/|runtime/graph/|runtime/report/|runtim
 only 'pcre2\.h|unicase\.h|uninorm\.h|unictype\.h' 'nn/text/' 'Regular expressions and Unicode belong to nn/text:'
 only 'openssl/.*' 'nn/' 'Hashes belong to nn:'
 only 'curl/.*' 'nn/' 'Downloads belong to nn:'
-only 'pthread\.h' 'runtime/base/|runtime/store/|runtime/net/|runtime/actor/|runtime/comm/|runtime/link/|runtime/graph/|runtime/cluster/|runtime/mpi/|runtime/programs/exogym-node\.c|runtime/programs/local_cluster\.c|nn/loader\.c|actors/fit\.c|actors/replica\.h' 'Threads do not belong here:'
+only 'pthread\.h' 'runtime/base/|runtime/store/|runtime/net/|runtime/actor/|runtime/comm/|runtime/link/|runtime/graph/|runtime/cluster/|runtime/mpi/|runtime/programs/exogym-node\.c|runtime/programs/local_cluster\.c|nn/loader\.c|experience/given\.c|experience/uptake\.c|actors/fit\.c|actors/replica\.h' 'Threads do not belong here:'
 
 raw=$(grep -rnE '(^|[^_a-zA-Z.>])(malloc|calloc|realloc|strdup|strndup|free|aligned_alloc|posix_memalign)\(' \
-    --include='*.c' --include='*.h' runtime nn strategies environments actors builtins 2>/dev/null |
+    --include='*.c' --include='*.h' runtime nn learning experience strategies environments actors builtins 2>/dev/null |
     grep -vE '^runtime/base/memory\.c|^[^:]*:[0-9]*:[[:space:]]*(/?\*|//)')
 if [ -n "$raw" ]; then
     printf 'Memory comes from exo_calloc and goes to exo_free:\n%s\n' "$raw"
