@@ -1,7 +1,7 @@
-/* Checkpoints of a ppo_trainer (checkpoints.h). One holds the learner's state, the trainer's position among its draws, and how long the files of learned.h were, so
- * that the lines of updates that are undone can be cut off. It is written between two updates. Items
- * that wait in the trainer are not in it: no draw from the position on counts as learned from, so the
- * makers make these again.
+/* Checkpoints of a ppo_trainer (checkpoints.h). One holds the learner's state, the trainer's position
+ * among its draws, and how long the files of learned.h were, so that the lines of updates that are
+ * undone can be cut off. It is written between two updates. Items that wait in the trainer are not in
+ * it: no draw from the position on counts as learned from, so the makers make these again.
  *
  * Owner: the trainer's thread. Read next: trainer.c. */
 #ifndef EXO_CHECKPOINT_H

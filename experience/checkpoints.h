@@ -32,8 +32,8 @@ exo_status exo_checkpoints_save(const exo_checkpoints *c, uint64_t version, exo_
  * the group. */
 exo_status exo_checkpoints_agree(const exo_checkpoints *c, uint64_t *version, exo_err *err);
 /* Reads the checkpoint of a version, which is intact, into the entries of `state`, which is used up.
- * INVAL: it has other
- * entries, or another seed; DAMAGED: it is of another trainer or version; IO, NOMEM. */
+ * INVAL: it has other entries, or another seed; DAMAGED: it is of another trainer or version; IO,
+ * NOMEM. */
 exo_status exo_checkpoints_load(const exo_checkpoints *c, uint64_t version, exo_state *state,
                                 exo_err *err);
 /* Removes the checkpoints after a version, and those that were not completed. IO. */

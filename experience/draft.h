@@ -53,7 +53,9 @@ typedef struct exo_draft {
     double score; /* if it is scored: of the reward and the turns */
 } exo_draft;
 
+/* Makes room for the longest answer. NOMEM; then, too, exo_draft_release frees what there is. */
 exo_status exo_draft_init(exo_draft *draft, const exo_draft_rules *rules, exo_err *err);
+/* Frees the arrays; accepts a zeroed draft. */
 void exo_draft_release(exo_draft *draft);
 
 /* Begins with a prompt, of at most the longest length. */

@@ -32,23 +32,22 @@ exo_tool_class_at(size_t index)
     return exo_registry_at(&exo_tool_registry, index);
 }
 
+/* Finds the class that `map` names. */
 static exo_status
-find_class(const exo_tool_class **out, exo_config *node, const char *key, exo_err *err)
+find_class(const exo_tool_class **out, exo_config *map, const char *key, exo_err *err)
 {
-    const char *name = exo_config_scalar(node);
+    const char *name = NULL;
     exo_err reason = {0};
-    exo_status st = EXO_OK;
-    if (exo_config_is_map(node))
-        st = exo_config_string(node, "name", NULL, &name, err);
-    if (st == EXO_OK && !name)
-        st = exo_config_fail(node, err, "%s: the key 'name' is missing", key);
+    exo_status st = exo_config_string(map, "name", NULL, &name, err);
     if (st != EXO_OK)
         return st;
+    if (!name)
+        return exo_config_fail(map, err, "%s: the key 'name' is missing", key);
     *out = exo_registry_find(&exo_tool_registry, name);
     if (*out)
         return EXO_OK;
     exo_registry_unknown(&exo_tool_registry, name, &reason);
-    return exo_config_fail(node, err, "%s: %s", key, reason.text);
+    return exo_config_fail(map, err, "%s: %s", key, reason.text);
 }
 
 static exo_status
@@ -97,16 +96,13 @@ exo_tool_read(exo_tool **out, exo_config *config, const char *key, const exo_tok
               exo_err *err)
 {
     const exo_tool_class *of = NULL;
-    exo_config_doc *empty = NULL;
-    exo_config *map = exo_config_get(config, key);
+    exo_config *map = NULL;
     *out = NULL;
-    if (!map)
+    if (!exo_config_get(config, key))
         return EXO_OK;
-    exo_status st = find_class(&of, map, key, err);
-    if (st == EXO_OK && !exo_config_is_map(map)) {
-        st = exo_config_parse(&empty, key, "{}", err);
-        map = st == EXO_OK ? exo_config_root(empty) : NULL;
-    }
+    exo_status st = exo_config_stand_in(config, key, &map, err);
+    if (st == EXO_OK)
+        st = find_class(&of, map, key, err);
     exo_tool *t = st == EXO_OK ? exo_calloc(1, sizeof *t) : NULL;
     if (t) {
         t->of = of;
@@ -117,7 +113,6 @@ exo_tool_read(exo_tool **out, exo_config *config, const char *key, const exo_tok
         st = exo_fail(err, EXO_NOMEM, "no memory for a tool");
     if (st == EXO_OK)
         st = read_options(t, tokenizer, map, err);
-    exo_config_free(&empty);
     if (st == EXO_OK)
         *out = t;
     else
