@@ -5,8 +5,15 @@
 
 #include "nn/cpu/kernels.h"
 
+/* The bytes of a register: a compiler cuts a longer vector into words on the stack. */
+#if defined(__AVX512F__)
+#define VECTOR 64
+#elif defined(__AVX__)
+#define VECTOR 32
+#else
+#define VECTOR 16
+#endif
 enum {
-    VECTOR = 64, /* bytes */
     GROUP = 4
 };
 

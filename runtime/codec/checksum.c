@@ -22,7 +22,19 @@ enum {
 #define P3 0xC2B2AE3Du
 #define P4 0x27D4EB2Fu
 
-typedef uint32_t vector __attribute__((vector_size(64)));
+/* The bytes of a register: a compiler cuts a longer vector into words on the stack. */
+#if defined(__AVX512F__)
+#define VECTOR 64
+#elif defined(__AVX2__)
+#define VECTOR 32
+#else
+#define VECTOR 16
+#endif
+enum {
+    VECTORS = STRIPE / VECTOR
+};
+
+typedef uint32_t vector __attribute__((vector_size(VECTOR)));
 
 static uint32_t
 fold(uint32_t h, uint32_t word)
@@ -39,47 +51,41 @@ avalanche(uint32_t h)
     return h ^ h >> 16;
 }
 
-/* Four named vectors, which compilers keep in registers. */
-#define STIR(h, from)                                                                              \
-    do {                                                                                           \
-        vector word_;                                                                              \
-        memcpy(&word_, (from), sizeof word_);                                                      \
-        (h) += word_ * P2;                                                                         \
-        (h) = ((h) << 13 | (h) >> 19) * P1;                                                        \
-    } while (0)
+/* One round of all lanes. The loop is unrolled, so that the vectors stay in registers. */
+static inline __attribute__((always_inline)) void
+stir(vector *h, const uint8_t *from)
+{
+#pragma GCC unroll 16
+    for (size_t v = 0; v < VECTORS; v++) {
+        vector word;
+        memcpy(&word, from + v * sizeof word, sizeof word);
+        h[v] += word * P2;
+        h[v] = (h[v] << 13 | h[v] >> 19) * P1;
+    }
+}
 
 static uint32_t
 check_piece(const uint8_t *bytes, size_t size, uint32_t seed)
 {
-    vector a = {0}, b = {0}, c = {0}, d = {0};
-    a += seed + P1;
-    b += seed + P2;
-    c += seed;
-    d += seed - P1;
+    const uint32_t first[] = {seed + P1, seed + P2, seed, seed - P1};
+    vector h[VECTORS];
+    uint32_t lanes[LANES];
+    for (size_t i = 0; i < LANES; i++)
+        lanes[i] = first[i / (LANES / 4)];
+    memcpy(h, lanes, sizeof h);
     size_t at = 0;
-    for (; size - at >= STRIPE; at += STRIPE) {
-        STIR(a, bytes + at);
-        STIR(b, bytes + at + 64);
-        STIR(c, bytes + at + 128);
-        STIR(d, bytes + at + 192);
-    }
-    /* the rest, padded with zeros; the size, which is folded in below, tells padding from data */
+    for (; size - at >= STRIPE; at += STRIPE)
+        stir(h, bytes + at);
     if (at < size) {
         uint8_t rest[STRIPE] = {0};
         memcpy(rest, bytes + at, size - at);
-        STIR(a, rest);
-        STIR(b, rest + 64);
-        STIR(c, rest + 128);
-        STIR(d, rest + 192);
+        stir(h, rest);
     }
-    uint32_t lanes[LANES], h = fold(fold(seed, (uint32_t)size), (uint32_t)(size >> 32));
-    memcpy(lanes, &a, sizeof a);
-    memcpy(lanes + 16, &b, sizeof b);
-    memcpy(lanes + 32, &c, sizeof c);
-    memcpy(lanes + 48, &d, sizeof d);
+    memcpy(lanes, h, sizeof lanes);
+    uint32_t sum = fold(fold(seed, (uint32_t)size), (uint32_t)(size >> 32));
     for (size_t i = 0; i < LANES; i++)
-        h = fold(h, lanes[i]);
-    return avalanche(h);
+        sum = fold(sum, lanes[i]);
+    return avalanche(sum);
 }
 
 struct job {
