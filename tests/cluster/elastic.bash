@@ -14,7 +14,7 @@ seed: 11
 model: {name: mlp, hidden: ${hidden:-32}}
 data: {name: synthetic, count: 1024}
 nodes: 3
-train: {max_steps: $2, batch_size: 32, val_size: 64, val_interval: 1000, checkpoint_interval: 5000, elastic: {$3}}
+train: {max_steps: $2, batch_size: 32, val_size: 64, val_interval: ${often:-1000}, checkpoint_interval: 5000, elastic: {$3}}
 strategy: {name: $1, optimizer: {name: adamw, lr: 1e-3}}
 ${more:-}
 YAML
@@ -69,6 +69,20 @@ lost() {
 
 full() {
     lost "$1" "$2" && [[ $last == *,3 ]]
+}
+
+# outlives NAME STEPS WRITE: the run NAME of the job that `WRITE STEPS` writes `lives`, and a node came
+# back. A fast machine may end it before: then with twice the steps.
+outlives() {
+    local steps=$2 most=$((4 * $2))
+    while :; do
+        "$3" "$steps"
+        lives "$1"
+        [ "$(events "$1" joined)" = 0 ] || return 0
+        steps=$((2 * steps))
+        [ "$steps" -le "$most" ] || fail "$1: no node came back"
+        rm -r "$1"
+    done
 }
 
 # host_of RANK: the worker that has the node of the run, as the test calls it: a head that has not
