@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
 
 #include "nn/device/device_impl.h"
 #include "support/check.h"
@@ -55,13 +58,39 @@ far_of(exo_device *device)
     return (struct far_device *)(void *)device;
 }
 
+/* With the address sanitizer memory is poisoned, which takes no call of the kernel: runs protect
+ * millions of times. */
+#if defined(__SANITIZE_ADDRESS__)
+enum {
+    MAPPED_WITH = PROT_READ | PROT_WRITE
+};
+
+static void
+open_block(const struct block *block, bool open)
+{
+    if (open)
+        ASAN_UNPOISON_MEMORY_REGION(block->memory, block->bytes);
+    else
+        ASAN_POISON_MEMORY_REGION(block->memory, block->bytes);
+}
+#else
+enum {
+    MAPPED_WITH = PROT_NONE
+};
+
+static void
+open_block(const struct block *block, bool open)
+{
+    CHECK(mprotect(block->memory, block->bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0);
+}
+#endif
+
 static void
 open_memory(struct far_device *far, bool open)
 {
     for (size_t b = 0; b < far->num_blocks; b++)
         if (far->blocks[b].memory)
-            CHECK(mprotect(far->blocks[b].memory, far->blocks[b].bytes,
-                           open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0);
+            open_block(&far->blocks[b], open);
 }
 
 static exo_status
@@ -147,10 +176,11 @@ far_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
     size_t length = bytes ? bytes : 1;
     if (far->memory > 0 && length > far_free_memory(device))
         return exo_fail(err, EXO_NOMEM, "the memory of the device is full");
-    void *memory = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *memory = mmap(NULL, length, MAPPED_WITH, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return exo_fail(err, EXO_NOMEM, "no memory on the device");
     *block = (struct block){.memory = memory, .bytes = length};
+    open_block(block, false);
     far->used += length;
     if ((size_t)(block - far->blocks) == far->num_blocks)
         far->num_blocks++;
@@ -167,6 +197,7 @@ far_free(exo_device *device, void *memory, size_t bytes)
     for (size_t b = 0; memory && b < MAX_BLOCKS; b++) {
         if (far->blocks[b].memory != memory)
             continue;
+        open_block(&far->blocks[b], true); /* poison would stay */
         munmap(memory, far->blocks[b].bytes);
         far->used -= far->blocks[b].bytes;
         far->blocks[b] = (struct block){0};

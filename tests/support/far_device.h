@@ -1,11 +1,12 @@
 /* A device whose memory the host cannot reach. It tests that no code above nn/cpu accesses an array
  * without its device.
  *
- * The memory is mapped without access (mprotect) except while the device works, so a stray access
- * of the host ends the test with a segmentation fault. The device queues kernels and copies and
- * executes them at the next synchronize, or earlier if its queue is full or memory is freed. It
- * uses the CPU's kernels and therefore gets the CPU's bits. It can fail on schedule: the n-th
- * operation fails when it is executed, and so do all later ones.
+ * The memory is mapped without access (mprotect), or poisoned, except while the device works, so a
+ * stray access of the host ends the test with a segmentation fault, or with a report of the address
+ * sanitizer. The device queues kernels and copies and executes them at the next synchronize, or
+ * earlier if its queue is full or memory is freed. It uses the CPU's kernels and therefore gets the
+ * CPU's bits. It can fail on schedule: the n-th operation fails when it is executed, and so do all
+ * later ones.
  *
  * Owner: one thread at a time. */
 #ifndef EXO_TEST_FAR_DEVICE_H
