@@ -12,7 +12,7 @@
 
 /* The makers, or the trainers. */
 struct group {
-    char *name, *model, *critic, *reward, *options;
+    char *name, *model, *critic, *reward, *targets, *options;
     uint32_t count; /* 0: there are none */
     exo_given given;
     uint64_t number; /* of `given`; 0: it is not listed */
@@ -72,6 +72,7 @@ group_release(struct group *g)
     exo_free(g->model);
     exo_free(g->critic);
     exo_free(g->reward);
+    exo_free(g->targets);
     exo_free(g->options);
     *g = (struct group){0};
 }
@@ -127,6 +128,8 @@ exo_detached_makers(exo_detached *d, const char *name, uint32_t count, const exo
         st = copy(&g->model, opts->model, err);
     if (st == EXO_OK)
         st = copy(&g->reward, opts->reward, err);
+    if (st == EXO_OK)
+        st = copy(&g->targets, opts->trainers, err);
     return st == EXO_OK ? copy(&g->options, opts->options, err) : st;
 }
 
@@ -169,6 +172,8 @@ exo_detached_trainers(exo_detached *d, const char *name, uint32_t count,
         st = copy(&g->model, opts->model, err);
     if (st == EXO_OK)
         st = copy(&g->critic, opts->critic, err);
+    if (st == EXO_OK)
+        st = copy(&g->targets, opts->makers, err);
     if (st == EXO_OK && !opts->model)
         st = look_for_critic(opts, &critic, err);
     if (st == EXO_OK && critic)
@@ -267,22 +272,34 @@ write_trainers(exo_text *out, const struct group *g)
                  g->options ? ", " : "", g->options ? g->options : "");
 }
 
+/* Writes the route from a group to another: the lists that were given for it, or the rule. */
+static void
+write_route(exo_text *out, const struct group *from, const char *rule)
+{
+    if (from->targets)
+        exo_text_add(out, "route: listed, targets: %s", from->targets);
+    else
+        exo_text_add(out, "route: %s", rule);
+}
+
 static void
 write_edges(exo_text *out, const struct group *m, const struct group *t)
 {
     exo_text_add(out, "edges:\n");
-    if (t->buffer_limit > 0)
+    if (t->buffer_limit > 0) {
         exo_text_add(out,
                      "  - {from: %s, to: replay_buffer, carries: experience}\n"
                      "  - {from: replay_buffer, to: %s, carries: experience}\n",
                      m->name, t->name);
-    else
-        exo_text_add(out, "  - {from: %s, to: %s, carries: experience, route: modulo}\n", m->name,
-                     t->name);
-    exo_text_add(out,
-                 "  - {from: %s, to: %s, carries: parameters, route: modulo, idle_senders: true, "
-                 "buffer: {on_full: latest}}\n",
+    } else {
+        exo_text_add(out, "  - {from: %s, to: %s, carries: experience, ", m->name, t->name);
+        write_route(out, m, "modulo");
+        exo_text_add(out, "}\n");
+    }
+    exo_text_add(out, "  - {from: %s, to: %s, carries: parameters, buffer: {on_full: latest}, ",
                  t->name, m->name);
+    write_route(out, t, "modulo, idle_senders: true");
+    exo_text_add(out, "}\n");
     for (int i = 0; t->count > 1 && i < 2; i++)
         exo_text_add(out, "  - {from: %s, to: %s, carries: %s, route: all_reduce}\n", t->name,
                      t->name, i ? "parameters" : "gradients");
@@ -311,6 +328,89 @@ exo_detached_text(const exo_detached *d, char **out, exo_err *err)
     return text.failed ? exo_fail(err, EXO_NOMEM, "no memory for a graph") : EXO_OK;
 }
 
+/* --- Targets ---------------------------------------------------------------------------------- */
+
+static bool
+reaches(const exo_graph_spec *spec, const exo_edge_spec *edge, uint32_t from, uint32_t to,
+        uint32_t *room)
+{
+    uint32_t count = exo_edge_targets(spec, edge, from, room);
+    for (uint32_t i = 0; i < count; i++)
+        if (room[i] == to)
+            return true;
+    return false;
+}
+
+static uint32_t
+common_divisor(uint32_t a, uint32_t b)
+{
+    return b == 0 ? a : common_divisor(b, a % b);
+}
+
+/* Each maker must reach the trainers that its draws are of. */
+static exo_status
+check_draws(const exo_detached *d, const exo_graph_spec *spec, const exo_edge_spec *experience,
+            uint32_t *room, exo_err *err)
+{
+    const struct group *m = &d->makers, *t = &d->trainers;
+    uint32_t step = common_divisor(m->count, t->count);
+    for (uint32_t i = 0; i < m->count; i++)
+        for (uint32_t j = i % step; j < t->count; j += step)
+            if (!reaches(spec, experience, i, j, room))
+                return exo_fail(err, EXO_INVAL,
+                                "%s_%u must send to %s_%u: of %u makers it makes the draws %u, %u, "
+                                "..., and draw d is of trainer d mod %u",
+                                m->name, i, t->name, j, m->count, i, i + m->count, t->count);
+    return EXO_OK;
+}
+
+/* Each maker must get versions, and reach the trainers that they are of. */
+static exo_status
+check_versions(const exo_detached *d, const exo_graph_spec *spec, const exo_edge_spec *experience,
+               const exo_edge_spec *parameters, uint32_t *room, exo_err *err)
+{
+    const struct group *m = &d->makers, *t = &d->trainers;
+    for (uint32_t i = 0; i < m->count; i++) {
+        bool found = false;
+        for (uint32_t j = 0; j < t->count; j++) {
+            bool sends = reaches(spec, parameters, j, i, room);
+            found = found || sends;
+            if (sends && t->buffer_limit == 0 && !reaches(spec, experience, i, j, room))
+                return exo_fail(err, EXO_INVAL,
+                                "%s_%u sends versions to %s_%u, which sends nothing to it, so it "
+                                "cannot reply",
+                                t->name, j, m->name, i);
+        }
+        if (!found)
+            return exo_fail(err, EXO_INVAL, "no trainer sends versions to %s_%u", m->name, i);
+    }
+    return EXO_OK;
+}
+
+/* Checks lists of targets that were given. */
+static exo_status
+check_targets(const exo_detached *d, const exo_graph_spec *spec, exo_err *err)
+{
+    const struct group *m = &d->makers, *t = &d->trainers;
+    const exo_edge_spec *experience = &spec->edges[0];
+    const exo_edge_spec *parameters = &spec->edges[t->buffer_limit > 0 ? 2 : 1];
+    if (m->targets && t->buffer_limit > 0)
+        return exo_fail(err, EXO_INVAL,
+                        "makers cannot have lists of trainers with a replay buffer, which sends "
+                        "item i to trainer i mod %u",
+                        t->count);
+    if (!m->targets && !t->targets)
+        return EXO_OK;
+    uint32_t *room = exo_calloc((size_t)m->count + t->count, sizeof *room);
+    exo_status st = room ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for lists of targets");
+    if (st == EXO_OK && m->targets)
+        st = check_draws(d, spec, experience, room, err);
+    if (st == EXO_OK)
+        st = check_versions(d, spec, experience, parameters, room, err);
+    exo_free(room);
+    return st;
+}
+
 /* --- A run ------------------------------------------------------------------------------------ */
 
 exo_status
@@ -324,6 +424,8 @@ exo_detached_wait(exo_detached *d, exo_err *err)
     if (st == EXO_OK)
         st = exo_graph_parse(&spec, "detached", text,
                              &(exo_graph_opts){.name = "detached", .literal = true}, err);
+    if (st == EXO_OK)
+        st = check_targets(d, spec, err);
     d->ran = st == EXO_OK;
     if (st == EXO_OK)
         st = exo_graph_run(spec, &(exo_graph_run_opts){.space = "detached", .folder = d->folder},

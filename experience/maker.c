@@ -193,8 +193,8 @@ begin_draws(struct maker *m, const exo_graph_actor *actor, exo_err *err)
     return st;
 }
 
-/* Sends an item to its trainer: draw d is for trainer d mod T. If the port does not have all trainers
- * as targets, the route decides. */
+/* Sends an item to its trainer: draw d is for trainer d mod T. If the port does not have it among
+ * several targets, the route decides. */
 static exo_status
 send_to_trainer(const struct maker *m, exo_graph_actor *actor, uint64_t draw, exo_item **item,
                 exo_err *err)
@@ -203,7 +203,7 @@ send_to_trainer(const struct maker *m, exo_graph_actor *actor, uint64_t draw, ex
     uint32_t trainers = exo_maker_weights_trainers(m->weights), index = 0;
     uint32_t targets = trainers > 1 ? exo_port_targets(port) : 0;
     char name[96];
-    for (uint32_t i = 0; targets == trainers && i < targets; i++)
+    for (uint32_t i = 0; targets > 1 && i < targets; i++)
         if (exo_port_target(port, i, name, sizeof name, &index) && index == draw % trainers)
             return exo_port_send_to(port, i, item, EXO_PORT_TIMEOUT, err);
     return exo_port_send(port, item, EXO_PORT_TIMEOUT, err);

@@ -81,6 +81,12 @@ typedef struct exo_maker_opts {
     /* The reward in YAML, such as "{name: share, token: 3}"; NULL: reward_fn scores answers. */
     const char *reward;
     exo_status (*reward_fn)(void *context, const exo_answer *answer, double *score, exo_err *err);
+    /* The trainers that makers send experience to, by name, in YAML: "[trainer_0, trainer_1]" for all
+     * makers, or a list for each: "{maker_0: [trainer_0], maker_1: [trainer_1]}"; NULL: the rule of
+     * exo_detached_wait. Maker i of M makes the draws i, i + M, ..., and draw d is of trainer d mod T,
+     * so a list needs the trainers j with j mod g = i mod g, g the greatest common divisor of M and T.
+     * A replay buffer takes no lists. */
+    const char *trainers;
     /* Further keys of the class (docs/ppo.md): "answers: 4, generate: {max_new_tokens: 32}" */
     const char *options;
     exo_experience_callbacks callbacks; /* called by each maker on its own thread */
@@ -95,6 +101,10 @@ typedef struct exo_ppo_trainer_opts {
     /* Batches that wait in a replay buffer between makers and trainers, all trainers together; 0:
      * there is no such buffer. */
     uint64_t buffer_limit;
+    /* The makers that trainers send versions to, as `trainers` of exo_maker_opts: "[maker_0]", or
+     * "{trainer_0: [maker_0, maker_1]}"; NULL: the rule. Each maker needs a trainer that sends to it,
+     * and, without a replay buffer, must send experience to each of these, with which it replies. */
+    const char *makers;
     /* Further keys of the class: "algorithm: {name: grpo, kl_coef: 0.1}, staleness: 1" */
     const char *options;
     exo_experience_callbacks callbacks; /* called by each trainer on its own thread */
@@ -152,7 +162,7 @@ EXO_API exo_status exo_detached_fit(exo_detached *run, const char *name, uint64_
  * name these by a number, which is valid in this process until the run is freed. */
 EXO_API exo_status exo_detached_text(const exo_detached *run, char **out, exo_err *err);
 /* Runs the makers and trainers, and waits until all have ended. Once for each run. Of M makers and T
- * trainers, maker i sends to each trainer j with j mod M = i if M <= T, else to trainer i mod T; a
+ * trainers without lists of targets, maker i sends to each trainer j with j mod M = i if M <= T, else to trainer i mod T; a
  * replay buffer sends item i to trainer i mod T. Trainer j sends versions to each maker i with i mod T
  * = j, so with more trainers than makers the last ones send none. Errors: those of the options, with
  * their place in the YAML; the first actor's own, with its name. */

@@ -180,7 +180,7 @@ check_route(const exo_graph_spec *spec, const exo_edge_spec *edge, exo_err *err)
         return EXO_OK;
     }
     if (edge->route == EXO_ROUTE_ONE || edge->route == EXO_ROUTE_HASH ||
-        edge->route == EXO_ROUTE_MODULO)
+        edge->route == EXO_ROUTE_MODULO || edge->route == EXO_ROUTE_LISTED)
         return exo_config_fail(at, err,
                                "route %s would lead from an actor to itself; among actors of one "
                                "name use round_robin, broadcast, least_loaded or gossip",

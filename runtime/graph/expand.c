@@ -184,6 +184,21 @@ add_actor(struct writer *w, const exo_actor_spec *actor)
     exo_text_add(t, "\n");
 }
 
+/* The lists of targets, as a mapping from senders. */
+static void
+add_targets(exo_text *t, const exo_graph_spec *s, const exo_edge_spec *edge)
+{
+    const char *from = s->actors[edge->from].name, *to = s->actors[edge->to].name;
+    exo_text_add(t, "    targets: {");
+    for (uint32_t i = 0; i < s->actors[edge->from].count; i++) {
+        exo_text_add(t, "%s%s_%" PRIu32 ": [", i ? ", " : "", from, i);
+        for (uint32_t k = edge->begins[i]; k < edge->begins[i + 1]; k++)
+            exo_text_add(t, "%s%s_%" PRIu32, k > edge->begins[i] ? ", " : "", to, edge->listed[k]);
+        exo_text_add(t, "]");
+    }
+    exo_text_add(t, "}\n");
+}
+
 static void
 add_edge(exo_text *t, const exo_graph_spec *s, const exo_edge_spec *edge)
 {
@@ -195,6 +210,8 @@ add_edge(exo_text *t, const exo_graph_spec *s, const exo_edge_spec *edge)
     exo_text_add(t, "    route: %s\n", exo_route_names[edge->route]);
     if (edge->route == EXO_ROUTE_MODULO)
         exo_text_add(t, "    idle_senders: %s\n", edge->idle_senders ? "true" : "false");
+    if (edge->route == EXO_ROUTE_LISTED)
+        add_targets(t, s, edge);
     exo_text_add(t, "    codec: %s\n", edge->codec_text);
     if (edge->route != EXO_ROUTE_ALL_REDUCE) {
         exo_text_add(t,

@@ -127,7 +127,7 @@ typedef struct exo_port_edge {
     exo_inlet *inlets;
     uint32_t count; /* entries of outlets or inlets */
     uint64_t sends; /* items sent to this edge, also those that `every` leaves out */
-    /* number of choices so far: the turn of round_robin and modulo, the draw of gossip */
+    /* number of choices so far: the turn of round_robin, modulo and listed, the draw of gossip */
     uint64_t turn;
     exo_traffic traffic;
 } exo_port_edge;

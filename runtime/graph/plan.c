@@ -180,6 +180,8 @@ count_ends(const exo_graph_spec *spec, exo_plan_edge *p)
     if (edge->route == EXO_ROUTE_MODULO && edge->idle_senders &&
         p->senders > spec->actors[edge->to].count)
         p->senders = spec->actors[edge->to].count;
+    for (uint32_t i = 0; edge->route == EXO_ROUTE_LISTED && i < spec->actors[edge->from].count; i++)
+        p->senders -= exo_edge_targets(spec, edge, i, NULL) == 0;
 }
 
 static exo_status

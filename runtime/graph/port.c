@@ -282,6 +282,7 @@ choose_locked(exo_port_edge *edge, const exo_item *item)
     case EXO_ROUTE_ONE:
         break;
     case EXO_ROUTE_MODULO:
+    case EXO_ROUTE_LISTED:
         at = (uint32_t)(turn % edge->count);
         break;
     case EXO_ROUTE_ROUND_ROBIN:

@@ -324,7 +324,7 @@ choose(struct search *s, uint32_t i, uint32_t e)
                        edge->route == EXO_ROUTE_LEAST_LOADED;
     if (edge->route == EXO_ROUTE_ROUND_ROBIN)
         first = last = (s->instances[i].index + turn[0]) % count;
-    else if (edge->route == EXO_ROUTE_MODULO)
+    else if (edge->route == EXO_ROUTE_MODULO || edge->route == EXO_ROUTE_LISTED)
         first = last = turn[0] % count;
     else if (free_choice)
         last = count - 1;

@@ -44,6 +44,8 @@ typedef enum exo_route {
     EXO_ROUTE_ALL_REDUCE,
     /* a target drawn at random, from the seed */
     EXO_ROUTE_GOSSIP,
+    /* the targets that the key `targets` lists for the sender, in turn */
+    EXO_ROUTE_LISTED,
 } exo_route;
 
 typedef enum exo_on_full {
@@ -90,8 +92,12 @@ typedef struct exo_edge_spec {
     /* ports of the classes at both ends; of a collective, the same port twice */
     const exo_graph_port *output, *input;
     exo_route route;
-    bool feedback;          /* see exo_graph_mark_feedback */
-    bool idle_senders;      /* for the route MODULO */
+    bool feedback;     /* see exo_graph_mark_feedback */
+    bool idle_senders; /* for the route MODULO */
+    /* for the route LISTED: sender i reaches listed[begins[i]] to listed[begins[i + 1] - 1],
+     * ascending; else NULL */
+    uint32_t *begins, *listed;
+    uint32_t lists;         /* senders; 0: another route */
     exo_config *codec;      /* NULL: raw */
     const char *codec_text; /* "raw", or the codec in YAML's flow style */
     uint32_t capacity;      /* items that the receiver's buffer holds */
@@ -198,6 +204,8 @@ void exo_graph_mark_feedback(exo_graph_spec *spec);
  * for the actors of the target's name; NULL: only counts. */
 uint32_t exo_edge_targets(const exo_graph_spec *spec, const exo_edge_spec *edge, uint32_t i,
                           uint32_t *out);
+/* Whether two edges have the same lists of targets, or none. */
+bool exo_edge_same_targets(const exo_edge_spec *a, const exo_edge_spec *b);
 
 /* The link between two hosts, by index: the link of their groups, or else the default, or else a
  * link that takes no time. */

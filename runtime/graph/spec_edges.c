@@ -1,5 +1,4 @@
-/* Reads the edges of a graph, each with its defaults, and computes their targets. No state. Read
- * next: check.c. */
+/* Reads the edges of a graph, each with its defaults. No state. Read next: spec_targets.c, check.c. */
 #include "graph/spec_impl.h"
 
 #include <stdio.h>
@@ -9,9 +8,6 @@
 
 #include "base/config_units.h"
 
-const char *const exo_route_names[] = {"one",          "round_robin", "broadcast",
-                                       "least_loaded", "hash",        "modulo",
-                                       "all_reduce",   "gossip",      NULL};
 const char *const exo_on_full_names[] = {"block",  "drop_oldest", "drop_newest",
                                          "latest", "fail",        NULL};
 
@@ -126,9 +122,9 @@ read_route(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
                                                        : EXO_ROUTE_ROUND_ROBIN;
     exo_status st = exo_config_choice(edge->node, "route", route, exo_route_names, &route, err);
     edge->route = (exo_route)route;
-    return st == EXO_OK
-               ? exo_config_bool(edge->node, "idle_senders", false, &edge->idle_senders, err)
-               : st;
+    if (st == EXO_OK)
+        st = exo_config_bool(edge->node, "idle_senders", false, &edge->idle_senders, err);
+    return st == EXO_OK ? exo_graph_read_targets(spec, edge, err) : st;
 }
 
 static exo_status
@@ -252,9 +248,9 @@ read_members(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
 static exo_status
 read_edge(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
 {
-    static const char *const keys[] = {"from",  "to",    "carries",  "route",        "buffer",
-                                       "codec", "every", "delay",    "deadline",     "link",
-                                       "name",  "item",  "interval", "idle_senders", "members"};
+    static const char *const keys[] = {
+        "from",     "to",   "carries", "route", "buffer",   "codec",        "every",   "delay",
+        "deadline", "link", "name",    "item",  "interval", "idle_senders", "members", "targets"};
     exo_config *node = edge->node;
     if (!exo_config_is_map(node))
         return exo_config_fail(node, err, "edges: expected a mapping with from, to and carries");
@@ -316,31 +312,4 @@ exo_graph_read_edges(exo_graph_spec *spec, exo_err *err)
         spec->num_edges = i + 1;
     }
     return st;
-}
-
-/* --- Targets ---------------------------------------------------------------------------------- */
-
-uint32_t
-exo_edge_targets(const exo_graph_spec *spec, const exo_edge_spec *edge, uint32_t i, uint32_t *out)
-{
-    uint32_t senders = spec->actors[edge->from].count, receivers = spec->actors[edge->to].count;
-    uint32_t first = 0, step = 1, used = 0;
-    if (edge->route == EXO_ROUTE_ONE && receivers > 1) {
-        first = i;
-        step = receivers;
-    } else if (edge->route == EXO_ROUTE_MODULO && (senders <= receivers || edge->idle_senders)) {
-        first = i;
-        step = senders;
-    } else if (edge->route == EXO_ROUTE_MODULO) {
-        first = i % receivers;
-        step = receivers;
-    }
-    for (uint64_t j = first; j < receivers; j += step) {
-        if (edge->from == edge->to && j == i)
-            continue;
-        if (out)
-            out[used] = (uint32_t)j;
-        used++;
-    }
-    return used;
 }

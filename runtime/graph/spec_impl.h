@@ -30,6 +30,8 @@ void *exo_graph_alloc(const exo_graph_spec *spec, size_t count, size_t size, exo
 /* Reads the mapping `resources`: amounts by name, `memory` in bytes. */
 exo_status exo_graph_read_resources(exo_graph_spec *spec, exo_config *map, exo_resource **out,
                                     size_t *count, exo_err *err);
+/* Reads the key `targets` of an edge, whose route is known. */
+exo_status exo_graph_read_targets(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err);
 /* The index of an actor name, of a group of hosts; -1: there is none. */
 int exo_graph_find_actor(const exo_graph_spec *spec, const char *name);
 int exo_graph_find_group(const exo_graph_spec *spec, const char *name);

@@ -294,7 +294,78 @@ Test(detached, any_numbers_of_makers_and_trainers)
     }
 }
 
+/* A run of makers m and trainers t with lists of targets, either of which may be NULL. */
+static exo_status
+run_with_targets(uint32_t makers, uint32_t trainers, uint32_t buffer, const char *of_makers,
+                 const char *of_trainers, exo_detached **run, exo_err *err)
+{
+    const exo_maker_opts maker = {.model = MODEL,
+                                  .reward_fn = share_of_5,
+                                  .trainers = of_makers,
+                                  .options = GENERATED ", " PROMPTS};
+    const exo_ppo_trainer_opts trainer = {.model = MODEL,
+                                          .train_batch_size = BATCH,
+                                          .buffer_limit = buffer,
+                                          .makers = of_trainers,
+                                          .options = "algorithm: grpo"};
+    cr_assert_eq(exo_detached_new(run, &(exo_detached_opts){.seed = 4}, err), EXO_OK);
+    cr_assert_eq(exo_detached_makers(*run, "m", makers, &maker, err), EXO_OK);
+    cr_assert_eq(exo_detached_trainers(*run, "t", trainers, &trainer, err), EXO_OK);
+    cr_assert_eq(exo_detached_workingloop(*run, "m", NULL, NULL, 0, 12, err), EXO_OK);
+    cr_assert_eq(exo_detached_fit(*run, "t", 4, 2, 1, err), EXO_OK);
+    return exo_detached_wait(*run, err);
+}
+
+Test(detached, lists_of_targets_fit_any_numbers)
+{
+    static const struct {
+        uint32_t makers, trainers, buffer;
+        const char *of_makers, *of_trainers, *idle; /* sends no versions */
+    } cases[] = {{3, 2, 0, "[t_0, t_1]", "{t_1: [m_0, m_1, m_2]}", "t_0"},
+                 {2, 2, 0, "{m_0: [t_0], m_1: [t_1, t_0]}", "{t_0: [m_0, m_1]}", "t_1"},
+                 {2, 2, 1, NULL, "{t_1: [m_1, m_0]}", "t_0"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exo_err err = {0};
+        exo_detached *run = NULL;
+        double items = 0, bytes = -1;
+        cr_assert_eq(run_with_targets(cases[i].makers, cases[i].trainers, cases[i].buffer,
+                                      cases[i].of_makers, cases[i].of_trainers, &run, &err),
+                     EXO_OK, "case %zu: %s", i, err.text);
+        for (int t = 0; t < 2; t++) {
+            cr_assert_eq(exo_detached_figure(run, t ? "t_1" : "t_0", "items", &items, &err),
+                         EXO_OK);
+            cr_expect_eq(items, 4 * BATCH, "case %zu: %g items", i, items);
+        }
+        cr_assert_eq(exo_detached_figure(run, cases[i].idle, "update_bytes", &bytes, &err), EXO_OK);
+        cr_expect_eq(bytes, 0, "case %zu: %g bytes", i, bytes);
+        exo_detached_free(&run);
+    }
+}
+
 /* --- What is refused -------------------------------------------------------------------------- */
+
+Test(detached, lists_that_do_not_fit_are_refused)
+{
+    static const struct {
+        uint32_t makers, trainers, buffer;
+        const char *of_makers, *of_trainers, *expected;
+    } cases[] = {
+        {2, 2, 0, "{m_0: [t_1], m_1: [t_1]}", NULL, "m_0 must send to t_0: of 2 makers"},
+        {2, 2, 0, NULL, "{t_0: [m_1, m_0]}", "t_0 sends versions to m_1, which sends nothing"},
+        {2, 2, 0, NULL, "{t_0: [m_0]}", "no trainer sends versions to m_1"},
+        {2, 2, 1, "[t_0, t_1]", NULL, "cannot have lists of trainers with a replay buffer"},
+        {2, 2, 0, "[t_2]", NULL, "'t_2' is none of 't', which are t_0 to t_1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exo_err err = {0};
+        exo_detached *run = NULL;
+        cr_expect_eq(run_with_targets(cases[i].makers, cases[i].trainers, cases[i].buffer,
+                                      cases[i].of_makers, cases[i].of_trainers, &run, &err),
+                     EXO_INVAL);
+        cr_expect_not_null(strstr(err.text, cases[i].expected), "case %zu: %s", i, err.text);
+        exo_detached_free(&run);
+    }
+}
 
 Test(detached, mistakes_are_named)
 {

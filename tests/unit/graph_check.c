@@ -220,7 +220,7 @@ Test(graph_check, edges)
                 "86: unknown key 'rout'; did you mean 'route'?");
     expect_edge("from: b, to: a, carries: parameters, route: random",
                 "93: route: expected one of one, round_robin, broadcast, least_loaded, hash, "
-                "modulo, all_reduce, gossip, got "
+                "modulo, all_reduce, gossip, listed, got "
                 "'random'");
     expect_edge("from: b, to: a, carries: parameters, buffer: {capacity: 0}",
                 "105: capacity must be at least 1, got 0");
@@ -268,6 +268,18 @@ Test(graph_check, routes)
         "92: 'gradients' of class 'learner' is a collective: its route is all_reduce, not gossip");
     expect_edge("from: b, to: a, carries: parameters, idle_senders: true",
                 "100: idle_senders is for the route modulo, not for round_robin");
+    expect_edge("from: b, to: a, carries: parameters, targets: [a_0]",
+                "95: edge 'b>a:parameters': targets is for the route listed, not for round_robin");
+    expect_edge("from: b, to: a, carries: parameters, route: listed",
+                "48: edge 'b>a:parameters': the route listed needs targets, such as {b_0: [a_0]}");
+    expect_edge("from: b, to: a, carries: parameters, route: listed, targets: [a_0, a_2]",
+                "116: edge 'b>a:parameters': targets: 'a_2' is none of 'a', which are a_0 to a_1");
+    expect_edge("from: b, to: a, carries: parameters, route: listed, targets: {b_01: [a_0]}",
+                "117: edge 'b>a:parameters': targets: 'b_01' is none of 'b', which are b_0 to b_2");
+    expect_edge("from: b, to: a, carries: parameters, route: listed, targets: {b_0: [a_1, a_1]}",
+                "122: edge 'b>a:parameters': targets: a_1 is there twice");
+    expect_edge("from: b, to: a, carries: parameters, route: listed, targets: {b_0: a_1}",
+                "116: edge 'b>a:parameters': targets: expected a list of names such as a_0");
     expect_edge("from: b, to: b, carries: gradients, every: 2",
                 "92: edge 'b>b:gradients': every says nothing about an all_reduce, which all call "
                 "together");

@@ -475,6 +475,11 @@ Test(graph_spec, routes_have_their_targets)
     expect_targets(5, 2, "route: modulo, idle_senders: true", "0>0 1>1 2> 3> 4>");
     expect_targets(2, 5, "route: modulo, idle_senders: true", "0>0,2,4 1>1,3");
 
+    expect_targets(2, 3, "route: listed, targets: [b_2, b_0]", "0>0,2 1>0,2");
+    expect_targets(3, 3, "route: listed, targets: {a_2: [b_0, b_1], a_0: [b_2], a_1: []}",
+                   "0>2 1> 2>0,1");
+    expect_targets(2, 12, "route: listed, targets: {a_1: [b_11, b_1]}", "0> 1>1,11");
+
     uint32_t out[4];
     exo_graph_spec *s = parse(
         "actors: {a: {class: talker, count: 3}}\n"
