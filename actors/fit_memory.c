@@ -150,7 +150,7 @@ plan_nodes(const exo_model *model, const char *name, exo_config *options, const 
     /* The allocator serves large blocks differently once it has taken some back, so the first
      * measurement does not count. */
     exo_status st =
-        measure_nodes(model, name, options, opts, units, count, 2 * FEW, &few, &muon, err);
+        measure_nodes(model, name, options, opts, units, count, 2 * small, &few, &muon, err);
     if (st == EXO_OK)
         st = measure_nodes(model, name, options, opts, units, count, small, &few, &muon, err);
     *bytes = few + count * muon;

@@ -52,6 +52,9 @@ if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
             fail "$1, batch $2, $3: planned $planned bytes, used $took"
     }
     job=job.yaml
+    # a small model is not measured as a large one: 4,000 rounds under way would be those of millions of parameters
+    planned=$(used "$EXOGYM" run "$job" --dry-run --set 'model={name: mlp, hidden: [16]}' --set 'strategy={name: sparta, delay: 4000}')
+    [ "$planned" -gt 0 ] && [ "$planned" -lt 500000000 ] || fail "--dry-run of a small model with a delay took $planned bytes"
     right '{name: mlp, hidden: [1500, 1500]}' 64 ddp
     right mnist_cnn 32 '{name: diloco, H: 2}'
     # what a strategy keeps depends on the shapes and the units of the model
