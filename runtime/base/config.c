@@ -406,7 +406,7 @@ exo_config_choice(exo_config *map, const char *key, size_t fallback, const char 
             used += snprintf(expected + used, sizeof expected - (size_t)used, "%s%s", i ? ", " : "",
                              choices[i]);
     }
-    return exo_config_fail_type(node, key, expected, err);
+    return exo_config_fail_type(node, map->stands_for ? map->stands_for : key, expected, err);
 }
 
 static exo_status

@@ -91,7 +91,8 @@ struct exo_config {
     exo_config_entry *entries;
     size_t length, capacity;
     exo_config_asked *asked;
-    bool forgot; /* no memory for a key that was asked for */
+    bool forgot;            /* no memory for a key that was asked for */
+    const char *stands_for; /* the key of a name for which the mapping stands in; NULL: none */
 };
 
 /* A further file that was read into a document. */

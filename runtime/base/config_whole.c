@@ -59,6 +59,7 @@ exo_config_stand_in(exo_config *map, const char *key, exo_config **out, exo_err 
             st = exo_config_append(made, "name", &given->place, name, err);
         if (st != EXO_OK)
             return st;
+        made->stands_for = given ? asked->key : NULL;
         asked->stand_in = made;
     }
     *out = asked->stand_in;

@@ -37,8 +37,9 @@ wrong 'compare: [{name: diloco, H: 0}]' '29: H must be at least 1, got 0'
 wrong 'compare: [{name: diloco, H: 2.5}]' "29: H: expected an integer, got '2.5'"
 wrong 'compare: [{name: sparta, p: 1.5}]' '29: p must be at most 1, got 1.5'
 wrong 'compare: [{name: fedavg, island_size: 3}]' '39: island_size must be at most 2, the number of nodes, got 3; leave it out for all of them'
-wrong 'compare: [{name: streaming_diloco, fragments: 3}]' '47: the model has 2 units, which is fewer than the 3 fragments'
-wrong 'compare: [streaming_diloco]' '11: the model has 2 units, which is fewer than the 4 fragments'
+wrong 'compare: [{name: streaming_diloco, fragments: 3}]' '47: the model has 2 units, which is fewer than the 3 fragments: choose at most 2'
+wrong 'compare: [streaming_diloco]' '11: the model has 2 units, which is fewer than the 4 fragments: choose at most 2'
+wrong 'compare: [{name: diloco, aggregate: mode}]' "37: aggregate: expected one of mean, trimmed_mean, median, krum, norm_clip, got 'mode'"
 wrong 'compare: [{name: onebit_adam, optimizer: sgd}]' '42: optimizer: onebit_adam needs adamw without amsgrad, and one beta1 for all parameters'
 grep -v -e compare: -e strategy: job.yaml >wrong.yaml
 expect 2 "exogym: wrong.yaml:1:1: the key 'strategy' or 'compare' is missing" run wrong.yaml
