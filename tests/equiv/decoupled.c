@@ -1,5 +1,5 @@
-/* decoupled_diloco against diloco, against streaming_diloco, and, with a quorum of one, against a
- * plain implementation in double precision in an order of steps that the test chooses; bytes and
+/* decoupled_diloco against diloco, against streaming_diloco, and, with a quorum of one and of two,
+ * against a plain implementation in double precision in an order of steps that the test chooses; bytes and
  * checkpoints. Each test owns its nodes. */
 #include <criterion/criterion.h>
 
@@ -87,16 +87,18 @@ Test(decoupled, with_a_quorum_of_all_it_is_streaming_diloco, .timeout = 120)
                 "optimizer: {name: adamw, lr: 0.02}}");
 }
 
-/* --- A quorum of one -------------------------------------------------------------------------- */
+/* --- A quorum of some ------------------------------------------------------------------------- */
 
 struct plain {
-    double outer[NUMEL], momentum[NUMEL];
+    double outer[NUMEL], momentum[NUMEL], sum[NUMEL]; /* sum: of the changes of open rounds */
+    uint32_t quorum, changes[P];                      /* changes: of the open round */
     struct {
         float theta[NUMEL];
         double base[NUMEL], answer[NUMEL];
         uint64_t step, due[P]; /* due: the steps after which the answer of a fragment is used */
         uint64_t last[P];      /* the steps before its last change */
-        double weight[P];      /* of it: its steps */
+        double weight[P];      /* of it: its steps; before it, H */
+        bool in[P];            /* the open round */
         bool ended[P];         /* it sends no further change */
     } node[NODES_MAX];
     uint64_t sent;
@@ -112,27 +114,46 @@ fragment_of(const nodes *n, size_t j)
     return u % P;
 }
 
-/* A round of one change. */
+static void
+plain_close(struct plain *p, const nodes *n, size_t fragment)
+{
+    double all = 0;
+    for (uint32_t r = 0; r < n->count; r++)
+        if (p->node[r].in[fragment] || !p->node[r].ended[fragment])
+            all += p->node[r].weight[fragment];
+    for (size_t j = 0; j < NUMEL; j++) {
+        if (fragment_of(n, j) != fragment)
+            continue;
+        double delta = p->sum[j] / all;
+        p->momentum[j] = 0.9 * p->momentum[j] + delta;
+        p->outer[j] -= 0.4 * (delta + 0.9 * p->momentum[j]);
+        p->sum[j] = 0;
+        for (uint32_t r = 0; r < n->count; r++)
+            if (p->node[r].in[fragment])
+                p->node[r].answer[j] = p->outer[j];
+    }
+    for (uint32_t r = 0; r < n->count; r++)
+        p->node[r].in[fragment] = false;
+    p->changes[fragment] = 0;
+}
+
 static void
 plain_change(struct plain *p, const nodes *n, uint32_t r, size_t fragment)
 {
-    double own = (double)(p->node[r].step - p->node[r].last[fragment]), all = own;
-    for (uint32_t i = 0; i < n->count; i++)
-        if (i != r && !p->node[i].ended[fragment])
-            all += p->node[i].last[fragment] ? p->node[i].weight[fragment] : H;
+    double own = (double)(p->node[r].step - p->node[r].last[fragment]);
     p->node[r].weight[fragment] = own;
     p->node[r].last[fragment] = p->node[r].step;
+    p->node[r].in[fragment] = true;
     p->node[r].ended[fragment] = p->node[r].step + H + TAU > STEPS;
     for (size_t j = 0; j < NUMEL; j++) {
         if (fragment_of(n, j) != fragment)
             continue;
-        double delta = (p->node[r].base[j] - (double)p->node[r].theta[j]) * own / all;
-        p->momentum[j] = 0.9 * p->momentum[j] + delta;
-        p->outer[j] -= 0.4 * (delta + 0.9 * p->momentum[j]);
-        p->node[r].answer[j] = p->outer[j];
+        p->sum[j] += own * (p->node[r].base[j] - (double)p->node[r].theta[j]);
         p->sent++;
     }
     p->node[r].due[fragment] = p->node[r].step + TAU;
+    if (++p->changes[fragment] == p->quorum)
+        plain_close(p, n, fragment);
 }
 
 static void
@@ -164,34 +185,49 @@ plain_step(struct plain *p, const nodes *n, uint32_t r)
             plain_use(p, n, r, f);
 }
 
-/* Node r makes r + 1 steps in each turn. */
-Test(decoupled, with_a_quorum_of_one_the_plain_algorithm_gives_the_same)
+/* Node r makes `steps[r]` steps in each turn. */
+static void
+expect_plain(uint32_t count, uint32_t quorum, const int *steps)
 {
-    enum {
-        COUNT = 3
-    };
     static struct plain p;
     nodes n;
-    nodes_init(&n, COUNT, NUMEL, BATCH, STEPS, "decoupled_diloco",
-               "{H: 6, fragments: 2, delay: 2, grace: 0, optimizer: {name: sgd, lr: 0.1}}");
-    p = (struct plain){0};
-    for (uint32_t r = 0; r < COUNT; r++) {
+    char options[120];
+    snprintf(
+        options, sizeof options,
+        "{H: 6, fragments: 2, delay: 2, quorum: %u, grace: 0, optimizer: {name: sgd, lr: 0.1}}",
+        quorum);
+    nodes_init(&n, count, NUMEL, BATCH, STEPS, "decoupled_diloco", options);
+    p = (struct plain){.quorum = quorum};
+    for (uint32_t r = 0; r < count; r++) {
         nodes_initial(NUMEL, p.node[r].theta);
         for (size_t j = 0; j < NUMEL; j++)
             p.node[r].base[j] = p.outer[j] = (double)p.node[r].theta[j];
+        for (size_t f = 0; f < P; f++)
+            p.node[r].weight[f] = H;
     }
     for (int turn = 0; turn < STEPS; turn++)
-        for (uint32_t r = 0; r < COUNT; r++)
-            for (uint32_t i = 0; i <= r && p.node[r].step < STEPS; i++) {
+        for (uint32_t r = 0; r < count; r++)
+            for (int i = 0; i < steps[r] && p.node[r].step < STEPS; i++) {
                 plain_step(&p, &n, r);
                 node_step(&n, r);
-                cr_assert_lt(distance(n.each[r].params, p.node[r].theta), 1e-5, "node %u, step %d",
-                             r, (int)p.node[r].step);
+                cr_assert_lt(distance(n.each[r].params, p.node[r].theta), 1e-5,
+                             "%s: node %u, step %d", options, r, (int)p.node[r].step);
             }
-    for (uint32_t r = 0; r < COUNT; r++)
+    for (uint32_t r = 0; r < count; r++)
         cr_expect_eq(n.each[r].node.step, STEPS);
     cr_expect_eq(nodes_bytes(&n), p.sent * 2 * sizeof(float));
     nodes_release(&n);
+}
+
+Test(decoupled, with_a_quorum_of_one_the_plain_algorithm_gives_the_same)
+{
+    expect_plain(3, 1, (const int[]){1, 2, 3});
+}
+
+/* The changes of nodes 0 and 1 are a round, and those of 2 and 3 the next one, so none waits. */
+Test(decoupled, with_a_quorum_of_two_the_plain_algorithm_gives_the_same)
+{
+    expect_plain(4, 2, (const int[]){1, 1, 1, 1});
 }
 
 /* --- Checkpoints ------------------------------------------------------------------------------ */
