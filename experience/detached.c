@@ -15,7 +15,9 @@ struct group {
     char *name, *model, *critic, *reward, *targets, *options;
     uint32_t count; /* 0: there are none */
     exo_given given;
-    uint64_t number; /* of `given`; 0: it is not listed */
+    uint64_t number;                  /* of `given`; 0: it is not listed */
+    bool gives_reward, gives_initial; /* models that `given` has */
+    bool starts_at_once;
     uint64_t batch, buffer_limit;
     /* of the working loop, and of fit */
     uint64_t epochs, steps, updates, update_steps;
@@ -110,22 +112,24 @@ begin_group(struct group *g, const char *name, uint32_t count, const char *what,
     return st;
 }
 
-exo_status
-exo_detached_makers(exo_detached *d, const char *name, uint32_t count, const exo_maker_opts *opts,
-                    exo_err *err)
+/* Calls a function for models, to see which ones it gives. *critic: it gives one. */
+static exo_status
+look_for_models(struct group *g, bool *critic, exo_err *err)
 {
-    struct group *g = &d->makers;
-    if (!opts->model && !opts->model_fn)
-        return exo_fail(err, EXO_INVAL, "makers need a model or a model_fn");
-    if (!opts->reward && !opts->reward_fn)
-        return exo_fail(err, EXO_INVAL, "makers need a reward or a reward_fn");
-    exo_status st = begin_group(g, name, count, "makers", err);
-    g->given.model = opts->model_fn;
-    g->given.reward = opts->reward_fn;
-    g->given.callbacks = opts->callbacks;
-    g->given.context = opts->context;
-    if (st == EXO_OK)
-        st = copy(&g->model, opts->model, err);
+    exo_experience_models models = {0};
+    exo_status st = g->given.model(g->given.context, &models, err);
+    *critic = models.critic != NULL;
+    g->gives_reward = models.reward_model != NULL;
+    g->gives_initial = models.initial_model != NULL;
+    exo_experience_models_drop(&models);
+    return st;
+}
+
+/* Copies the texts of makers' options. */
+static exo_status
+copy_maker(struct group *g, const exo_maker_opts *opts, exo_err *err)
+{
+    exo_status st = copy(&g->model, opts->model, err);
     if (st == EXO_OK)
         st = copy(&g->reward, opts->reward, err);
     if (st == EXO_OK)
@@ -133,15 +137,29 @@ exo_detached_makers(exo_detached *d, const char *name, uint32_t count, const exo
     return st == EXO_OK ? copy(&g->options, opts->options, err) : st;
 }
 
-/* Whether the function for models gives a critic. */
-static exo_status
-look_for_critic(const exo_ppo_trainer_opts *opts, bool *there, exo_err *err)
+exo_status
+exo_detached_makers(exo_detached *d, const char *name, uint32_t count, const exo_maker_opts *opts,
+                    exo_err *err)
 {
-    exo_experience_models models = {0};
-    exo_status st = opts->model_fn(opts->context, &models, err);
-    *there = models.critic != NULL;
-    exo_model_drop(&models.actor);
-    exo_model_drop(&models.critic);
+    struct group *g = &d->makers;
+    if (!opts->model && !opts->model_fn)
+        return exo_fail(err, EXO_INVAL, "makers need a model or a model_fn");
+    if (!opts->reward && !opts->reward_fn && opts->model)
+        return exo_fail(err, EXO_INVAL, "makers need a reward, a reward_fn or a reward model");
+    bool critic = false;
+    exo_status st = begin_group(g, name, count, "makers", err);
+    g->given.model = opts->model_fn;
+    g->given.reward = opts->reward_fn;
+    g->given.callbacks = opts->callbacks;
+    g->given.context = opts->context;
+    g->starts_at_once = opts->starts_at_once;
+    if (st == EXO_OK)
+        st = copy_maker(g, opts, err);
+    if (st == EXO_OK && !opts->model)
+        st = look_for_models(g, &critic, err);
+    if (st == EXO_OK && !opts->reward && !opts->reward_fn && !g->gives_reward)
+        st = exo_fail(err, EXO_INVAL,
+                      "makers need a reward, a reward_fn, or a reward model of model_fn");
     return st;
 }
 
@@ -175,7 +193,7 @@ exo_detached_trainers(exo_detached *d, const char *name, uint32_t count,
     if (st == EXO_OK)
         st = copy(&g->targets, opts->makers, err);
     if (st == EXO_OK && !opts->model)
-        st = look_for_critic(opts, &critic, err);
+        st = look_for_models(g, &critic, err);
     if (st == EXO_OK && critic)
         st = describe_critic(g, err);
     return st == EXO_OK ? copy(&g->options, opts->options, err) : st;
@@ -238,8 +256,16 @@ write_model(exo_text *out, const struct group *g)
         exo_text_add(out, "model: {given: %llu, role: actor}", (unsigned long long)g->number);
 }
 
+/* What makers may do before version 0 comes: the draws of the first update. */
 static void
-write_makers(exo_text *out, const struct group *g)
+write_start(exo_text *out, const struct group *t)
+{
+    exo_text_add(out, ", start: {draws: %llu, trainers: %u}",
+                 (unsigned long long)(t->batch * t->update_steps * t->count), t->count);
+}
+
+static void
+write_makers(exo_text *out, const struct group *g, const struct group *trainers)
 {
     unsigned long long number = g->number;
     exo_text_add(out, "  %s: {class: experience_maker, count: %u, config: {given: %llu, ", g->name,
@@ -247,6 +273,8 @@ write_makers(exo_text *out, const struct group *g)
     write_model(out, g);
     if (g->reward)
         exo_text_add(out, ", reward: %s", g->reward);
+    else if (!g->given.reward)
+        exo_text_add(out, ", reward: {name: model, given: %llu, role: reward}", number);
     else
         exo_text_add(out, ", reward: {name: function, given: %llu}", number);
     if (g->given.dataloader)
@@ -255,17 +283,23 @@ write_makers(exo_text *out, const struct group *g)
         exo_text_add(out, ", steps: %llu", (unsigned long long)g->steps);
     else
         exo_text_add(out, ", epochs: %llu", (unsigned long long)g->epochs);
+    if (g->starts_at_once)
+        write_start(out, trainers);
     exo_text_add(out, "%s%s}}\n", g->options ? ", " : "", g->options ? g->options : "");
 }
 
 static void
-write_trainers(exo_text *out, const struct group *g)
+write_trainers(exo_text *out, const struct group *g, const struct group *makers)
 {
+    const struct group *initial = g->gives_initial ? g : makers;
     exo_text_add(out, "  %s: {class: ppo_trainer, count: %u, config: {given: %llu, ", g->name,
                  g->count, (unsigned long long)g->number);
     write_model(out, g);
     if (g->critic)
         exo_text_add(out, ", critic: %s", g->critic);
+    if (initial->gives_initial)
+        exo_text_add(out, ", initial: {given: %llu, role: initial}",
+                     (unsigned long long)initial->number);
     exo_text_add(out, ", batch: %llu, updates: %llu, update_steps: %llu, epochs: %llu%s%s}}\n",
                  (unsigned long long)g->batch, (unsigned long long)g->updates,
                  (unsigned long long)g->update_steps, (unsigned long long)g->epochs,
@@ -316,13 +350,13 @@ exo_detached_text(const exo_detached *d, char **out, exo_err *err)
     exo_text_add(&text, "exogym: 1\nname: detached\nseed: %llu\nclock: %s\n%s%sactors:\n",
                  (unsigned long long)d->seed, d->virtual_clock ? "virtual" : "real",
                  d->network ? d->network : "", d->network ? "\n" : "");
-    write_makers(&text, m);
+    write_makers(&text, m, t);
     if (t->buffer_limit > 0)
         exo_text_add(&text,
                      "  replay_buffer: {class: replay_buffer, config: {batch: %llu, capacity: "
                      "%llu}}\n",
                      (unsigned long long)t->batch, (unsigned long long)t->buffer_limit);
-    write_trainers(&text, t);
+    write_trainers(&text, t, m);
     write_edges(&text, m, t);
     *out = text.data;
     return text.failed ? exo_fail(err, EXO_NOMEM, "no memory for a graph") : EXO_OK;

@@ -61,10 +61,19 @@ exo_given_read(const exo_given **out, exo_config *map, exo_err *err)
                                   (unsigned long long)number);
 }
 
+void
+exo_experience_models_drop(exo_experience_models *m)
+{
+    exo_model_drop(&m->actor);
+    exo_model_drop(&m->critic);
+    exo_model_drop(&m->reward_model);
+    exo_model_drop(&m->initial_model);
+}
+
 exo_status
 exo_given_model(exo_model **out, exo_config *map, exo_err *err)
 {
-    static const char *const roles[] = {"actor", "critic", NULL};
+    static const char *const roles[] = {"actor", "critic", "reward", "initial", NULL};
     const exo_given *given = NULL;
     exo_experience_models models = {0};
     size_t role = 0;
@@ -75,15 +84,16 @@ exo_given_model(exo_model **out, exo_config *map, exo_err *err)
         st = exo_config_fail(map, err, "given: it has no function for models");
     if (st == EXO_OK)
         st = given->model(given->context, &models, err);
-    exo_model **chosen = role == 0 ? &models.actor : &models.critic;
+    exo_model **all[] = {&models.actor, &models.critic, &models.reward_model,
+                         &models.initial_model};
+    exo_model **chosen = all[role];
     if (st == EXO_OK && !*chosen)
         st = exo_config_fail(map, err, "the function for models gives no %s", roles[role]);
     if (st == EXO_OK) {
         *out = *chosen;
         *chosen = NULL;
     }
-    exo_model_drop(&models.actor);
-    exo_model_drop(&models.critic);
+    exo_experience_models_drop(&models);
     return st;
 }
 

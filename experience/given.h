@@ -16,12 +16,15 @@ typedef struct exo_given {
     void *dataloader_context; /* of dataloader */
 } exo_given;
 
+/* Drops the models, and sets them to NULL. */
+void exo_experience_models_drop(exo_experience_models *models);
 /* Lists `given`, which the caller keeps until it withdraws it. NOMEM. */
 exo_status exo_given_add(const exo_given *given, uint64_t *number, exo_err *err);
 void exo_given_withdraw(uint64_t number);
 /* Reads the key `given` of a mapping; *out is NULL without it. INVAL: nothing has the number. */
 exo_status exo_given_read(const exo_given **out, exo_config *map, exo_err *err);
-/* The model of a mapping with `given` and `role`, actor or critic; the caller drops it. INVAL. */
+/* The model of a mapping with `given` and `role`: actor, critic, reward or initial; the caller drops
+ * it. INVAL. */
 exo_status exo_given_model(exo_model **out, exo_config *map, exo_err *err);
 
 #endif

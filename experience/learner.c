@@ -80,6 +80,23 @@ check_students(const exo_learner *l, exo_config *config, exo_err *err)
     return EXO_OK;
 }
 
+/* Reads the initial model, to which the KL penalty keeps the policy. */
+static exo_status
+read_initial(exo_learner *l, exo_config *config, exo_err *err)
+{
+    exo_status st = exo_named_model_read(&l->initial, config, "initial", err);
+    const exo_decoder_spec *mine = exo_decoder_spec_of(l->actor.model);
+    const exo_decoder_spec *other = l->initial ? exo_decoder_spec_of(l->initial) : NULL;
+    if (st != EXO_OK || !l->initial)
+        return st;
+    if (!other || other->vocabulary != mine->vocabulary || other->context < mine->context)
+        return exo_config_fail(config, err,
+                               "initial: it must be a language model with the vocabulary of "
+                               "`model`, %zu, and at least its context, %zu",
+                               mine->vocabulary, mine->context);
+    return EXO_OK;
+}
+
 exo_status
 exo_learner_read(exo_learner **out, exo_config *config, exo_err *err)
 {
@@ -94,6 +111,8 @@ exo_learner_read(exo_learner **out, exo_config *config, exo_err *err)
         st = read_student(&l->critic, config, "critic", "critic_optimizer", 1e-3f, err);
     if (st == EXO_OK)
         st = check_students(l, config, err);
+    if (st == EXO_OK)
+        st = read_initial(l, config, err);
     if (st == EXO_OK)
         st = exo_ptx_read(&l->ptx, config, l->actor.model, err);
     if (st == EXO_OK)
@@ -142,6 +161,7 @@ exo_learner_free(exo_learner **learner)
     exo_learner_release_rows(l);
     exo_tape_free(&l->tape);
     exo_params_free(&l->reference);
+    exo_model_drop(&l->initial);
     exo_ptx_free(&l->ptx);
     student_release(&l->actor);
     student_release(&l->critic);
@@ -177,7 +197,7 @@ exo_learner_start(exo_learner *l, uint64_t seed, uint32_t rank, uint32_t size, e
     if (st == EXO_OK && l->critic.model)
         st = student_start(&l->critic, seed, sums, err);
     if (st == EXO_OK && exo_objective_needs_reference(&l->objective))
-        st = exo_model_values(l->actor.model, seed, &l->reference, err);
+        st = exo_model_values(l->initial ? l->initial : l->actor.model, seed, &l->reference, err);
     return st == EXO_OK ? exo_tape_new(&l->tape, err) : st;
 }
 

@@ -54,7 +54,8 @@ struct exo_learner {
     uint64_t seed, version;
     uint32_t rank, size;
     exo_student actor, critic; /* critic.model NULL: the actor gives values, or nobody */
-    exo_params *reference;     /* the actor's version 0; NULL: not needed */
+    exo_model *initial;        /* NULL: the actor's version 0 is the initial model */
+    exo_params *reference;     /* the initial model's values; NULL: not needed */
     exo_ptx *ptx;              /* NULL: none */
     exo_tape *tape;
     exo_rows rows;

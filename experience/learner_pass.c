@@ -124,13 +124,13 @@ pass_over(exo_learner *l, const exo_model *model, exo_params *params, bool grad,
 }
 
 /* Computes the log-probabilities of the rows' tokens, which l->row_log_probs gets, in a pass of the
- * actor that also gives the other outputs. */
+ * model that also gives the other outputs. */
 static exo_status
-log_probs_of(exo_learner *l, exo_params *params, const exo_experience *e, bool grad,
-             exo_outputs *outputs, exo_tensor **out, exo_err *err)
+log_probs_of(exo_learner *l, const exo_model *model, exo_params *params, const exo_experience *e,
+             bool grad, exo_outputs *outputs, exo_tensor **out, exo_err *err)
 {
     size_t rows = num_rows(l);
-    exo_status st = pass_over(l, l->actor.model, params, grad, outputs, err);
+    exo_status st = pass_over(l, model, params, grad, outputs, err);
     if (st != EXO_OK)
         return st;
     exo_tensor *targets = exo_tape_input(l->tape, EXO_I32, 1, &rows, l->rows.targets);
@@ -144,15 +144,15 @@ log_probs_of(exo_learner *l, exo_params *params, const exo_experience *e, bool g
 
 /* --- Before an update ------------------------------------------------------------------------- */
 
-/* Log-probabilities of answers under `params`. */
+/* Log-probabilities of answers under `params` of a model. */
 static exo_status
-look_at_policy(exo_learner *l, exo_params *params, size_t first, size_t count, float *out,
-               exo_err *err)
+look_at_policy(exo_learner *l, const exo_model *model, exo_params *params, size_t first,
+               size_t count, float *out, exo_err *err)
 {
     exo_tensor *log_probs = NULL;
     exo_outputs outputs = exo_outputs_init((const char *const[]){"logits", NULL});
-    exo_status st =
-        log_probs_of(l, params, l->batch.picks[first].from, false, &outputs, &log_probs, err);
+    exo_status st = log_probs_of(l, model, params, l->batch.picks[first].from, false, &outputs,
+                                 &log_probs, err);
     if (st == EXO_OK)
         take_rows(l, first, count, l->row_log_probs, out);
     return st;
@@ -183,9 +183,10 @@ exo_learner_look(exo_learner *l, exo_err *err)
         n = b->count - i < l->rows_a_pass ? b->count - i : (size_t)l->rows_a_pass;
         st = lay_out(l, b->picks + i, n, err);
         if (st == EXO_OK && l->reference)
-            st = look_at_policy(l, l->reference, i, n, b->reference, err);
+            st = look_at_policy(l, l->initial ? l->initial : l->actor.model, l->reference, i, n,
+                                b->reference, err);
         if (st == EXO_OK && exo_objective_needs_proximal(&l->objective))
-            st = look_at_policy(l, l->actor.params, i, n, b->proximal, err);
+            st = look_at_policy(l, l->actor.model, l->actor.params, i, n, b->proximal, err);
         if (st == EXO_OK && exo_learner_has_critic(l))
             st = look_at_values(l, i, n, err);
     }
@@ -298,7 +299,8 @@ add_actor(exo_learner *l, const exo_pick *picks, const size_t *answers, size_t c
         exo_outputs_init((const char *const[]){"logits", shared ? "values" : NULL, NULL});
     exo_status st = lay_out(l, picks, count, err);
     if (st == EXO_OK)
-        st = log_probs_of(l, l->actor.params, picks[0].from, true, &outputs, &log_probs, err);
+        st = log_probs_of(l, l->actor.model, l->actor.params, picks[0].from, true, &outputs,
+                          &log_probs, err);
     if (st != EXO_OK)
         return st;
     if (shared && !(values = exo_outputs_get(&outputs, "values")))

@@ -66,6 +66,7 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
 struct maker {
     exo_experience_source *source;
     exo_maker_weights *weights;
+    exo_maker_start start;
     uint64_t epochs, steps; /* steps: batches of each maker; 0: epochs decide */
     exo_observer observer;
     bool by_step; /* weights change between steps */
@@ -80,6 +81,20 @@ static const char *const swap_names[] = {"batch", "step", NULL};
 static const char *const kv_names[] = {"recompute", "keep", "reset", NULL};
 
 static exo_status
+read_start(exo_maker_start *s, exo_config *config, exo_err *err)
+{
+    exo_config *map = NULL;
+    uint64_t trainers = 1;
+    exo_status st = exo_config_map(config, "start", &map, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(map, "draws", 0, 0, UINT32_MAX, &s->draws, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(map, "trainers", 1, 1, UINT16_MAX, &trainers, err);
+    s->trainers = (uint32_t)trainers;
+    return st == EXO_OK ? exo_config_finish(map, err) : st;
+}
+
+static exo_status
 maker_init(void *self, exo_config *config, exo_err *err)
 {
     struct maker *m = self;
@@ -91,6 +106,8 @@ maker_init(void *self, exo_config *config, exo_err *err)
         st = exo_config_u64(config, "steps", 0, 0, UINT32_MAX, &m->steps, err);
     if (st == EXO_OK)
         st = exo_observer_read(&m->observer, config, err);
+    if (st == EXO_OK)
+        st = read_start(&m->start, config, err);
     if (st == EXO_OK)
         st = exo_config_choice(config, "swap", 0, swap_names, &swap, err);
     if (st == EXO_OK)
@@ -328,7 +345,7 @@ start(struct maker *m, exo_graph_actor *actor, exo_err *err)
         st = exo_observer_open(&m->observer, actor, true, exo_experience_source_numel(m->source),
                                err);
     if (st == EXO_OK)
-        st = exo_maker_weights_new(&m->weights, m->source, actor, err);
+        st = exo_maker_weights_new(&m->weights, m->source, &m->start, actor, err);
     return st == EXO_OK && exo_graph_life(actor) > 0
                ? exo_maker_weights_greet(m->weights, actor, err)
                : st;

@@ -26,7 +26,7 @@ struct exo_maker_weights {
 
 exo_status
 exo_maker_weights_new(exo_maker_weights **out, exo_experience_source *source,
-                      exo_graph_actor *actor, exo_err *err)
+                      const exo_maker_start *start, exo_graph_actor *actor, exo_err *err)
 {
     exo_maker_weights *w = exo_calloc(1, sizeof *w);
     if (!w)
@@ -34,6 +34,8 @@ exo_maker_weights_new(exo_maker_weights **out, exo_experience_source *source,
     w->source = source;
     w->now = w->next = (struct position){
         .life = -1, .quota = exo_graph_input(actor, "parameters") ? 0 : UINT64_MAX};
+    if (start->draws > 0 && w->now.quota == 0 && !exo_graph_resumes(actor))
+        w->now = w->next = (struct position){.quota = start->draws, .trainers = start->trainers};
     w->is_virtual = exo_graph_is_virtual(actor);
     exo_status st = exo_uptake_new(&w->uptake, exo_experience_source_model(source),
                                    exo_experience_source_params(source),

@@ -16,10 +16,17 @@ typedef struct exo_maker_weights_figures {
     double pause, transfer, uptake;
 } exo_maker_weights_figures;
 
+/* What a maker may do in its first life before an update comes, with its own weights, which count as
+ * version 0 of the first life of the trainers. */
+typedef struct exo_maker_start {
+    uint64_t draws;    /* those below it; 0: it waits for the first update */
+    uint32_t trainers; /* their number */
+} exo_maker_start;
 /* Makes the weights of a source that has started. Without an edge that carries parameters there is
  * no quota. The caller frees it before the source. NOMEM. */
 exo_status exo_maker_weights_new(exo_maker_weights **out, exo_experience_source *source,
-                                 exo_graph_actor *actor, exo_err *err);
+                                 const exo_maker_start *start, exo_graph_actor *actor,
+                                 exo_err *err);
 void exo_maker_weights_free(exo_maker_weights **weights);
 
 /* Whether the maker begins again, because it has its first weights, or those of a trainer in another

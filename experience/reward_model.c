@@ -10,6 +10,8 @@
 
 #include "base/config_edit.h"
 #include "experience/builtin.h"
+#include "experience/given.h"
+#include "experience/named_model.h"
 #include "nn/pretrained/pretrained.h"
 
 enum {
@@ -51,6 +53,25 @@ read_normal(struct model_reward *r, exo_config *config, const char *folder, exo_
     return st;
 }
 
+/* Prepares the passes of the model. */
+static exo_status
+prepare(struct model_reward *r, exo_err *err)
+{
+    exo_status st = exo_model_values(r->model, 0, &r->params, err);
+    return st == EXO_OK ? exo_tape_new(&r->tape, err) : st;
+}
+
+/* Takes the model that a function of a C program gives. */
+static exo_status
+take_model(struct model_reward *r, exo_config *config, exo_err *err)
+{
+    exo_status st = exo_given_model(&r->model, config, err);
+    if (st == EXO_OK && (!exo_decoder_spec_of(r->model) || !exo_named_model_gives_values(r->model)))
+        return exo_config_fail(config, err,
+                               "the reward model must be a language model with values: true");
+    return st == EXO_OK ? prepare(r, err) : st;
+}
+
 /* Makes the model of a folder, with its value head. */
 static exo_status
 open_model(struct model_reward *r, exo_config *config, const char *folder, exo_err *err)
@@ -69,9 +90,7 @@ open_model(struct model_reward *r, exo_config *config, const char *folder, exo_e
     if (st == EXO_OK)
         st = exo_model_new_named(&r->model, "gpt", options, err);
     if (st == EXO_OK)
-        st = exo_model_values(r->model, 0, &r->params, err);
-    if (st == EXO_OK)
-        st = exo_tape_new(&r->tape, err);
+        st = prepare(r, err);
     exo_config_free(&doc);
     return st == EXO_OK ? EXO_OK : exo_config_add_place(config, err);
 }
@@ -81,21 +100,27 @@ model_init(void *self, exo_config *config, exo_err *err)
 {
     struct model_reward *r = self;
     const char *folder = NULL;
-    bool normalize = false;
+    bool normalize = false, given = exo_config_has(config, "given");
     r->deviation = 1;
     exo_status st = exo_config_string(config, "path", NULL, &folder, err);
-    if (st == EXO_OK && !folder)
+    if (st == EXO_OK && !folder && !given)
         st =
             exo_config_fail(config, err, "the key 'path' is missing: the folder of a reward model");
     if (st == EXO_OK)
         st = exo_config_bool(config, "normalize", false, &normalize, err);
+    if (st == EXO_OK && given && (folder || normalize))
+        st = exo_config_fail(config, err,
+                             "a model that a function gives has no folder: set mean and deviation "
+                             "instead of path and normalize");
     if (st == EXO_OK && normalize)
         st = read_normal(r, config, folder, err);
     if (st == EXO_OK)
         st = exo_config_double(config, "mean", r->mean, -1e30, 1e30, &r->mean, err);
     if (st == EXO_OK)
         st = exo_config_double(config, "deviation", r->deviation, 1e-30, 1e30, &r->deviation, err);
-    return st == EXO_OK ? open_model(r, config, folder, err) : st;
+    if (st != EXO_OK)
+        return st;
+    return given ? take_model(r, config, err) : open_model(r, config, folder, err);
 }
 
 static size_t

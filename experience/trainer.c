@@ -60,7 +60,8 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
               .kind = EXO_GAUGE},
     [KL] = {.name = "kl",
             .unit = "nats",
-            .help = "mean over the answers of log p_maker - log p_0, where p_0 is version 0",
+            .help =
+                "mean over the answers of log p_maker - log p_0, where p_0 is the initial model",
             .kind = EXO_GAUGE},
     [RATIO_OFF] = {.name = "ratio_off",
                    .unit = "1",

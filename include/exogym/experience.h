@@ -70,15 +70,21 @@ typedef struct exo_experience_callbacks {
 typedef struct exo_experience_models {
     exo_model *actor;  /* a language model: exo_model_new_named("gpt", ...) */
     exo_model *critic; /* with values; NULL: none */
+    /* Makers: with values; its value at the last token scores an answer. NULL: `reward` or reward_fn */
+    exo_model *reward_model;
+    /* What the KL penalty keeps the policy to. Trainers compute with it; if they give none, it is that
+     * of the makers' model_fn; NULL in both: version 0 of the policy. */
+    exo_model *initial_model;
 } exo_experience_models;
 
 /* A maker's options. Zeroed members have their defaults. */
 typedef struct exo_maker_opts {
     /* The model in YAML, such as "{name: gpt, size: small, context: 256, vocabulary: 256}"; NULL:
-     * model_fn gives it. */
+     * model_fn gives it, and maybe a reward model and an initial model. */
     const char *model;
     exo_status (*model_fn)(void *context, exo_experience_models *out, exo_err *err);
-    /* The reward in YAML, such as "{name: share, token: 3}"; NULL: reward_fn scores answers. */
+    /* The reward in YAML, such as "{name: share, token: 3}"; NULL: reward_fn scores answers, or, if
+     * that is NULL, too, the reward model of model_fn. */
     const char *reward;
     exo_status (*reward_fn)(void *context, const exo_answer *answer, double *score, exo_err *err);
     /* The trainers that makers send experience to, by name, in YAML: "[trainer_0, trainer_1]" for all
@@ -87,6 +93,10 @@ typedef struct exo_maker_opts {
      * so a list needs the trainers j with j mod g = i mod g, g the greatest common divisor of M and T.
      * A replay buffer takes no lists. */
     const char *trainers;
+    /* sync_models_from_trainers: false. Makers begin at once with their own weights, and make the draws
+     * of the first update before version 0 has come; the default is to wait for it. In both cases
+     * version 0 should be what the makers' models have, or the first ratios are not 1. */
+    bool starts_at_once;
     /* Further keys of the class (docs/ppo.md): "answers: 4, generate: {max_new_tokens: 32}" */
     const char *options;
     exo_experience_callbacks callbacks; /* called by each maker on its own thread */
@@ -95,7 +105,7 @@ typedef struct exo_maker_opts {
 
 /* A trainer's options. Zeroed members have their defaults. */
 typedef struct exo_ppo_trainer_opts {
-    const char *model, *critic; /* in YAML; model NULL: model_fn gives both */
+    const char *model, *critic; /* in YAML; model NULL: model_fn gives all */
     exo_status (*model_fn)(void *context, exo_experience_models *out, exo_err *err);
     uint64_t train_batch_size; /* items of a batch; 0 counts as 8 */
     /* Batches that wait in a replay buffer between makers and trainers, all trainers together; 0:
