@@ -51,9 +51,12 @@ builder_grow(exo_builder *b)
     if (infos)
         b->infos = infos;
     exo_init *inits = infos ? exo_realloc(b->inits, cap, sizeof *inits) : NULL;
-    if (!inits)
+    if (inits)
+        b->inits = inits;
+    exo_param_cut *cuts = inits ? exo_realloc(b->cuts, cap, sizeof *cuts) : NULL;
+    if (!cuts)
         return exo_fail(&b->error, EXO_NOMEM, "no memory for the model's parameters");
-    b->inits = inits;
+    b->cuts = cuts;
     b->cap = cap;
     return EXO_OK;
 }
@@ -122,6 +125,7 @@ declare(exo_builder *b, const char *name, size_t num_dims, const size_t *dims, e
     *total += info.numel;
     b->infos[b->count] = info;
     b->inits[b->count] = init;
+    b->cuts[b->count] = (exo_param_cut){0};
     return (exo_param){.index = (uint32_t)b->count++};
 }
 
@@ -274,6 +278,7 @@ builder_release(exo_builder *b)
     exo_free(b->units);
     exo_free(b->infos);
     exo_free(b->inits);
+    exo_free(b->cuts);
 }
 
 /* --- Models ----------------------------------------------------------------------------------- */

@@ -5,11 +5,14 @@
 
 #include <stdatomic.h>
 
+#include <exogym/parallel.h>
+
 #include "nn/model_impl.h"
 
 struct exo_builder {
     exo_param_info *infos;
     exo_init *inits;
+    exo_param_cut *cuts; /* one for each info; without bands if the parameter is whole */
     size_t count, cap;
     size_t numel, buffer_numel; /* frozen parameters are the last ones of the buffers */
     size_t frozen_numel;

@@ -6,6 +6,7 @@
 #include <exogym/memory.h>
 
 #include "base/free_memory.h"
+#include "nn/cuts.h"
 #include "nn/device/device_impl.h"
 #include "nn/hash.h"
 #include "nn/model_private.h"
@@ -16,23 +17,36 @@ enum {
     HASH_PIECE = 1 << 18 /* numbers copied from a device at a time */
 };
 
-static void
-draw_initial(float *out, size_t numel, exo_init init, uint64_t seed, uint64_t index)
+static float
+draw(exo_rng *rng, exo_init init)
 {
+    switch (init.kind) {
+    case EXO_INIT_UNIFORM:
+        return init.a * (2.0f * exo_rng_uniform(rng) - 1.0f);
+    case EXO_INIT_NORMAL:
+        return init.a * exo_rng_normal(rng);
+    case EXO_INIT_CONSTANT:
+        break;
+    }
+    return init.a;
+}
+
+/* Draws a whole parameter. Of one that is cut it keeps the slice, which is in the same order. */
+static void
+draw_initial(float *out, const exo_param_info *info, const exo_param_cut *cut, exo_init init,
+             uint64_t seed, uint64_t index)
+{
+    const bool is_cut = cut->num_bands > 0;
+    const size_t slice = is_cut ? info->dims[cut->dim] : 1, whole = is_cut ? cut->whole : 1;
+    size_t inner = 1;
     exo_rng rng;
     exo_rng_init(&rng, seed, EXO_RNG_INIT, 0, index);
-    for (size_t i = 0; i < numel; i++) {
-        switch (init.kind) {
-        case EXO_INIT_CONSTANT:
-            out[i] = init.a;
-            break;
-        case EXO_INIT_UNIFORM:
-            out[i] = init.a * (2.0f * exo_rng_uniform(&rng) - 1.0f);
-            break;
-        case EXO_INIT_NORMAL:
-            out[i] = init.a * exo_rng_normal(&rng);
-            break;
-        }
+    for (size_t d = cut->dim + 1; is_cut && d < info->num_dims; d++)
+        inner *= info->dims[d];
+    for (size_t i = 0, kept = 0; i < info->numel / slice * whole; i++) {
+        float value = draw(&rng, init);
+        if (!is_cut || exo_cut_has(cut, i / inner % whole))
+            out[kept++] = value;
     }
 }
 
@@ -106,7 +120,7 @@ draw_unit(const exo_model *model, exo_params *p, uint32_t unit, uint64_t seed)
     const struct exo_builder *b = &model->built;
     for (size_t i = 0; i < b->count; i++)
         if (b->infos[i].unit == unit)
-            draw_initial(exo_params_at(p, i), b->infos[i].numel, b->inits[i], seed, i);
+            draw_initial(exo_params_at(p, i), &b->infos[i], &b->cuts[i], b->inits[i], seed, i);
 }
 
 static exo_status

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <exogym/memory.h>
+#include <exogym/parallel.h>
 
 /* --- Life ------------------------------------------------------------------------------------- */
 
@@ -104,6 +105,18 @@ exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass)
         exo_tape_fail(tape, EXO_UNSUPPORTED,
                       "an invariant pass: the device %s has no kernels for it; use the device cpu",
                       exo_device_name(tape->device));
+}
+
+void
+exo_tape_set_group(exo_tape *tape, exo_group *group)
+{
+    tape->group = group;
+}
+
+exo_group *
+exo_tape_group(const exo_tape *tape)
+{
+    return tape->group;
 }
 
 const exo_pass *

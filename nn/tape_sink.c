@@ -82,7 +82,7 @@ mark_rows(const exo_tape *tape, const exo_tensor *param, int32_t *slot)
             continue;
         const int32_t *row = exo_tensor_host(op->in[0]);
         for (size_t r = 0; r < op->in[0]->numel; r++)
-            if (slot[row[r]] < 0)
+            if (row[r] >= 0 && slot[row[r]] < 0)
                 slot[row[r]] = count++;
     }
     return (size_t)count;

@@ -38,6 +38,7 @@
 #define EXOGYM_PARALLEL_H
 
 #include <exogym/comm.h>
+#include <exogym/model.h>
 #include <exogym/tensor.h>
 
 EXO_DECLS_BEGIN
@@ -54,6 +55,81 @@ EXO_API exo_tensor *exo_tape_all_gather(exo_tape *tape, exo_group *group, exo_te
 /* x (N R, ...) -> (R, ...): this member's rows of the sum of all members' x. Backward: all members'
  * gradients, in rank order. INVAL: the number of rows is not a multiple of N. */
 EXO_API exo_tensor *exo_tape_reduce_scatter(exo_tape *tape, exo_group *group, exo_tensor *x);
+
+/* --- A vocabulary over a group ------------------------------------------------------------------
+ *
+ * Member r has the rows exo_shard(vocabulary, N, r) of a table (V, W). All members have the same
+ * tokens, targets and x.
+ */
+
+/* exo_embedding: the rows of the whole table that `tokens` name -> (R, W). weight (V_r, W): this
+ * member's rows. Forward is one all-reduce of the result. Backward calls nothing. INVAL: a token is
+ * not in [0, vocabulary), or the member has other rows. */
+EXO_API exo_tensor *exo_tape_embedding(exo_tape *tape, exo_group *group, exo_tensor *tokens,
+                                       exo_tensor *weight, size_t vocabulary);
+/* exo_linear_cross_entropy with the head (V, W) -> one element, with the same bits on all members.
+ * x (R, W), weight (V_r, W), targets (R) in [0, vocabulary), or negative. Forward is one all-gather
+ * of 2 R numbers of each member: the logarithm of the sum over its part of the vocabulary, and the
+ * target's logit. Backward calls nothing: x's gradient is this member's part of the sum, so x comes
+ * from exo_tape_all_reduce_backward. INVAL: a target of vocabulary or more, or the member has other
+ * rows. */
+EXO_API exo_tensor *exo_tape_cross_entropy(exo_tape *tape, exo_group *group, exo_tensor *x,
+                                           exo_tensor *weight, exo_tensor *targets,
+                                           size_t vocabulary);
+
+/* --- Parts of models ----------------------------------------------------------------------------
+ *
+ * A part is the model of one member of a group: its parameters are slices of the whole model's
+ * parameters, or all of them. A pass over a part calls collectives on the tape's group, whose size
+ * and rank are the part's.
+ */
+
+/* Sets the group of the tape's passes; NULL: none. The caller keeps it until the passes are over. A
+ * rehearsal needs none. Only parts of models use it. */
+EXO_API void exo_tape_set_group(exo_tape *tape, exo_group *group);
+EXO_API exo_group *exo_tape_group(const exo_tape *tape);
+
+/* The most ranges of a slice. */
+enum {
+    EXO_MAX_BANDS = 3
+};
+
+/* Indices [first, first + count) of a dimension. */
+typedef struct exo_band {
+    size_t first, count;
+} exo_band;
+
+/* The slice of a parameter that a part has: some ranges of indices along one dimension. */
+typedef struct exo_param_cut {
+    size_t dim;   /* the dimension that is cut */
+    size_t whole; /* the whole parameter's length in this dimension */
+    size_t num_bands;
+    /* (num_bands) ascending, without overlap. The slice has them one after another. */
+    exo_band bands[EXO_MAX_BANDS];
+} exo_param_cut;
+
+/* For `build`: declares that a parameter, whose dims are those of the slice, is cut. Its initial
+ * values are those of the slice in the whole parameter. Without bands it does nothing. INVAL: the
+ * ranges do not fit the parameter. */
+EXO_API void exo_build_cut(exo_builder *builder, exo_param param, const exo_param_cut *cut);
+/* The cut of the index-th parameter; NULL: it is whole. Lives as long as the model. */
+EXO_API const exo_param_cut *exo_model_cut(const exo_model *model, size_t index);
+
+/* Makes part `rank` of `members` of a model of the class "gpt". Cut by rows: embedding, head,
+ * attention.qkv by heads, mlp.up, and their biases; by columns: attention.out and mlp.down. The
+ * rest is whole in every part. The part has the outputs "hidden" and "values", and the objective of
+ * the whole model. The caller drops it. Errors: INVAL (members does not divide the heads, the
+ * key-value heads or the inner width, or is more than the vocabulary), UNSUPPORTED (another class;
+ * dropout, ALiBi, LoRA, a directory, frozen parameters), NOMEM. */
+EXO_API exo_status exo_model_part(exo_model **out, const exo_model *whole, uint32_t rank,
+                                  uint32_t members, exo_err *err);
+/* Copies between flat values of the whole model and those of a part, in host memory: exo_part_take
+ * reads the part's slices from `whole`, exo_part_put writes them there. Both have the order of
+ * their model's flat parameters; gradients and the state of optimizers have it, too. */
+EXO_API void exo_part_take(const exo_model *whole_model, const exo_model *part_model,
+                           const float *whole, float *part);
+EXO_API void exo_part_put(const exo_model *whole_model, const exo_model *part_model, float *whole,
+                          const float *part);
 
 EXO_DECLS_END
 

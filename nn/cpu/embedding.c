@@ -28,8 +28,11 @@ embedding_piece(void *context, size_t piece)
     const exo_embedding_args *k = context;
     size_t first = piece * ROWS, count = exo_piece_length(k->rows, ROWS, piece);
     for (size_t r = first; r < first + count; r++)
-        memcpy(k->y + r * k->width, k->table + (size_t)k->tokens[r] * k->width,
-               k->width * sizeof *k->y);
+        if (k->tokens[r] >= 0)
+            memcpy(k->y + r * k->width, k->table + (size_t)k->tokens[r] * k->width,
+                   k->width * sizeof *k->y);
+        else
+            memset(k->y + r * k->width, 0, k->width * sizeof *k->y);
 }
 RUN(embedding, rows, ROWS)
 
@@ -39,6 +42,8 @@ embedding_backward_piece(void *context, size_t piece)
     const exo_embedding_backward_args *k = context;
     size_t first = piece * COLUMNS, count = exo_piece_length(k->width, COLUMNS, piece);
     for (size_t r = 0; r < k->rows; r++) {
+        if (k->tokens[r] < 0)
+            continue;
         const float *restrict dy = k->dy + r * k->width + first;
         size_t token = (size_t)k->tokens[r], at = k->slot ? (size_t)k->slot[token] : token;
         float *restrict row = k->gradient + at * k->width + first;

@@ -12,7 +12,7 @@ typedef struct exo_plan exo_plan; /* device_impl.h */
 
 /* --- Embeddings ------------------------------------------------------------------------------- */
 
-/* y[r] = table[tokens[r]]: y (rows, width), tokens (rows), each a row of the table. */
+/* y[r] = table[tokens[r]]: y (rows, width), tokens (rows). A row of a negative token is zero. */
 typedef struct exo_embedding_args {
     size_t rows, width;
     float *y;
@@ -20,8 +20,8 @@ typedef struct exo_embedding_args {
     const int32_t *tokens;
 } exo_embedding_args;
 
-/* Adds row r of dy (rows, width) to the gradient of row tokens[r] of the table, in the
- * order of r. */
+/* Adds row r of dy (rows, width) to the gradient of row tokens[r] of the table, unless the token is
+ * negative, in the order of r. */
 typedef struct exo_embedding_backward_args {
     size_t rows, width;
     float *gradient;

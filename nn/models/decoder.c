@@ -19,6 +19,7 @@ enum {
 struct building {
     exo_builder *b;
     const exo_decoder_spec *spec;
+    const exo_decoder_part *part;
     bool from_files; /* initial values come from files, so none are drawn */
     char prefix[MAX_NAME / 2];
 };
@@ -54,16 +55,51 @@ declare_norm(struct building *g, const char *part)
     return norm;
 }
 
+/* The length of a part's slice. */
+static size_t
+slice_of(const exo_param_cut *cut)
+{
+    size_t length = 0;
+    for (size_t b = 0; b < cut->num_bands; b++)
+        length += cut->bands[b].count;
+    return length;
+}
+
+/* A layer (out, in), the sizes of the whole one. A bias is cut with the rows. */
 static exo_decoder_linear
-declare_linear(struct building *g, const char *part, size_t out, size_t in, bool bias,
-               float deviation)
+declare_linear(struct building *g, const char *part, const size_t *dims, bool bias, float deviation,
+               exo_decoder_cut how)
 {
     char name[MAX_NAME];
+    const exo_param_cut cut = exo_decoder_part_cut(g->part, &how);
+    size_t here[2] = {dims[0], dims[1]};
     exo_decoder_linear linear = {.num_lora = 0};
+    if (cut.num_bands > 0)
+        here[cut.dim] = slice_of(&cut);
     snprintf(name, sizeof name, "%s.weight", part);
-    linear.weight = declare(g, name, 2, (size_t[]){out, in}, exo_init_normal(deviation));
-    linear.bias = declare_bias(g, part, out, bias);
+    linear.weight = declare(g, name, 2, here, exo_init_normal(deviation));
+    exo_build_cut(g->b, linear.weight, &cut);
+    linear.bias = declare_bias(g, part, here[0], bias);
+    if (bias && cut.dim == 0)
+        exo_build_cut(g->b, linear.bias.param, &cut);
     return linear;
+}
+
+/* A table with a row for each element of the vocabulary. */
+static exo_param
+declare_table(struct building *g, const char *name)
+{
+    size_t dims[2] = {g->spec->vocabulary, g->spec->width}, first = 0;
+    exo_param_cut cut = {.whole = dims[0]};
+    if (g->part->members > 0) {
+        exo_shard(cut.whole, g->part->members, g->part->rank, &first, &dims[0]);
+        cut.num_bands = 1;
+        cut.bands[0] = (exo_band){.first = first, .count = dims[0]};
+    }
+    exo_param table = declare(g, name, 2, dims, exo_init_normal(0.02f));
+    exo_build_boundary(g->b, table);
+    exo_build_cut(g->b, table, &cut);
+    return table;
 }
 
 static void
@@ -71,18 +107,23 @@ declare_block(struct building *g, exo_decoder_block *block, size_t index)
 {
     const exo_decoder_spec *s = g->spec;
     const float deviation = 0.02f, ends = deviation / sqrtf(2.0f * (float)s->layers);
-    size_t heads = s->heads * s->head_width, all = (s->heads + 2 * s->kv_heads) * s->head_width;
+    const size_t heads = s->heads * s->head_width, groups = s->kv_heads * s->head_width;
+    const size_t up = s->gated ? 2 * s->inner : s->inner, width = s->width;
     snprintf(g->prefix, sizeof g->prefix, "block.%zu", index);
     exo_build_unit(g->b, g->prefix);
     snprintf(g->prefix, sizeof g->prefix, "blocks.%zu.", index);
     block->norm1 = declare_norm(g, "norm1");
-    block->qkv =
-        declare_linear(g, "attention.qkv", all, s->width, s->attention_qkv_bias, deviation);
-    block->out = declare_linear(g, "attention.out", s->width, heads, s->attention_out_bias, ends);
+    block->qkv = declare_linear(g, "attention.qkv", (size_t[]){heads + 2 * groups, width},
+                                s->attention_qkv_bias, deviation,
+                                (exo_decoder_cut){.num = 3, .pieces = {heads, groups, groups}});
+    block->out = declare_linear(g, "attention.out", (size_t[]){width, heads}, s->attention_out_bias,
+                                ends, (exo_decoder_cut){.dim = 1, .num = 1, .pieces = {heads}});
     block->norm2 = declare_norm(g, "norm2");
-    block->up = declare_linear(g, "mlp.up", s->gated ? 2 * s->inner : s->inner, s->width,
-                               s->mlp_bias, deviation);
-    block->down = declare_linear(g, "mlp.down", s->width, s->inner, s->mlp_bias, ends);
+    block->up =
+        declare_linear(g, "mlp.up", (size_t[]){up, width}, s->mlp_bias, deviation,
+                       (exo_decoder_cut){.num = s->gated ? 2 : 1, .pieces = {s->inner, s->inner}});
+    block->down = declare_linear(g, "mlp.down", (size_t[]){width, s->inner}, s->mlp_bias, ends,
+                                 (exo_decoder_cut){.dim = 1, .num = 1, .pieces = {s->inner}});
     g->prefix[0] = '\0';
 }
 
@@ -118,13 +159,12 @@ static void
 declare_all(exo_decoder *d, struct building *g)
 {
     const exo_decoder_spec *s = &d->spec;
-    exo_init normal = exo_init_normal(0.02f);
     exo_build_unit(g->b, "embedding");
-    d->embedding = declare(g, "embedding.weight", 2, (size_t[]){s->vocabulary, s->width}, normal);
-    exo_build_boundary(g->b, d->embedding);
+    d->embedding = declare_table(g, "embedding.weight");
     if (s->position == EXO_POSITION_LEARNED) {
-        d->position = declare(g, "position.weight", 2,
-                              (size_t[]){s->context + s->position_offset, s->width}, normal);
+        d->position =
+            declare(g, "position.weight", 2, (size_t[]){s->context + s->position_offset, s->width},
+                    exo_init_normal(0.02f));
         exo_build_boundary(g->b, d->position);
     }
     if (s->embedding_norm)
@@ -134,18 +174,15 @@ declare_all(exo_decoder *d, struct building *g)
     exo_build_unit(g->b, "head");
     d->norm = declare_norm(g, "norm");
     d->head.there = !s->tied;
-    if (!s->tied) {
-        d->head.param = declare(g, "head.weight", 2, (size_t[]){s->vocabulary, s->width}, normal);
-        exo_build_boundary(g->b, d->head.param);
-    }
+    if (!s->tied)
+        d->head.param = declare_table(g, "head.weight");
     if (d->values)
         declare_values(d, g);
     exo_decoder_declare_lora(d, g->b);
 }
 
-/* `config` is NULL in exo_decoder_new, where the state starts with a spec. */
-static exo_status
-decoder_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
+exo_status
+exo_decoder_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
 {
     exo_decoder *d = self;
     exo_status st =
@@ -157,7 +194,9 @@ decoder_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
     d->blocks = exo_calloc(d->spec.layers, sizeof *d->blocks);
     if (!d->blocks)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu blocks", d->spec.layers);
-    declare_all(d, &(struct building){.b = b, .spec = &d->spec, .from_files = d->folder != NULL});
+    declare_all(d,
+                &(struct building){
+                    .b = b, .spec = &d->spec, .part = &d->part, .from_files = d->folder != NULL});
     return exo_build_status(b, err);
 }
 
@@ -171,8 +210,8 @@ decoder_fill(const void *self, exo_params *params, exo_err *err)
     return st;
 }
 
-static void
-decoder_release(void *self)
+void
+exo_decoder_release(void *self)
 {
     exo_decoder *d = self;
     exo_free(d->blocks);
@@ -186,11 +225,11 @@ const exo_model_class exo_gpt = {
     .help = "a decoder for language: GPT-2 by size, or with options OPT, BLOOM, LLaMA, or from a "
             "Hugging Face directory",
     .state_size = sizeof(exo_decoder),
-    .build = decoder_build,
+    .build = exo_decoder_build,
     .outputs = (const char *const[]){"hidden", "logits", "values", NULL},
     .forward = exo_decoder_forward,
     .objective = &exo_next_token,
-    .release = decoder_release,
+    .release = exo_decoder_release,
     .fill = decoder_fill,
     .takes_vocabulary = true,
 };

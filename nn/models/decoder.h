@@ -5,6 +5,7 @@
 #define EXO_MODELS_DECODER_H
 
 #include <exogym/decoder.h>
+#include <exogym/parallel.h>
 
 /* A parameter that some specs do not have. */
 typedef struct exo_decoder_param {
@@ -43,9 +44,17 @@ typedef struct exo_decoder_lora {
     bool *chosen; /* (layers of exo_decoder_layer_at) */
 } exo_decoder_lora;
 
-/* The class's state. In exo_decoder_new, only `spec` is set before build. */
+/* The part of the decoder that a member of a group has (exo_model_part). The spec stays that of the
+ * whole. */
+typedef struct exo_decoder_part {
+    uint32_t rank, members; /* members 0: the whole decoder */
+} exo_decoder_part;
+
+/* The class's state. In exo_decoder_new, only `spec` is set before build; in exo_model_part also
+ * `part` and `values`. */
 typedef struct exo_decoder {
     exo_decoder_spec spec;
+    exo_decoder_part part;
     /* The Hugging Face directory of the initial values. NULL: they are drawn. */
     char *folder;
     exo_param embedding, position;
@@ -58,6 +67,23 @@ typedef struct exo_decoder {
     exo_rotary_opts rotary;
     float *scaled; /* (head_width / 2): factors of the rotary frequencies, or NULL */
 } exo_decoder;
+
+/* The class of parts, with the same functions and without the output "logits". */
+extern const exo_model_class exo_gpt_part;
+/* The class's `build` and `release`. `config` is NULL where the state starts with a spec. */
+exo_status exo_decoder_build(void *self, exo_builder *builder, exo_config *config, exo_err *err);
+void exo_decoder_release(void *self);
+
+/* How a layer is cut: `num` pieces that follow each other along dimension `dim`, of each of which
+ * every member has an equal part. num 0: the layer is whole in every part. */
+typedef struct exo_decoder_cut {
+    size_t dim, num;
+    size_t pieces[EXO_MAX_BANDS];
+} exo_decoder_cut;
+/* The cut of a parameter in this part; without bands in a whole decoder. */
+exo_param_cut exo_decoder_part_cut(const exo_decoder_part *part, const exo_decoder_cut *cut);
+/* Checks the group of a pass over a part. False: it is missing or another one, recorded. */
+bool exo_decoder_check_group(const exo_decoder *decoder, exo_tape *tape);
 
 /* Reads a job's options into the spec and, for the option `path`, the folder. */
 exo_status exo_decoder_read_options(exo_decoder *decoder, exo_config *config, exo_err *err);

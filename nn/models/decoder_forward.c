@@ -4,6 +4,7 @@
  * The decoder is read-only; what a pass changes belongs to its tape. Read next:
  * exogym/sequence.h. */
 #include "nn/models/decoder.h"
+#include "nn/ops/embedding.h"
 #include "nn/tape_impl.h"
 
 /* One block in one pass. It lives as long as the pass, because a checkpoint runs the block again in
@@ -55,11 +56,35 @@ linear(const exo_decoder *d, exo_tape *t, const exo_decoder_linear *l, exo_tenso
                     : exo_linear_activation(t, x, weight, bias, activation);
 }
 
+static bool
+is_part(const exo_decoder *d)
+{
+    return d->part.members > 0;
+}
+
+/* The input of layers that a part has some rows of. */
+static exo_tensor *
+split(const exo_decoder *d, exo_tape *t, exo_tensor *x)
+{
+    return is_part(d) ? exo_tape_all_reduce_backward(t, exo_tape_group(t), x) : x;
+}
+
+/* x + linear(branch), of which a part has some columns. */
+static exo_tensor *
+sum_parts(exo_tape *t, const exo_decoder_linear *l, exo_tensor *branch, exo_tensor *x)
+{
+    branch = exo_linear(t, branch, exo_tape_param(t, l->weight), NULL);
+    branch = exo_tape_all_reduce(t, exo_tape_group(t), branch);
+    return exo_add(t, x, l->bias.there ? exo_add_bias(t, branch, optional(t, l->bias)) : branch);
+}
+
 /* x + dropout(linear(branch)), the end of a branch. */
 static exo_tensor *
 end_branch(const exo_decoder *d, exo_tape *t, const exo_decoder_linear *l, exo_tensor *branch,
            exo_tensor *x)
 {
+    if (is_part(d))
+        return sum_parts(t, l, branch, x);
     if (!x || !drops(d, t))
         return x ? linear(d, t, l, branch, EXO_LINEAR, x) : NULL;
     branch = linear(d, t, l, branch, EXO_LINEAR, NULL);
@@ -71,15 +96,16 @@ attention(const exo_decoder *d, exo_tape *t, const exo_decoder_block *k, size_t 
           exo_tensor *x)
 {
     const exo_decoder_spec *s = &d->spec;
+    const size_t members = is_part(d) ? d->part.members : 1;
     exo_attention_opts opts = {
         .sequence = sequence,
-        .heads = s->heads,
-        .kv_heads = s->kv_heads,
+        .heads = s->heads / members,
+        .kv_heads = s->kv_heads / members,
         .alibi = s->position == EXO_POSITION_ALIBI,
         .rotary = s->position == EXO_POSITION_ROTARY ? &d->rotary : NULL,
         .dropout = s->dropout,
     };
-    exo_tensor *branch = norm(d, t, &k->norm1, x);
+    exo_tensor *branch = split(d, t, norm(d, t, &k->norm1, x));
     branch = linear(d, t, &k->qkv, branch, EXO_LINEAR, NULL);
     return end_branch(d, t, &k->out, exo_attention(t, branch, &opts), x);
 }
@@ -88,7 +114,7 @@ static exo_tensor *
 mlp(const exo_decoder *d, exo_tape *t, const exo_decoder_block *k, exo_tensor *x)
 {
     const exo_decoder_spec *s = &d->spec;
-    exo_tensor *branch = norm(d, t, &k->norm2, x);
+    exo_tensor *branch = split(d, t, norm(d, t, &k->norm2, x));
     branch = linear(d, t, &k->up, branch, s->gated ? EXO_LINEAR : s->activation, NULL);
     if (s->gated)
         branch = exo_gated(t, branch, s->activation);
@@ -126,7 +152,10 @@ check_tokens(const exo_decoder *d, exo_tape *t, const exo_tensor *tokens)
 static exo_tensor *
 embed(const exo_decoder *d, exo_tape *t, exo_tensor *tokens, size_t sequence)
 {
-    exo_tensor *x = exo_embedding(t, tokens, exo_tape_param(t, d->embedding));
+    exo_tensor *table = exo_tape_param(t, d->embedding);
+    exo_tensor *x =
+        is_part(d) ? exo_tape_embedding(t, exo_tape_group(t), tokens, table, d->spec.vocabulary)
+                   : exo_embedding(t, tokens, table);
     if (d->spec.position == EXO_POSITION_LEARNED)
         x = exo_add_positions(t, x, exo_tape_param(t, d->position), sequence,
                               d->spec.position_offset);
@@ -159,10 +188,13 @@ void
 exo_decoder_forward(const void *self, exo_tape *t, const exo_batch *batch, exo_outputs *outputs)
 {
     const exo_decoder *d = self;
+    if (is_part(d) && !exo_decoder_check_group(d, t))
+        return;
     exo_tensor *hidden = hidden_of(d, t, exo_batch_field(t, batch, "tokens"));
     exo_outputs_give(outputs, "hidden", hidden);
-    exo_outputs_give_product(outputs, "logits", hidden,
-                             exo_tape_param(t, d->head.there ? d->head.param : d->embedding));
+    if (!is_part(d))
+        exo_outputs_give_product(outputs, "logits", hidden,
+                                 exo_tape_param(t, d->head.there ? d->head.param : d->embedding));
     if (!exo_outputs_wants(outputs, "values"))
         return;
     if (d->values)

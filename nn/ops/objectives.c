@@ -2,6 +2,7 @@
  * state. Read next: nn/outputs.h; vocabulary.c, which computes the loss of a head. */
 #include <exogym/model.h>
 
+#include "nn/ops/objectives.h"
 #include "nn/outputs.h"
 #include "nn/tape_impl.h"
 
@@ -58,16 +59,22 @@ count_targets(const exo_tensor *targets)
     return counted;
 }
 
-/* The cross-entropy, also as a metric. Its count is the number of targets in the mean, so that an
- * evaluation weighs its batches by their targets. */
-static exo_tensor *
-report_cross_entropy(exo_tape *tape, exo_logits logits, exo_tensor *targets)
+/* The count is the number of targets in the mean, so that an evaluation weighs its batches by their
+ * targets. */
+exo_tensor *
+exo_report_cross_entropy(exo_tape *tape, exo_tensor *loss, const exo_tensor *targets)
 {
-    exo_tensor *loss = exo_cross_entropy(tape, logits, targets);
     if (loss)
         exo_tape_metric(tape, &cross_entropy, (double)exo_tensor_item(loss),
                         count_targets(targets));
     return loss;
+}
+
+/* The cross-entropy, also as a metric. */
+static exo_tensor *
+report_cross_entropy(exo_tape *tape, exo_logits logits, exo_tensor *targets)
+{
+    return exo_report_cross_entropy(tape, exo_cross_entropy(tape, logits, targets), targets);
 }
 
 static exo_tensor *

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "nn/ops/embedding.h"
 #include "nn/ops/targets.h"
 #include "nn/ops/vocabulary.h"
 #include "nn/tape_run.h"
@@ -17,7 +18,9 @@
 enum {
     INPUT,
     WEIGHT,
-    TARGETS
+    TARGETS,
+    /* of a part of a vocabulary: the targets in the whole; TARGETS are those in the part */
+    WHOLE_TARGETS
 };
 
 enum {
@@ -182,10 +185,11 @@ compute_with_factors(exo_tape *tape, exo_op *op, size_t stride, float a, float d
                      exo_err *err)
 {
     size_t rows = op->in[INPUT]->dims[0];
+    const exo_tensor *targets = op->in[WHOLE_TARGETS] ? op->in[WHOLE_TARGETS] : op->in[TARGETS];
     float *factor = exo_tape_buffer(tape, rows * sizeof *factor);
-    if (!factor || exo_tape_run(tape, row_factors, .rows = rows, .stride = stride, .y = factor,
-                                .a = a, .divisor = divisor, .dy = op->out->grad,
-                                .targets = op->in[TARGETS]->data) != EXO_OK)
+    if (!factor ||
+        exo_tape_run(tape, row_factors, .rows = rows, .stride = stride, .y = factor, .a = a,
+                     .divisor = divisor, .dy = op->out->grad, .targets = targets->data) != EXO_OK)
         return exo_tape_error(tape, err);
     exo_status st = compute_again(tape, op, factor, err);
     exo_tape_buffer_done(tape, factor);
@@ -401,4 +405,85 @@ exo_linear_entropy(exo_tape *tape, exo_tensor *x, exo_tensor *weight, float scal
     exo_head_args h = head_of(op);
     h.entropy = y->data;
     return forward(tape, op, &h) ? exo_tape_finish(tape, op, y) : NULL;
+}
+
+/* --- A part of the vocabulary ----------------------------------------------------------------- */
+
+static const exo_op_class part_class = {
+    .name = "part_cross_entropy", .backward = cross_entropy_backward, .release = release_state};
+
+/* Combines what the members found. all (members, 2, rows): for each member its log_sum, and the
+ * logits of the targets, zero where a target is not there. Sums them in rank order into log_sum and
+ * picked (rows). False: recorded. */
+static bool
+combine(exo_tape *tape, const exo_vocabulary_part *part, size_t rows, const float *all,
+        float *log_sum, float *picked)
+{
+    float *columns = exo_tape_buffer(tape, 2 * rows * part->members * sizeof *columns);
+    float *unused = exo_tape_buffer(tape, rows * sizeof *unused);
+    /* The log_sum of a row over the members is that of a row of logits. */
+    if (!columns || !unused ||
+        exo_tape_run(tape, transpose, .samples = 1, .rows = part->members, .columns = 2 * rows,
+                     .dtype = EXO_F32, .y = columns, .x = all) != EXO_OK ||
+        exo_tape_run(tape, entropy, .rows = rows, .columns = part->members, .y = unused,
+                     .log_sum = log_sum, .x = columns, .scale = 1.0f) != EXO_OK ||
+        exo_tape_run(tape, fill, .count = rows, .y = picked) != EXO_OK)
+        return false;
+    for (uint32_t m = 0; m < part->members; m++)
+        if (exo_tape_run(tape, axpy, .count = rows, .y = picked, .a = 1.0f,
+                         .x = all + (2 * m + 1) * rows) != EXO_OK)
+            return false;
+    exo_tape_buffer_done(tape, unused);
+    exo_tape_buffer_done(tape, columns);
+    return true;
+}
+
+/* Computes log_sum and the picked logits of the whole vocabulary. False: recorded. */
+static bool
+gather_sums(exo_tape *tape, exo_op *op, const exo_vocabulary_part *part, float *picked)
+{
+    size_t rows = op->in[INPUT]->dims[0], count = 2 * rows * part->members;
+    float *all = exo_tape_buffer(tape, count * sizeof *all);
+    exo_err err = {0};
+    exo_head_args h = head_of(op);
+    if (!all)
+        return false;
+    h.log_sum = all + 2 * rows * part->rank;
+    h.picked = h.log_sum + rows;
+    if (!clear(tape, h.picked, rows) || !forward(tape, op, &h))
+        return false;
+    exo_status st = part->gather(part->context, tape, all, count, &err);
+    if (st != EXO_OK) {
+        exo_tape_fail(tape, st, "%s: %s", part_class.name, err.text);
+        return false;
+    }
+    bool done = combine(tape, part, rows, all, op->saved[LOG_SUMS], picked);
+    exo_tape_buffer_done(tape, all);
+    return done;
+}
+
+exo_tensor *
+exo_part_cross_entropy(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *targets,
+                       const exo_vocabulary_part *part)
+{
+    size_t counted = 0;
+    if (!x || !weight || !targets || exo_tape_error(tape, NULL) != EXO_OK ||
+        !exo_count_targets(tape, part_class.name, targets, part->vocabulary, &counted))
+        return NULL;
+    exo_tensor *local = exo_local_tokens(tape, targets, part->first, weight->dims[0]);
+    exo_op *op = local ? begin(tape, &part_class, x, weight, local, true, false) : NULL;
+    exo_tensor *loss = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 0, NULL) : NULL;
+    float *picked = loss ? exo_tape_buffer(tape, targets->numel * sizeof *picked) : NULL;
+    if (!picked)
+        return NULL;
+    ((struct state *)op->state)->counted = counted;
+    op->factor = 1.0f;
+    op->in[WHOLE_TARGETS] = targets;
+    if (!gather_sums(tape, op, part, picked) ||
+        exo_tape_run(tape, picked_loss, .rows = targets->numel, .counted = counted, .y = loss->data,
+                     .log_sum = op->saved[LOG_SUMS], .picked = picked,
+                     .targets = targets->data) != EXO_OK)
+        return NULL;
+    exo_tape_buffer_done(tape, picked);
+    return exo_tape_finish(tape, op, loss);
 }

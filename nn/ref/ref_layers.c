@@ -69,7 +69,8 @@ KERNEL(embedding)
     (void)err;
     for (size_t r = 0; r < k->rows; r++)
         for (size_t i = 0; i < k->width; i++)
-            k->y[r * k->width + i] = k->table[(size_t)k->tokens[r] * k->width + i];
+            k->y[r * k->width + i] =
+                k->tokens[r] < 0 ? 0 : k->table[(size_t)k->tokens[r] * k->width + i];
     return EXO_OK;
 }
 
@@ -78,6 +79,8 @@ KERNEL(embedding_backward)
     (void)device;
     (void)err;
     for (size_t r = 0; r < k->rows; r++) {
+        if (k->tokens[r] < 0)
+            continue;
         size_t row = (size_t)(k->slot ? k->slot[k->tokens[r]] : k->tokens[r]);
         for (size_t i = 0; i < k->width; i++)
             k->gradient[row * k->width + i] += k->dy[r * k->width + i];

@@ -85,9 +85,12 @@ tokens_of(const exo_array *x, size_t count, size_t below, exo_array *out, exo_er
 CASE(embedding)
 {
     size_t rows = x->count / WIDTH;
+    const int32_t none = -1; /* a row without a token */
     exo_array tokens = {0};
     (void)sum;
     exo_status st = rows ? tokens_of(x, rows, rows, &tokens, err) : EXO_OK;
+    if (st == EXO_OK && rows)
+        st = exo_array_write(exo_array_part(tokens, rows / 2, 1), &none, err);
     if (st == EXO_OK && rows)
         st = ASK(embedding, .rows = rows, .width = WIDTH, .y = x[0].data, .table = x[1].data,
                  .tokens = tokens.data);

@@ -1,0 +1,112 @@
+/* Slices of parameters: how a part of a model declares them, and copies between a part and the whole.
+ * See exogym/parallel.h. No state. Read next: models/decoder_part.c. */
+#include "nn/cuts.h"
+
+#include <string.h>
+
+#include "nn/model_private.h"
+
+bool
+exo_cut_has(const exo_param_cut *cut, size_t index)
+{
+    for (size_t b = 0; b < cut->num_bands; b++)
+        if (index >= cut->bands[b].first && index - cut->bands[b].first < cut->bands[b].count)
+            return true;
+    return false;
+}
+
+/* Whether the bands ascend within the whole parameter and make up its slice. */
+static bool
+fits(const exo_param_info *info, const exo_param_cut *cut)
+{
+    size_t end = 0, sum = 0;
+    if (cut->dim >= info->num_dims || cut->num_bands > EXO_MAX_BANDS)
+        return false;
+    for (size_t b = 0; b < cut->num_bands; b++) {
+        size_t first = cut->bands[b].first, count = cut->bands[b].count;
+        if (first < end || first > cut->whole || count > cut->whole - first)
+            return false;
+        end = first + count;
+        sum += count;
+    }
+    return sum == info->dims[cut->dim];
+}
+
+void
+exo_build_cut(exo_builder *builder, exo_param param, const exo_param_cut *cut)
+{
+    exo_builder *b = builder;
+    if (b->error.code != EXO_OK || param.index >= b->count || cut->num_bands == 0)
+        return;
+    if (fits(&b->infos[param.index], cut))
+        b->cuts[param.index] = *cut;
+    else
+        exo_fail(&b->error, EXO_INVAL, "the cut of the parameter '%s' does not fit its dimensions",
+                 b->infos[param.index].name);
+}
+
+const exo_param_cut *
+exo_model_cut(const exo_model *model, size_t index)
+{
+    const struct exo_builder *b = &model->built;
+    return index < b->count && b->cuts[index].num_bands > 0 ? &b->cuts[index] : NULL;
+}
+
+/* --- Copies ----------------------------------------------------------------------------------- */
+
+static void
+copy_run(float *whole, float *part, size_t count, bool put)
+{
+    memcpy(put ? whole : part, put ? part : whole, count * sizeof *part);
+}
+
+/* Copies the slice of one parameter. A band is one run of memory for each index of the dimensions
+ * before the one that is cut. */
+static void
+copy_slice(const exo_param_info *info, const exo_param_cut *cut, float *whole, float *part,
+           bool put)
+{
+    size_t outer = 1, inner = 1;
+    for (size_t d = 0; d < cut->dim; d++)
+        outer *= info->dims[d];
+    for (size_t d = cut->dim + 1; d < info->num_dims; d++)
+        inner *= info->dims[d];
+    for (size_t o = 0; o < outer; o++)
+        for (size_t b = 0; b < cut->num_bands; b++) {
+            size_t count = cut->bands[b].count * inner;
+            copy_run(whole + (o * cut->whole + cut->bands[b].first) * inner, part, count, put);
+            part += count;
+        }
+}
+
+static void
+copy_all(const exo_model *whole_model, const exo_model *part_model, float *whole, float *part,
+         bool put)
+{
+    const exo_param_info *of_whole = exo_model_infos(whole_model);
+    const exo_param_info *of_part = exo_model_infos(part_model);
+    for (size_t i = 0; i < exo_model_num_infos(part_model); i++) {
+        const exo_param_cut *cut = exo_model_cut(part_model, i);
+        float *at = whole + of_whole[i].offset, *slice = part + of_part[i].offset;
+        if (of_part[i].is_buffer)
+            continue;
+        if (cut)
+            copy_slice(&of_part[i], cut, at, slice, put);
+        else
+            copy_run(at, slice, of_part[i].numel, put);
+    }
+}
+
+void
+exo_part_take(const exo_model *whole_model, const exo_model *part_model, const float *whole,
+              float *part)
+{
+    copy_all(whole_model, part_model, (float *)(uintptr_t)whole, part, false);
+}
+
+void
+exo_part_put(const exo_model *whole_model, const exo_model *part_model, float *whole,
+             const float *part)
+{
+    copy_all(whole_model, part_model, whole, (float *)(uintptr_t)part, true);
+}

@@ -1,0 +1,35 @@
+/* How the parameters of a decoder are cut into parts, and the group of a pass over a part. No state;
+ * any thread. Read next: decoder_part.c. */
+#include "nn/models/decoder.h"
+#include "nn/tape_impl.h"
+
+exo_param_cut
+exo_decoder_part_cut(const exo_decoder_part *part, const exo_decoder_cut *cut)
+{
+    exo_param_cut out = {.dim = cut->dim};
+    for (size_t i = 0; i < cut->num; i++) {
+        size_t share = part->members > 0 ? cut->pieces[i] / part->members : 0;
+        out.bands[i] = (exo_band){.first = out.whole + part->rank * share, .count = share};
+        out.whole += cut->pieces[i];
+    }
+    out.num_bands = part->members > 0 ? cut->num : 0;
+    return out;
+}
+
+bool
+exo_decoder_check_group(const exo_decoder *decoder, exo_tape *tape)
+{
+    const exo_decoder_part *part = &decoder->part;
+    const exo_group *group = exo_tape_group(tape);
+    if ((!group && exo_tape_rehearses(tape)) ||
+        (group && exo_group_size(group) == part->members && exo_group_rank(group) == part->rank))
+        return true;
+    if (group)
+        exo_tape_fail(tape, EXO_INVAL, "gpt: part %u of %u in a pass of member %u of %u",
+                      part->rank, part->members, exo_group_rank(group), exo_group_size(group));
+    else
+        exo_tape_fail(tape, EXO_INVAL,
+                      "gpt: a pass over part %u of %u needs a group (exo_tape_set_group)",
+                      part->rank, part->members);
+    return false;
+}
