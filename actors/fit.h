@@ -16,7 +16,8 @@
  *      batch_size: 256, minibatch_size: 256, shuffle: true, autocast: false, seed: 42,
  *      validate: true, val_size: 1024, timeout_ms: 600000, device: cpu, engine: NAME,
  *      collectives: WAY, any_bits: false, measure_links: false, links: TEXT,
- *      resume_from: PATH, elapsed_ns: 0, graph: TEXT, elastic: false, verify: false, position: 0}
+ *      resume_from: PATH, elapsed_ns: 0, graph: TEXT, elastic: false, verify: false, tensor: 1,
+ *      position: 0}
  * `graph` is the job's graph with its hosts, links and edges. With `measure_links` the nodes measure
  * their links when they are set up; `links` has measured ones as JSON (fit_links.h). `position` is the node's first batch
  * of its data, where that is not its step (elastic runs). The entries from `nodes` on describe
@@ -48,10 +49,13 @@ typedef struct exo_fit {
     size_t batch_size, minibatch_size;
     bool shuffle, autocast;
     bool elastic, verify; /* exo_elastic of the options */
-    char device[32];      /* name of the device that each node opens (exo_device_open) */
+    /* The nodes of a tensor-parallel group, consecutive ranks; 1: every node has the whole model. */
+    uint32_t tensor;
+    char device[32]; /* name of the device that each node opens (exo_device_open) */
     exo_time timeout;
 
-    exo_model *model;
+    exo_model *model;    /* the whole one */
+    exo_model **parts;   /* (tensor) NULL: the nodes have the whole model */
     exo_dataset **train; /* (num_nodes) the data set of each node */
     bool shared_data;    /* all nodes have the same data set, and each takes its share */
     exo_dataset *val;
@@ -101,6 +105,14 @@ exo_status exo_fit_open(exo_fit **out, exo_runtime *runtime, exo_config *documen
 void exo_fit_drop(exo_fit **fit);
 /* The run's name, under which the record was put or made. */
 const char *exo_fit_name(const exo_fit *fit);
+
+/* Makes the parts of the model for groups of `tensor` nodes; 0 and 1: none. INVAL, UNSUPPORTED: the
+ * model cannot be cut so; NOMEM. */
+exo_status exo_fit_make_parts(exo_fit *fit, uint32_t tensor, exo_err *err);
+/* The model that a node has: the whole one, or its part. */
+exo_model *exo_fit_model_of(const exo_fit *fit, uint32_t rank);
+/* The number of copies of the model. Nodes r with the same r / tensor share one. */
+uint32_t exo_fit_copies(const exo_fit *fit);
 
 /* Chooses the samples of all evaluations: the first `most` of a seeded order of `val`; 0: all.
  * NOMEM. */

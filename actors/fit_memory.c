@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <exogym/memory.h>
+#include <exogym/parallel.h>
 
 #include "actors/fit_opts.h"
 #include "base/parallel.h"
@@ -201,6 +202,7 @@ struct how {
     bool within; /* within backward */
     /* The nodes hold less than the whole model, and wait for each other within passes. */
     bool by_units;
+    bool together;       /* all nodes are within passes at once */
     uint32_t open_units; /* of a copy by units; 0: all */
 };
 
@@ -214,6 +216,7 @@ plan_step(const char *name, exo_config *options, const exo_fit_opts *opts, size_
         how->within =
             exo_fit_steps_within(strategy, opts->num_nodes, opts->batch_size, minibatch_size);
         how->by_units = exo_strategy_keeps_units(strategy);
+        how->together = how->together || how->by_units;
         how->open_units = exo_strategy_open_units(strategy);
     }
     exo_strategy_free(&strategy);
@@ -249,6 +252,8 @@ plan_minibatch(exo_model *model, exo_dataset *train, const exo_fit_opts *opts, s
 {
     unsigned threads = exo_num_threads(),
              copies = opts->num_nodes < threads ? opts->num_nodes : threads;
+    if (opts->tensor > 1)
+        copies = opts->num_nodes; /* they wait for each other within passes */
     *size = opts->minibatch_size ? opts->minibatch_size : opts->batch_size;
     if (opts->minibatch_size != EXO_MINIBATCH_AUTO)
         return EXO_OK;
@@ -265,7 +270,7 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
     unsigned threads = exo_num_threads(), nodes = opts->num_nodes;
     size_t val_length = val && opts->val_size != EXO_VAL_NONE ? exo_dataset_length(val) : 0;
     size_t val_count = opts->val_size && opts->val_size < val_length ? opts->val_size : val_length;
-    m->passes = nodes < threads || how->by_units ? nodes : threads;
+    m->passes = nodes < threads || how->together ? nodes : threads;
     exo_pass pass = {.train = true,
                      .grad = true,
                      .autocast = opts->autocast,
@@ -278,7 +283,7 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
     if (size > 0) {
         pass = (exo_pass){.autocast = opts->autocast};
         st = exo_model_pass_memory(model, &pass, val, size, &memory, err);
-        unsigned at_once = m->passes < EVALUATIONS || how->by_units ? m->passes : EVALUATIONS;
+        unsigned at_once = m->passes < EVALUATIONS || how->together ? m->passes : EVALUATIONS;
         uint64_t rest = 0;
         /* A last batch of less than half the size does not use the buffers of the others. */
         if (st == EXO_OK && val_count % size > 0 && 2 * (val_count % size) < size) {
@@ -346,26 +351,84 @@ plan_numbers(const exo_model *model, const exo_fit_opts *opts, const struct how 
     m->result = values + statistics + (largest > statistics ? largest : statistics);
 }
 
+/* Plans the numbers and the passes of nodes that have `model` each. out->minibatch_size is planned. */
+static exo_status
+plan_copies(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
+            exo_config *options, const exo_fit_opts *opts, exo_fit_memory *out, exo_err *err)
+{
+    struct how how = {.together = out->nodes > opts->num_nodes};
+    exo_status st = plan_step(strategy, options, opts, out->minibatch_size, &how, err);
+    if (st == EXO_OK)
+        st = plan_strategy(model, strategy, options, opts, how.by_units, &out->optimizer, err);
+    if (st == EXO_OK)
+        st = plan_passes(model, train, val, opts, &how, out, err);
+    if (st == EXO_OK)
+        (how.by_units ? plan_units : plan_numbers)(model, opts, &how, out);
+    return st;
+}
+
+/* UNSUPPORTED: the strategy does not train parts of models. */
+static exo_status
+check_strategy(const char *name, exo_config *options, exo_err *err)
+{
+    exo_strategy *strategy = NULL;
+    exo_status st = exo_strategy_new(&strategy, name, options, err);
+    if (st == EXO_OK)
+        st = exo_fit_check_parts(strategy, NULL, err);
+    exo_strategy_free(&strategy);
+    return st;
+}
+
+/* Nodes with parts: the nodes with the first part, which is the largest, times the number of parts.
+ * The result is whole, and each node gathers it a unit at a time. */
+static exo_status
+plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *val,
+            const char *strategy, exo_config *options, const exo_fit_opts *opts,
+            exo_fit_memory *out, exo_err *err)
+{
+    exo_fit_opts same = *opts; /* the nodes with the same part */
+    uint64_t largest = 0;
+    const uint32_t parts = opts->tensor;
+    same.tensor = 1;
+    same.num_nodes = opts->num_nodes / parts;
+    exo_status st = check_strategy(strategy, options, err);
+    if (st == EXO_OK)
+        st = plan_copies(part, train, val, strategy, options, &same, out, err);
+    if (st != EXO_OK)
+        return st;
+    uint64_t *const each[] = {&out->parameters,  &out->gradients,  &out->optimizer, &out->average,
+                              &out->activations, &out->evaluation, &out->batches};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        *each[i] *= parts;
+    out->passes *= parts;
+    for (size_t u = 0; u < exo_model_num_units(whole); u++) {
+        uint64_t count = exo_model_units(whole)[u].count + exo_model_units(part)[u].count;
+        largest = count > largest ? count : largest;
+    }
+    out->result = (exo_model_numel(whole) + opts->num_nodes * largest) * sizeof(float);
+    return EXO_OK;
+}
+
 exo_status
 exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
                     exo_config *options, const exo_fit_opts *opts, uint64_t now,
                     exo_fit_memory *out, exo_err *err)
 {
-    struct how how = {0};
+    exo_model *part = NULL;
     uint64_t nodes = opts->num_nodes;
     *out = (exo_fit_memory){.nodes = opts->num_nodes};
     exo_status st = exo_fit_opts_check(opts, err);
+    if (st == EXO_OK && opts->tensor > 1)
+        st = exo_model_part(&part, model, 0, opts->tensor, err);
     if (st == EXO_OK)
-        st = plan_minibatch(model, train, opts, &out->minibatch_size, err);
-    if (st == EXO_OK)
-        st = plan_step(strategy, options, opts, out->minibatch_size, &how, err);
-    if (st == EXO_OK)
-        st = plan_strategy(model, strategy, options, opts, how.by_units, &out->optimizer, err);
-    if (st == EXO_OK)
-        st = plan_passes(model, train, val, opts, &how, out, err);
+        st = plan_minibatch(part ? part : model, train, opts, &out->minibatch_size, err);
+    if (st == EXO_OK && part)
+        st = plan_tensor(model, part, train, val, strategy, options, opts, out, err);
+    else if (st == EXO_OK)
+        st = plan_copies(model, train, val, strategy, options, opts, out, err);
+    exo_model_drop(&part);
     if (st != EXO_OK)
         return st;
-    (how.by_units ? plan_units : plan_numbers)(model, opts, &how, out);
     out->process = now + RUN + nodes * LANE + exo_num_threads() * exo_parallel_scratch();
     out->peak = out->process + out->parameters + out->gradients + out->optimizer + out->average +
                 out->activations + out->evaluation + out->batches + out->result;

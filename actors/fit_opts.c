@@ -9,6 +9,8 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
+#include "actors/fit.h"
+#include "comm/encode.h"
 #include "report/json_text.h"
 
 enum {
@@ -41,12 +43,35 @@ is_file_name(const char *name)
            !strchr(name, '/');
 }
 
+/* The option with which nodes cannot have parts of a model yet; NULL: there is none. */
+static const char *
+not_with_parts(const exo_fit_opts *opts)
+{
+    if (opts->elastic.min_nodes > 0)
+        return "elastic runs";
+    if (opts->failures.mean_time_between > 0)
+        return "failures";
+    if (opts->correlation_interval > 0)
+        return "correlation_interval";
+    if (opts->autocast)
+        return "autocast: bf16";
+    return opts->device && strcmp(opts->device, "cpu") != 0 ? "a device other than cpu" : NULL;
+}
+
 exo_status
 exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
 {
+    const char *lacks = opts->tensor > 1 ? not_with_parts(opts) : NULL;
     if (opts->num_nodes < 1 || opts->num_nodes > EXO_FIT_MAX_NODES)
         return exo_fail(err, EXO_INVAL, "num_nodes must be 1 to %d, got %u", EXO_FIT_MAX_NODES,
                         opts->num_nodes);
+    if (opts->tensor > 1 && opts->num_nodes % opts->tensor != 0)
+        return exo_fail(err, EXO_INVAL, "tensor %u does not divide num_nodes %u", opts->tensor,
+                        opts->num_nodes);
+    if (lacks)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "tensor parallelism does not go with %s yet: leave one of the two out",
+                        lacks);
     if (exo_device_check(opts->device ? opts->device : "cpu", err) != EXO_OK) {
         if (err)
             err->code = EXO_INVAL;
@@ -101,13 +126,14 @@ settings_object(const exo_fit_opts *opts, const char *strategy, const char *opti
     /* Only where it is set, so that checkpoints of other runs stay valid. */
     json_t *elastic = opts->elastic.min_nodes > 0 ? json_true() : NULL;
     json_t *failures = settings_of_failures(&opts->failures);
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:o*, s:o*}", "strategy",
-                     strategy, "options", options, "model", exo_model_name(model), "parameters",
-                     (json_int_t)exo_model_numel(model), "num_nodes", (json_int_t)opts->num_nodes,
-                     "batch_size", (json_int_t)opts->batch_size, "minibatch_size",
-                     (json_int_t)minibatch_size, "shuffle", (int)opts->shuffle, "autocast",
-                     opts->autocast ? "bf16" : "none", "seed", (json_int_t)opts->seed, "elastic",
-                     elastic, "failures", failures);
+    json_t *tensor = opts->tensor > 1 ? json_integer((json_int_t)opts->tensor) : NULL;
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:o*, s:o*, s:o*}",
+                     "strategy", strategy, "options", options, "model", exo_model_name(model),
+                     "parameters", (json_int_t)exo_model_numel(model), "num_nodes",
+                     (json_int_t)opts->num_nodes, "batch_size", (json_int_t)opts->batch_size,
+                     "minibatch_size", (json_int_t)minibatch_size, "shuffle", (int)opts->shuffle,
+                     "autocast", opts->autocast ? "bf16" : "none", "seed", (json_int_t)opts->seed,
+                     "elastic", elastic, "failures", failures, "tensor", tensor);
 }
 
 /* Writes a JSON value as text that exo_free frees, and drops the value. */
@@ -200,4 +226,22 @@ exo_fit_steps_within(const exo_strategy *strategy, uint32_t num_nodes, size_t ba
                      size_t minibatch_size)
 {
     return minibatch_size == batch_size && exo_strategy_steps_alone(strategy, num_nodes);
+}
+
+exo_status
+exo_fit_check_parts(const exo_strategy *strategy, const exo_graph_spec *graph, exo_err *err)
+{
+    exo_codec *codec = NULL;
+    exo_status st = exo_strategy_check_parts(strategy, err);
+    if (st == EXO_OK && graph && (graph->emulated || graph->virtual_clock))
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "tensor parallelism does not go with emulated links and the virtual clock "
+                        "yet: leave clock, hosts and links out");
+    if (st == EXO_OK)
+        st = exo_comm_codec_new(&codec, exo_fit_edge_codec(graph), err);
+    if (codec)
+        st = exo_fail(err, EXO_UNSUPPORTED,
+                      "tensor parallelism does not go with a codec yet: leave it out");
+    exo_codec_free(&codec);
+    return st;
 }

@@ -5,6 +5,8 @@
 #include <exogym/strategy.h>
 #include <exogym/trainer.h>
 
+#include "graph/spec.h"
+
 /* The shortest and the longest timeout, in a node's document too, which has milliseconds. */
 #define EXO_FIT_MIN_TIMEOUT EXO_MS
 #define EXO_FIT_MAX_TIMEOUT (1000000 * EXO_SECOND)
@@ -37,6 +39,11 @@ bool exo_fit_steps_within(const exo_strategy *strategy, uint32_t num_nodes, size
 /* UNSUPPORTED: the strategy keeps units of the model, and the device is not the CPU. Only the CPU
  * supports copies of units. */
 exo_status exo_fit_check_units(const exo_strategy *strategy, const char *device, exo_err *err);
+
+/* Checks whether nodes with parts of the model can train with the strategy in the graph, which may be
+ * NULL. UNSUPPORTED names the reason. */
+exo_status exo_fit_check_parts(const exo_strategy *strategy, const exo_graph_spec *graph,
+                               exo_err *err);
 
 /* Finds the largest divisor of `batch_size` for which the forward and backward passes of `copies`
  * nodes at once fit into most of the memory that is free now; 1 if none fits, batch_size if the

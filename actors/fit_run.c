@@ -76,8 +76,9 @@ make_result(struct run *run, exo_fit_result *result, exo_err *err)
         exo_params_free(&params);
         return st;
     }
-    double samples = (double)exo_fit_samples(run) -
-                     (double)run->steps_before * (double)run->fit->batch_size * run->fit->num_nodes;
+    double samples = (double)exo_fit_samples(run) - (double)run->steps_before *
+                                                        (double)run->fit->batch_size *
+                                                        exo_fit_copies(run->fit);
     result->params = params;
     result->steps = run->step;
     result->local_loss = run->eval.local_loss;
@@ -194,7 +195,9 @@ exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *
     run->far = far;
     run->live = live;
     run->started = exo_now(run->clock);
-    st = exo_fit_prepare(run, train, val, options, err);
+    st = exo_fit_make_parts(run->fit, opts->tensor, err);
+    if (st == EXO_OK)
+        st = exo_fit_prepare(run, train, val, options, err);
     run->started = exo_now(run->clock);
     if (st == EXO_OK)
         st = exo_fit_train(run, err);

@@ -41,6 +41,8 @@ describe_shared(const struct run *run, exo_time elapsed, json_t *numbers, exo_er
         resumes ? fit->resume_from : NULL, "elapsed_ns", (json_int_t)elapsed, "graph", graph,
         "elastic", (int)fit->elastic, "verify", (int)fit->verify, "measure_links",
         (int)(fit->measures && !fit->figures), "links", links);
+    if (more && fit->tensor > 1)
+        json_object_set_new(more, "tensor", json_integer((json_int_t)fit->tensor));
     if (st == EXO_OK && (!more || json_object_update(numbers, more) != 0))
         st = exo_fail(err, EXO_NOMEM, "no memory to describe a node");
     json_decref(more);

@@ -72,6 +72,31 @@ make_comms(exo_replica *r, exo_err *err)
     return exo_replica_open_comms(r, 0, 0, &r->comm, &r->side, err);
 }
 
+/* The ranks of `count` nodes from `first` on, `stride` apart. */
+static exo_status
+open_among(exo_group *groups[2], exo_replica *r, uint32_t first, uint32_t stride, uint32_t count,
+           exo_err *err)
+{
+    uint32_t *ranks = exo_calloc(count, sizeof *ranks);
+    exo_status st = ranks ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for %u ranks", count);
+    for (uint32_t i = 0; ranks && i < count; i++)
+        ranks[i] = first + i * stride;
+    if (st == EXO_OK)
+        st = exo_group_among(&groups[0], r->group, ranks, count, err);
+    if (st == EXO_OK)
+        st = exo_group_among(&groups[1], r->side_group, ranks, count, err);
+    exo_free(ranks);
+    return st;
+}
+
+static exo_status
+open_subgroups(exo_replica *r, exo_err *err)
+{
+    const uint32_t size = r->fit->tensor, part = r->rank % size;
+    exo_status st = open_among(r->tensor, r, r->rank - part, 1, size, err);
+    return st == EXO_OK ? open_among(r->copies, r, part, size, exo_fit_copies(r->fit), err) : st;
+}
+
 static exo_status
 open_groups(exo_replica *r, exo_err *err)
 {
@@ -86,7 +111,7 @@ open_groups(exo_replica *r, exo_err *err)
         return st;
     exo_group_set_timeout(r->group, r->fit->timeout);
     exo_group_set_timeout(r->side_group, r->fit->timeout);
-    return EXO_OK;
+    return r->fit->parts ? open_subgroups(r, err) : EXO_OK;
 }
 
 static exo_status
@@ -123,10 +148,11 @@ static exo_status
 make_params(exo_replica *r, exo_err *err)
 {
     const exo_fit *fit = r->fit;
+    r->model = exo_fit_model_of(fit, r->rank);
     if (r->by_units)
-        return exo_model_by_units(fit->model, fit->seed, &r->params, err);
-    exo_status st = r->within ? exo_model_values(fit->model, fit->seed, &r->params, err)
-                              : exo_model_params(fit->model, fit->seed, &r->params, err);
+        return exo_model_by_units(r->model, fit->seed, &r->params, err);
+    exo_status st = r->within ? exo_model_values(r->model, fit->seed, &r->params, err)
+                              : exo_model_params(r->model, fit->seed, &r->params, err);
     return st == EXO_OK ? exo_replica_to_device(r, &r->params, err) : st;
 }
 
@@ -138,9 +164,9 @@ make_copy(exo_replica *r, exo_err *err)
     exo_status st = exo_fit_check_units(r->strategy, fit->device, err);
     if (st == EXO_OK)
         st = exo_device_open(&r->device, fit->device, err);
-    r->within =
-        st == EXO_OK && exo_device_is_host(r->device) &&
-        exo_fit_steps_within(r->strategy, fit->num_nodes, fit->batch_size, fit->minibatch_size);
+    r->within = st == EXO_OK && exo_device_is_host(r->device) &&
+                exo_fit_steps_within(r->strategy, exo_fit_copies(fit), fit->batch_size,
+                                     fit->minibatch_size);
     if (st == EXO_OK)
         st = make_params(r, err);
     if (st != EXO_OK)
@@ -148,8 +174,8 @@ make_copy(exo_replica *r, exo_err *err)
     size_t numel = exo_params_numel(r->params);
     size_t statistics = exo_params_buffer_numel(r->params) - exo_params_frozen_numel(r->params);
     r->node = (exo_node){
-        .rank = r->rank,
-        .num_nodes = fit->num_nodes,
+        .rank = r->rank / fit->tensor,
+        .num_nodes = exo_fit_copies(fit),
         .max_steps = fit->max_steps,
         .seed = fit->seed,
         .numel = numel,
@@ -162,7 +188,7 @@ make_copy(exo_replica *r, exo_err *err)
         .num_infos = exo_params_count(r->params),
         .units = exo_params_units(r->params),
         .num_units = exo_params_num_units(r->params),
-        .group = r->group,
+        .group = r->copies[0] ? r->copies[0] : r->group,
         .meters = r->meters.strategy,
         .elastic = fit->elastic,
     };
@@ -224,6 +250,10 @@ exo_replica_leave_comms(exo_replica *r)
     exo_comm *comm = r->comm, *side = r->side;
     r->comm = r->side = NULL;
     pthread_mutex_unlock(&r->member.lock);
+    for (int i = 0; i < 2; i++) {
+        exo_group_close(&r->tensor[i]);
+        exo_group_close(&r->copies[i]);
+    }
     exo_group_close(&r->group);
     exo_group_close(&r->side_group);
     exo_group_close(&r->member.whole[0]);
@@ -449,9 +479,9 @@ agree_on_unit(exo_replica *r, size_t unit, exo_err *err)
     exo_array values;
     exo_status st = exo_unit_open(r->params, unit, &values, err);
     if (st == EXO_OK && r->by_units && r->node.rank == 0)
-        st = exo_unit_draw(r->fit->model, r->params, unit, r->node.seed, err);
+        st = exo_unit_draw(r->model, r->params, unit, r->node.seed, err);
     if (st == EXO_OK)
-        st = exo_broadcast(r->side_group, values, 0, err);
+        st = exo_broadcast(exo_replica_side(r), values, 0, err);
     if (st == EXO_OK)
         st = exo_strategy_keep(r->strategy, &r->node, unit, err);
     exo_unit_close(r->params, unit);
@@ -467,7 +497,7 @@ agree_on_parameters(exo_replica *r, exo_err *err)
         st = agree_on_unit(r, u, err);
     if (st != EXO_OK)
         return st;
-    return exo_broadcast(r->side_group, exo_params_buffers_array(r->params), 0, err);
+    return exo_broadcast(exo_replica_side(r), exo_params_buffers_array(r->params), 0, err);
 }
 
 /* A strategy on a flat copy starts once it has the parameters. One that keeps units starts before,
@@ -487,11 +517,11 @@ exo_replica_open_loader(exo_replica *r, uint64_t first, exo_err *err)
 {
     const exo_fit *fit = r->fit;
     const exo_loader_opts opts = {
-        .num_nodes = fit->shared_data ? fit->num_nodes : 1,
-        .rank = fit->shared_data ? r->rank : 0,
+        .num_nodes = fit->shared_data ? exo_fit_copies(fit) : 1,
+        .rank = fit->shared_data ? r->rank / fit->tensor : 0,
         .shuffle = fit->shuffle,
         /* Nodes with data of their own read it in different orders. */
-        .seed = fit->shared_data ? fit->seed : fit->seed + r->rank,
+        .seed = fit->shared_data ? fit->seed : fit->seed + r->rank / fit->tensor,
         .batch_size = fit->batch_size,
         .first = first,
     };

@@ -81,7 +81,11 @@ typedef struct exo_replica {
      * correlations. */
     exo_comm *comm, *side;
     exo_group *group, *side_group;
-    exo_group *inside;  /* in a graph, for a strategy with two edges; else NULL */
+    exo_group *inside; /* in a graph, for a strategy with two edges; else NULL */
+    exo_model *model;  /* the run's: its own part of it, or all */
+    /* With parts, among the members of group and of side_group: the nodes of its tensor-parallel
+     * group, and the nodes with the same part. Else NULL. */
+    exo_group *tensor[2], *copies[2];
     exo_device *device; /* this replica's alone, unless it is the CPU */
     /* Tapes on the device; NULL for the CPU, whose tapes come from the run's pools. */
     exo_tape *train_tape, *eval_tape;
@@ -139,6 +143,13 @@ void exo_replica_leave_comms(exo_replica *r);
 exo_status exo_replica_open_loader(exo_replica *r, uint64_t first, exo_err *err);
 /* Moves a flat copy from the host to the replica's device. NOMEM, or the device's errors. */
 exo_status exo_replica_to_device(const exo_replica *r, exo_params **params, exo_err *err);
+
+/* All nodes with the copy's own parameters, over the second communicator. */
+static inline exo_group *
+exo_replica_side(const exo_replica *r)
+{
+    return r->copies[1] ? r->copies[1] : r->side_group;
+}
 
 /* Takes a message of one of its collectives from the process `from` (0: this one). *payload is
  * moved, unless the message is refused. INVAL: the message belongs to no collective of this
@@ -207,6 +218,9 @@ const exo_unit_hooks *exo_replica_average_hooks(exo_replica *r, exo_unit_hooks *
  * exo_replica_average_close. */
 exo_status exo_replica_average_open(exo_replica *r, size_t unit, exo_array *values, exo_err *err);
 void exo_replica_average_close(exo_replica *r, size_t unit);
+/* With parts: gathers a unit of the whole model's average; all members make this call. The caller
+ * frees *values, the whole model's unit, with exo_free. */
+exo_status exo_replica_average_whole(exo_replica *r, size_t unit, float **values, exo_err *err);
 
 /* replica_pass.c: the computations of a replica. */
 

@@ -4,6 +4,9 @@
 
 #include <math.h>
 
+#include <exogym/memory.h>
+#include <exogym/parallel.h>
+
 #include "base/parallel.h"
 
 /* --- Units of the copies ---------------------------------------------------------------------- */
@@ -19,8 +22,8 @@ need_average(exo_replica *r, exo_err *err)
                              r->node.num_nodes, r->node.rank, r->node.params.device, err);
     exo_params *copy = NULL;
     if (st == EXO_OK)
-        st = r->by_units ? exo_model_by_units(r->fit->model, r->fit->seed, &copy, err)
-                         : exo_model_copy(r->fit->model, &copy, err);
+        st = r->by_units ? exo_model_by_units(r->model, r->fit->seed, &copy, err)
+                         : exo_model_copy(r->model, &copy, err);
     if (st == EXO_OK && !r->by_units)
         st = exo_replica_to_device(r, &copy, err);
     if (st == EXO_OK) {
@@ -68,7 +71,7 @@ average_unit(exo_replica *r, size_t unit, exo_err *err)
         st = done_with(r, unit, err);
     }
     if (st == EXO_OK)
-        st = exo_all_reduce(r->side_group, mean, EXO_MEAN, err);
+        st = exo_all_reduce(exo_replica_side(r), mean, EXO_MEAN, err);
     if (st == EXO_OK && r->by_units)
         exo_shards_keep(&r->average_shards, unit, mean);
     exo_unit_close(r->average, unit);
@@ -100,7 +103,7 @@ exo_replica_average(exo_replica *r, exo_err *err)
         st = average_unit(r, u, err);
     exo_vec_copy(buffers, all_buffers(r->params));
     if (st == EXO_OK)
-        st = exo_all_reduce(r->side_group, exo_array_part(buffers, 0, r->node.buffer_numel),
+        st = exo_all_reduce(exo_replica_side(r), exo_array_part(buffers, 0, r->node.buffer_numel),
                             EXO_MEAN, err);
     exo_comm_warm(r->comm, r->rank, most_sent(r));
     exo_compute_leave();
@@ -121,6 +124,35 @@ void
 exo_replica_average_close(exo_replica *r, size_t unit)
 {
     exo_unit_close(r->average, unit);
+}
+
+/* Each node of the tensor-parallel group sends its part in turn. */
+exo_status
+exo_replica_average_whole(exo_replica *r, size_t unit, float **values, exo_err *err)
+{
+    const exo_fit *fit = r->fit;
+    exo_status st = EXO_OK;
+    exo_array own = exo_unit_values(r->average, unit);
+    float *whole = exo_calloc(exo_model_units(fit->model)[unit].count, sizeof *whole);
+    if (!whole)
+        return exo_fail(err, EXO_NOMEM, "no memory for a unit of the average");
+    for (uint32_t p = 0; st == EXO_OK && p < fit->tensor; p++) {
+        const size_t count = exo_model_units(fit->parts[p])[unit].count;
+        float *part = exo_calloc(count, sizeof *part);
+        st = part ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a unit of the average");
+        if (st == EXO_OK && p == r->rank % fit->tensor)
+            st = exo_array_read(own, part, err);
+        if (st == EXO_OK)
+            st = exo_broadcast(r->tensor[1], exo_host_array(EXO_F32, part, count), p, err);
+        if (st == EXO_OK)
+            exo_part_put_unit(fit->model, fit->parts[p], unit, whole, part);
+        exo_free(part);
+    }
+    if (st == EXO_OK)
+        *values = whole;
+    else
+        exo_free(whole);
+    return st;
 }
 
 static exo_status

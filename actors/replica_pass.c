@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include <exogym/parallel.h>
+
 #include "base/parallel.h"
 
 /* --- A step ----------------------------------------------------------------------------------- */
@@ -75,14 +77,15 @@ run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t min
         .grad = true,
         .autocast = r->fit->autocast,
         .seed = r->fit->seed,
-        .node = r->rank,
+        .node = r->rank / r->fit->tensor,
         .step = r->node.step * minibatches + minibatch,
         .sink = r->within ? &sink : NULL,
         .ready = tells ? &ready : NULL,
         .units = exo_strategy_awaits_units(r->strategy) ? &units : NULL,
     };
+    exo_tape_set_group(tape, r->tensor[0]);
     exo_tape_begin(tape, r->params, &pass);
-    exo_tensor *out = exo_model_loss(r->fit->model, tape, batch);
+    exo_tensor *out = exo_model_loss(r->model, tape, batch);
     if (!out) {
         exo_status st = exo_tape_error(tape, err);
         return st != EXO_OK ? st
@@ -210,8 +213,9 @@ evaluate_batch(exo_replica *r, exo_tape *tape, bool average, struct eval_sums *s
                            .seed = r->fit->seed,
                            .node = r->rank,
                            .units = evaluation_hooks(r, average, &hooks)};
+    exo_tape_set_group(tape, r->tensor[1]);
     exo_tape_begin(tape, average ? r->average : r->params, &pass);
-    exo_tensor *out = exo_model_loss(r->fit->model, tape, &r->eval_batch);
+    exo_tensor *out = exo_model_loss(r->model, tape, &r->eval_batch);
     if (!out) {
         exo_status st = exo_tape_error(tape, err);
         return st != EXO_OK ? st

@@ -272,6 +272,21 @@ average(exo_call_context *call, void *self, const void *args, exo_payload *reply
     return st == EXO_OK ? give_up(self, exo_replica_average(r, err), err) : st;
 }
 
+/* Packs a unit of the whole model, of which the nodes have parts. Only node 0 returns it. */
+static exo_status
+pack_whole(exo_replica *r, size_t unit, exo_payload *reply, exo_err *err)
+{
+    float *values = NULL;
+    exo_status st = exo_replica_average_whole(r, unit, &values, err);
+    if (st == EXO_OK && r->rank == 0)
+        *reply = (exo_payload){.data = values,
+                               .size = exo_model_units(r->fit->model)[unit].count * sizeof *values,
+                               .release = exo_free};
+    else
+        exo_free(values);
+    return st;
+}
+
 /* Packs fp32 values. By units, all nodes take part in the request and only node 0 returns the
  * values. */
 static exo_status
@@ -312,6 +327,8 @@ result(exo_call_context *call, void *self, const void *args, exo_payload *reply,
         values = exo_params_buffers_array(r->average);
         return pack_values(r, values, reply, err);
     }
+    if (r->fit->parts)
+        return give_up(self, pack_whole(r, part, reply, err), err);
     st = exo_replica_average_open(r, part, &values, err);
     if (st == EXO_OK)
         st = pack_values(r, values, reply, err);

@@ -79,17 +79,22 @@ copy_slice(const exo_param_info *info, const exo_param_cut *cut, float *whole, f
         }
 }
 
+/* Copies the parameters of a unit, whose values `whole` and `part` are; EXO_NO_UNIT: all of them. */
 static void
-copy_all(const exo_model *whole_model, const exo_model *part_model, float *whole, float *part,
-         bool put)
+copy_unit(const exo_model *whole_model, const exo_model *part_model, uint32_t unit, float *whole,
+          float *part, bool put)
 {
     const exo_param_info *of_whole = exo_model_infos(whole_model);
     const exo_param_info *of_part = exo_model_infos(part_model);
+    const bool all = unit == EXO_NO_UNIT;
+    const size_t first = all ? 0 : exo_model_units(whole_model)[unit].first;
+    const size_t own_first = all ? 0 : exo_model_units(part_model)[unit].first;
     for (size_t i = 0; i < exo_model_num_infos(part_model); i++) {
         const exo_param_cut *cut = exo_model_cut(part_model, i);
-        float *at = whole + of_whole[i].offset, *slice = part + of_part[i].offset;
-        if (of_part[i].is_buffer)
+        if (of_part[i].is_buffer || (!all && of_part[i].unit != unit))
             continue;
+        float *at = whole + (of_whole[i].offset - first);
+        float *slice = part + (of_part[i].offset - own_first);
         if (cut)
             copy_slice(&of_part[i], cut, at, slice, put);
         else
@@ -101,12 +106,19 @@ void
 exo_part_take(const exo_model *whole_model, const exo_model *part_model, const float *whole,
               float *part)
 {
-    copy_all(whole_model, part_model, (float *)(uintptr_t)whole, part, false);
+    copy_unit(whole_model, part_model, EXO_NO_UNIT, (float *)(uintptr_t)whole, part, false);
 }
 
 void
 exo_part_put(const exo_model *whole_model, const exo_model *part_model, float *whole,
              const float *part)
 {
-    copy_all(whole_model, part_model, whole, (float *)(uintptr_t)part, true);
+    copy_unit(whole_model, part_model, EXO_NO_UNIT, whole, (float *)(uintptr_t)part, true);
+}
+
+void
+exo_part_put_unit(const exo_model *whole_model, const exo_model *part_model, size_t unit,
+                  float *whole, const float *part)
+{
+    copy_unit(whole_model, part_model, (uint32_t)unit, whole, (float *)(uintptr_t)part, true);
 }

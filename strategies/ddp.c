@@ -174,4 +174,5 @@ const exo_strategy_class exo_ddp_class = {
     .steps_alone = ddp_steps_alone,
     .edges = ddp_edges,
     .elastic = ddp_elastic,
+    .elementwise = true,
 };

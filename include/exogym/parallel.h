@@ -130,6 +130,9 @@ EXO_API void exo_part_take(const exo_model *whole_model, const exo_model *part_m
                            const float *whole, float *part);
 EXO_API void exo_part_put(const exo_model *whole_model, const exo_model *part_model, float *whole,
                           const float *part);
+/* exo_part_put for the values of one unit. */
+EXO_API void exo_part_put_unit(const exo_model *whole_model, const exo_model *part_model,
+                               size_t unit, float *whole, const float *part);
 
 EXO_DECLS_END
 

@@ -219,6 +219,9 @@ typedef struct exo_strategy_class {
     /* How new the outer parameters are that the node has got from a server: if the server is lost,
      * the node with the highest version has the next one. NULL: 0. */
     uint64_t (*version)(const void *self);
+    /* A step changes each element by its own gradients alone, whatever its place among the others. Such
+     * nodes may have parts of a model (parallel.h). */
+    bool elementwise;
 } exo_strategy_class;
 
 /* The strategy of one node. One thread at a time. */
@@ -248,6 +251,10 @@ EXO_API exo_status exo_strategy_check(const exo_strategy *strategy, uint32_t num
  * of its parameters, and the class may have conditions of its own. INVAL. */
 EXO_API exo_status exo_strategy_check_model(const exo_strategy *strategy, const exo_model *model,
                                             exo_err *err);
+
+/* Checks whether the nodes may have parts of a model: the class is elementwise, gradients are not
+ * clipped, and the optimizer is not muon. UNSUPPORTED names the reason. */
+EXO_API exo_status exo_strategy_check_parts(const exo_strategy *strategy, exo_err *err);
 
 /* Makes the inner optimizer and the strategy's own state for `node`. The caller has filled in the
  * members from rank to group, and sets meters and inside if there are such; this function sets

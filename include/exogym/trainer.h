@@ -67,6 +67,10 @@ typedef struct exo_failures {
  * zero. */
 typedef struct exo_fit_opts {
     uint32_t num_nodes; /* 1; at most 65,536 */
+    /* Nodes that share a copy of the model, consecutive ranks, each with a part of its layers
+     * (exo_model_part); 0 and 1: every node has the whole model. A divisor of num_nodes. The strategy
+     * is that of the nodes with the same part. */
+    uint32_t tensor;
     const char *device; /* "cpu"; NULL counts as "cpu" */
     /* The engine of the strategy's collectives (engine.h); NULL: "auto", the library's choice. */
     const char *engine;

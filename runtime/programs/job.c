@@ -53,12 +53,12 @@ check_no_strategy_keys(exo_config *map, exo_err *err)
 static exo_status
 check_keys(exo_config *root, exo_err *err)
 {
-    static const char *const keys[] = {"exogym", "name", "seed", "seeds", "plugins", "model",
-                                       "data", "nodes", "device", "engine", "equal_bits",
-                                       "collectives", "train", "strategy", "compare", "presets",
-                                       "clock", "hosts", "links", "compute", "edges", "failures",
-                                       /* the last: what a run recorded in its config.json */
-                                       "changes"};
+    static const char *const keys[] = {
+        "exogym", "name", "seed", "seeds", "plugins", "model", "data", "nodes", "device", "engine",
+        "equal_bits", "collectives", "parallel", "train", "strategy", "compare", "presets", "clock",
+        "hosts", "links", "compute", "edges", "failures",
+        /* the last: what a run recorded in its config.json */
+        "changes"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         exo_config_get(root, keys[i]);
     static const char *const train[] = {"max_steps",
@@ -80,6 +80,13 @@ check_keys(exo_config *root, exo_err *err)
     if (st == EXO_OK)
         st = check_no_strategy_keys(root, err);
     return st == EXO_OK ? exo_config_finish(root, err) : st;
+}
+
+/* The copies of the model: the nodes, or their tensor-parallel groups. */
+static uint32_t
+num_copies(const exo_job *job)
+{
+    return job->opts.num_nodes / (job->opts.tensor > 1 ? job->opts.tensor : 1);
 }
 
 /* Reads "name" or {name: ..., options}. *map is a mapping in both cases. */
@@ -152,9 +159,9 @@ read_val_size(exo_config *train, exo_fit_opts *opts, exo_err *err)
 static exo_status
 check_train_keys(exo_config *train, exo_err *err)
 {
-    static const char *const job[] = {"nodes",  "seed",       "seeds",       "model",
-                                      "data",   "device",     "name",        "plugins",
-                                      "engine", "equal_bits", "collectives", NULL};
+    static const char *const job[] = {"nodes",       "seed",     "seeds",   "model",  "data",
+                                      "device",      "name",     "plugins", "engine", "equal_bits",
+                                      "collectives", "parallel", NULL};
     exo_status st = check_no_strategy_keys(train, err);
     for (size_t i = 0; st == EXO_OK && job[i]; i++)
         if (exo_config_has(train, job[i]))
@@ -312,7 +319,9 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
         return st;
     o->num_nodes = (uint32_t)nodes;
     o->any_bits = !equal_bits;
-    st = read_failures(root, &job->opts.failures, err);
+    st = exo_job_read_parallel(root, job, err);
+    if (st == EXO_OK)
+        st = read_failures(root, &job->opts.failures, err);
     return st == EXO_OK ? read_train(root, job, err) : st;
 }
 
@@ -443,7 +452,7 @@ read_group(exo_job *job, exo_config *options, exo_err *err)
     exo_strategy *strategy = NULL;
     st = exo_strategy_new(&strategy, run->strategy, options, err);
     if (st == EXO_OK)
-        st = exo_strategy_check(strategy, job->opts.num_nodes, err);
+        st = exo_strategy_check(strategy, num_copies(job), err);
     exo_strategy_free(&strategy);
     if (st == EXO_NOT_FOUND)
         err->code = EXO_INVAL;
@@ -501,9 +510,9 @@ check_parts(exo_config *root, const exo_job *job, exo_err *err)
 {
     exo_config *train = value_of(root, "train", root);
     const exo_fit_opts *o = &job->opts;
-    for (uint32_t r = 0; r < o->num_nodes; r++) {
+    for (uint32_t r = 0; r < num_copies(job); r++) {
         exo_dataset *part = NULL;
-        exo_status st = exo_dataset_split(&part, job->train, r, o->num_nodes, err);
+        exo_status st = exo_dataset_split(&part, job->train, r, num_copies(job), err);
         if (st != EXO_OK)
             return exo_config_add_place(value_of(root, "data", root), err);
         size_t length = exo_dataset_length(part);
@@ -522,7 +531,7 @@ check_sizes(exo_config *root, const exo_job *job, exo_err *err)
 {
     exo_config *train = value_of(root, "train", root);
     const exo_fit_opts *o = &job->opts;
-    size_t length = exo_dataset_length(job->train), share = length / o->num_nodes;
+    size_t length = exo_dataset_length(job->train), share = length / num_copies(job);
     if (o->factory.make) {
         exo_status st = check_parts(root, job, err);
         if (st != EXO_OK)
@@ -692,11 +701,11 @@ static size_t
 smallest_share(const exo_job *job)
 {
     const exo_fit_opts *o = &job->opts;
-    size_t share = exo_dataset_length(job->train) / o->num_nodes;
+    size_t share = exo_dataset_length(job->train) / num_copies(job);
     /* split_by_node: check_parts has already checked each part */
-    for (uint32_t r = 0; o->factory.make && r < o->num_nodes; r++) {
+    for (uint32_t r = 0; o->factory.make && r < num_copies(job); r++) {
         exo_dataset *part = NULL;
-        size_t length = exo_dataset_split(&part, job->train, r, o->num_nodes, NULL) == EXO_OK
+        size_t length = exo_dataset_split(&part, job->train, r, num_copies(job), NULL) == EXO_OK
                             ? exo_dataset_length(part)
                             : 0;
         share = r == 0 || length < share ? length : share;
@@ -748,7 +757,9 @@ exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_e
         st = open_model_and_data(root, job, err);
     if (st == EXO_OK)
         st = check_strategies(job, err);
-    return st == EXO_OK ? exo_job_make_graphs(job, err) : st;
+    if (st == EXO_OK)
+        st = exo_job_make_graphs(job, err);
+    return st == EXO_OK ? exo_job_check_parallel(job, err) : st;
 }
 
 void

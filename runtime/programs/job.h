@@ -69,6 +69,10 @@ void exo_job_release(exo_job *job);
 exo_status exo_job_read_seeds(exo_config *root, exo_job *job, exo_err *err);
 exo_status exo_job_label_seed(const exo_job *job, exo_job_run *run, size_t index, exo_err *err);
 
+/* job_parallel.c: reads the key, once the nodes are known; checks it against the whole job. INVAL. */
+exo_status exo_job_read_parallel(exo_config *root, exo_job *job, exo_err *err);
+exo_status exo_job_check_parallel(const exo_job *job, exo_err *err);
+
 /* job_collectives.c: reads the key; checks it, once the engine is known; writes it into a run's
  * config. INVAL. */
 exo_status exo_job_read_collectives(exo_config *root, exo_job *job, exo_err *err);

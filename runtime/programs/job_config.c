@@ -97,6 +97,8 @@ write_config(const exo_job *job, exo_job_run *run, exo_err *err)
     exo_make_string(&m, root, "engine", job->opts.engine);
     exo_make_truth(&m, root, "equal_bits", !job->opts.any_bits);
     exo_job_write_collectives(&m, root, job);
+    if (job->opts.tensor > 1)
+        exo_make_number(&m, exo_make_map(&m, root, "parallel"), "tensor", job->opts.tensor);
     add_train(&m, root, job);
     add_strategy(&m, root, run);
     add_plugins(&m, root, job);

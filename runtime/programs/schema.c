@@ -112,6 +112,7 @@ static const struct key keys[] = {
     {"job", "equal_bits", "bool", "Whether the engine must promise the bits of every other."},
     {"job", "collectives", "ways",
      "Which messages the strategies' collectives consist of: a way, or {way: ..., links: ...}."},
+    {"job", "parallel", "#parallel", "How the nodes share copies of the model."},
     {"job", "train", "#train", NULL},
     {"job", "strategy", "options", "exogym list strategies; with compare, what all share."},
     {"job", "compare", "[options]", "Several strategies, one after the other."},
@@ -135,6 +136,9 @@ static const struct key keys[] = {
      "Auto: by size and links."},
     {"collectives", "links", "text",
      "measured: by the nodes on workers, when they begin; else the links.json of an earlier run."},
+
+    {"parallel", "tensor", "positive",
+     "So many consecutive nodes have a part of each layer; a divisor of nodes."},
 
     {"train", "max_steps", "positive", "Steps of each node."},
     {"train", "num_epochs", "positive", "Passes over the data, if max_steps is not given."},

@@ -42,9 +42,9 @@ END
 }
 if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
     sed -i 's/^compare:.*/strategy: ddp/; /^presets:/d; 0,/^strategy: {/{/^strategy: {/d}; s/max_steps: 12/max_steps: 3/' job.yaml
-    # right MODEL BATCH STRATEGY
+    # right MODEL BATCH STRATEGY [SET ...]
     right() {
-        local args=(--set "model=$1" --set "train.batch_size=$2" --set "strategy=$3" --set train.correlation_interval=0) planned took
+        local args=(--set "model=$1" --set "train.batch_size=$2" --set "strategy=$3" --set train.correlation_interval=0 "${@:4}") planned took
         ok run "$job" --dry-run --json "${args[@]}"
         planned=$(json out peak)
         took=$(used "$EXOGYM" run "$job" --no-plot --overwrite --save-dir used "${args[@]}")
@@ -69,5 +69,8 @@ if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
     right '{name: gpt, layers: 3, heads: 4, width: 512, vocabulary: 1000, context: 64}' 8 muloco
     right '{name: gpt, layers: 6, heads: 8, width: 512, context: 64}' 4 sparta
     right '{name: gpt, layers: 4, heads: 8, width: 512, context: 64, lora: {rank: 8}}' 8 ddp
+    # nodes with parts of the model
+    right '{name: gpt, layers: 2, heads: 4, width: 512, vocabulary: 5000, context: 64}' 8 ddp \
+        --set nodes=4 --set 'parallel={tensor: 2}'
 fi
 finish

@@ -56,6 +56,11 @@ knows train keys.yaml
 knows collectives keys.yaml
 {
     cat job.yaml
+    echo "parallel: {$nobody: 1}"
+} >keys.yaml
+knows parallel keys.yaml
+{
+    cat job.yaml
     echo "edges: [{carries: gradients, $nobody: 1}]"
 } >keys.yaml
 knows job_edge keys.yaml

@@ -1,0 +1,58 @@
+/* The key `parallel` of a job: how the nodes share copies of the model. Owner: the job. Read next:
+ * job.c, exogym/parallel.h. */
+#include "programs/job.h"
+
+#include <inttypes.h>
+
+#include <exogym/parallel.h>
+
+#include "actors/fit_opts.h"
+
+exo_status
+exo_job_read_parallel(exo_config *root, exo_job *job, exo_err *err)
+{
+    exo_config *map = NULL;
+    uint64_t tensor = 1;
+    exo_fit_opts *o = &job->opts;
+    exo_status st = exo_config_map(root, "parallel", &map, err);
+    if (!map)
+        return st;
+    if (st == EXO_OK)
+        st = exo_config_u64(map, "tensor", 1, 1, o->num_nodes, &tensor, err);
+    if (st == EXO_OK && o->num_nodes % tensor != 0)
+        st = exo_config_fail(exo_config_get(map, "tensor"), err,
+                             "parallel: tensor %" PRIu64 " does not divide the %u nodes", tensor,
+                             o->num_nodes);
+    o->tensor = (uint32_t)tensor;
+    return st == EXO_OK ? exo_config_finish(map, err) : st;
+}
+
+/* INVAL, with the place of `parallel`. */
+static exo_status
+check_run(const exo_job *job, const exo_job_run *run, exo_err *err)
+{
+    exo_strategy *strategy = NULL;
+    exo_status st = exo_strategy_new(&strategy, run->strategy, run->options, err);
+    if (st == EXO_OK)
+        st = exo_fit_check_parts(strategy, run->graph, err);
+    exo_strategy_free(&strategy);
+    return st == EXO_OK ? exo_fit_opts_check(&job->opts, err) : st;
+}
+
+exo_status
+exo_job_check_parallel(const exo_job *job, exo_err *err)
+{
+    exo_config *place = exo_config_get(exo_config_root(job->doc), "parallel");
+    exo_model *part = NULL;
+    if (job->opts.tensor <= 1)
+        return EXO_OK;
+    exo_status st = exo_model_part(&part, job->model, 0, job->opts.tensor, err);
+    exo_model_drop(&part);
+    for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++)
+        st = check_run(job, &job->runs[i], err);
+    if (st == EXO_OK || !place)
+        return st;
+    if (err && st == EXO_UNSUPPORTED)
+        err->code = EXO_INVAL; /* the job is wrong, which exits with 2 */
+    return exo_config_add_place(place, err);
+}

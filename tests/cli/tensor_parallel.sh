@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# A job whose nodes share copies of a decoder: the losses of whole nodes, the same bits in one process, in
+# workers and from its config.json, and the bytes of the closed form in the ledger.
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
+
+head -c 8000 "$EXO_SOURCE/LICENSE" >text.txt
+cat >job.yaml <<'YAML'
+model: {name: gpt, layers: 2, width: 32, heads: 4, context: 32}
+data: {name: text, path: text.txt, block: 16}
+nodes: 4
+parallel: {tensor: 2}
+train: {max_steps: 6, batch_size: 4, val_size: 16, val_interval: 3}
+strategy: {name: ddp, optimizer: {name: adamw, lr: 1e-3}}
+YAML
+# what: hashes, bytes and losses of a result.
+what() {
+    grep -E '"(sha256|bytes_sent_per_node|local_loss|global_loss)"' out
+}
+
+ok run job.yaml --json --no-plot --save-dir here
+what >wanted
+ok run job.yaml --json --no-plot --save-dir far --workers 2
+what >got
+cmp -s wanted got || fail "workers: $(diff wanted got)"
+ok run here/job/ddp/config.json --json --no-plot --name again
+what >got
+cmp -s wanted got || fail "its config.json: $(diff wanted got)"
+
+# Two copies with 2 L + 1 sums of R W numbers in forward and as many in backward, two numbers a row of the
+# head, and half of the parts' gradients.
+sed -e 's/nodes: 4/nodes: 2/' job.yaml >pair.yaml
+ok run pair.yaml --no-plot --save-dir here
+bytes=$((6 * (10 * 2 * 4 * 64 * 32 + 8 * 2 * 64) / 2))
+grep -q ",node_0,node_0,[0-9]*,[0-9]*,$bytes," here/pair/ddp/ledger.csv || fail "not $bytes bytes: $(cat here/pair/ddp/ledger.csv)"
+sed -e 's/nodes: 2/nodes: 1/' -e '/parallel/d' pair.yaml >one.yaml
+ok run one.yaml --no-plot --save-dir here
+paste -d, here/one/ddp/train.csv here/pair/ddp/train.csv >both.csv
+awk -F, 'NR > 1 { d = $3 / $(NF / 2 + 3) - 1; if (d > 1e-5 || d < -1e-5) exit 1; n++ } END { exit n != 6 }' both.csv || fail "other losses: $(cat both.csv)"
+
+# --- Mistakes
+# ---------------------------------------------------------------------------------------------------------
+
+sed -e 's/tensor: 2/tensor: 3/' job.yaml >wrong.yaml
+expect 2 'exogym: wrong.yaml:4:20: parallel: tensor 3 does not divide the 4 nodes' run wrong.yaml
+sed -e 's/tensor: 2/tensors: 2/' job.yaml >wrong.yaml
+expect 2 "exogym: wrong.yaml:4:12: unknown key 'tensors'; did you mean 'tensor'?" run wrong.yaml
+# refused SET REASON: before anything starts, with the place of `parallel`.
+refused() {
+    expect 2 "exogym: job.yaml:4:11: tensor parallelism does not $2" run job.yaml --save-dir none --set "$1"
+}
+refused strategy=fsdp "go with the strategy 'fsdp' yet: use ddp"
+refused strategy.max_norm=1 'clip gradients yet: leave max_norm out'
+refused strategy.optimizer=muon 'go with muon, which needs whole matrices: use another optimizer'
+refused model.dropout=0.1 'support a gpt with dropout: leave it out'
+refused 'model.lora={rank: 4}' 'support a gpt with LoRA: leave it out'
+refused clock=virtual 'go with emulated links and the virtual clock yet: leave clock, hosts and links out'
+refused 'edges=[{carries: gradients, codec: int8}]' 'go with a codec yet: leave it out'
+refused 'train.elastic={min_nodes: 2}' 'go with elastic runs yet: leave one of the two out'
+refused train.autocast=bf16 'go with autocast: bf16 yet: leave one of the two out'
+[ ! -e none ] || fail 'a refused job made a folder'
+expect 2 "exogym: job.yaml:4:11: tensor parallelism does not go with the strategy 'fsdp' yet: use ddp" run job.yaml --dry-run --set strategy=fsdp
+ok run job.yaml --dry-run
+finish

@@ -1,0 +1,221 @@
+/* Runs whose nodes have parts of a decoder have the numbers of runs whose nodes have all of it, send
+ * what the closed form says, and go on where they were. The tests own their runs. Read next:
+ * actors/replica.h; tests/unit/tensor_parallel.c. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/exogym.h>
+#include <exogym/parallel.h>
+
+#include "support/numbers.h"
+#include "support/temp.h"
+#include "support/token_rows.h"
+
+enum {
+    STEPS = 5,
+    SAMPLES = 6,
+    LENGTH = 12,
+    WIDTH = 32,
+    LAYERS = 2,
+    VOCABULARY = 51
+};
+
+struct run {
+    exo_model *model;
+    exo_dataset *train, *val;
+    exo_trainer *trainer;
+    exo_fit_opts opts;
+    exo_fit_result result;
+    float loss[STEPS + 1]; /* of node 0, by step */
+    exo_err err;
+};
+
+static void
+note(void *context, const exo_progress *p)
+{
+    struct run *r = context;
+    if (p->step >= 1 && p->step <= STEPS)
+        r->loss[p->step] = p->train_loss;
+}
+
+static void
+run_init(struct run *r, uint32_t nodes, uint32_t tensor, const char *more)
+{
+    char text[256];
+    exo_config_doc *doc = NULL;
+    *r = (struct run){.train = token_rows_new(200, LENGTH, VOCABULARY),
+                      .val = token_rows_new(20, LENGTH, VOCABULARY),
+                      .opts = exo_fit_opts_init()};
+    snprintf(text, sizeof text,
+             "{layers: %d, width: %d, heads: 4, inner: 48, vocabulary: %d, context: 16%s}", LAYERS,
+             WIDTH, VOCABULARY, more);
+    cr_assert_eq(exo_config_parse(&doc, "model", text, NULL), EXO_OK);
+    cr_assert_eq(exo_model_new_named(&r->model, "gpt", exo_config_root(doc), &r->err), EXO_OK, "%s",
+                 r->err.text);
+    exo_config_free(&doc);
+    cr_assert_eq(exo_trainer_new(&r->trainer, r->model, r->train, r->val, &r->err), EXO_OK, "%s",
+                 r->err.text);
+    r->opts.num_nodes = nodes;
+    r->opts.tensor = tensor;
+    r->opts.batch_size = SAMPLES;
+    r->opts.max_steps = STEPS;
+    r->opts.val_interval = 1;
+    r->opts.save_dir = NULL;
+    r->opts.progress = note;
+    r->opts.context = r;
+}
+
+static void
+run_release(struct run *r)
+{
+    exo_params_free(&r->result.params);
+    exo_trainer_free(&r->trainer);
+    exo_dataset_drop(&r->train);
+    exo_dataset_drop(&r->val);
+    exo_model_drop(&r->model);
+}
+
+static exo_status
+fit(struct run *r, const char *strategy, const char *options)
+{
+    exo_params_free(&r->result.params);
+    return exo_trainer_fit_text(r->trainer, strategy, options, &r->opts, &r->result, &r->err);
+}
+
+static void
+must_fit(struct run *r, const char *options)
+{
+    exo_status st = fit(r, "ddp", options);
+    cr_assert_eq(st, EXO_OK, "%u nodes, tensor %u, %s: %s", r->opts.num_nodes, r->opts.tensor,
+                 options, r->err.text);
+}
+
+/* The bytes that a node sends in a run, the mean over the nodes: sums of all rows after the embedding
+ * and twice a block, and as many in backward; two numbers a row of the head; and ddp's mean of the
+ * gradients of its part. */
+static double
+closed_form(const struct run *r)
+{
+    const double t = r->opts.tensor, copies = r->opts.num_nodes / r->opts.tensor;
+    const double rows = SAMPLES * LENGTH;
+    double numel = 0;
+    for (uint32_t p = 0; p < r->opts.tensor; p++) {
+        exo_model *part = NULL;
+        cr_assert_eq(exo_model_part(&part, r->model, p, r->opts.tensor, NULL), EXO_OK);
+        numel += (double)exo_model_numel(part) / t;
+        exo_model_drop(&part);
+    }
+    double sums = (4 * LAYERS + 2) * 2 * (t - 1) / t * 4 * rows * WIDTH + 8 * (t - 1) * rows;
+    return STEPS * (sums + 2 * (copies - 1) / copies * 4 * numel);
+}
+
+static void
+expect_close(double got, double wanted, const char *what, const struct run *r)
+{
+    cr_expect_float_eq(got, wanted, 1e-5 * fabs(wanted), "%u nodes, tensor %u: %s %.9g, not %.9g",
+                       r->opts.num_nodes, r->opts.tensor, what, got, wanted);
+}
+
+static void
+compare(uint32_t nodes, uint32_t tensor, size_t minibatch, const char *options)
+{
+    struct run whole, parts;
+    run_init(&whole, nodes / tensor, 1, "");
+    run_init(&parts, nodes, tensor, "");
+    whole.opts.minibatch_size = parts.opts.minibatch_size = minibatch;
+    must_fit(&whole, options);
+    must_fit(&parts, options);
+    for (int s = 1; s <= STEPS; s++)
+        expect_close(parts.loss[s], whole.loss[s], "loss", &parts);
+    cr_expect_lt(parts.loss[STEPS], parts.loss[1], "it learns");
+    expect_close(parts.result.local_loss, whole.result.local_loss, "local loss", &parts);
+    expect_close(parts.result.global_loss, whole.result.global_loss, "global loss", &parts);
+    double off =
+        numbers_distance(exo_params_values(parts.result.params),
+                         exo_params_values(whole.result.params), exo_model_numel(whole.model));
+    cr_expect_lt(off, 1e-5, "%u nodes, tensor %u, %s: the model is off by %g", nodes, tensor,
+                 options, off);
+    double bytes = closed_form(&parts);
+    cr_expect_float_eq((double)parts.result.bytes_sent, bytes, 0.5 + 1e-9 * bytes,
+                       "%u nodes, tensor %u: %llu bytes, expected %.1f", nodes, tensor,
+                       (unsigned long long)parts.result.bytes_sent, bytes);
+    cr_expect_float_eq((double)parts.result.traffic.payload_bytes, bytes * nodes, 0.5);
+    run_release(&whole);
+    run_release(&parts);
+}
+
+Test(tensor_parallel, runs_have_the_numbers_of_whole_models)
+{
+    static const uint32_t counts[][2] = {{2, 2}, {4, 2}, {4, 4}, {6, 2}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        compare(counts[i][0], counts[i][1], SAMPLES,
+                "optimizer: {name: sgd, lr: 0.1, momentum: 0.9}");
+        compare(counts[i][0], counts[i][1], 2, "optimizer: {name: sgd, lr: 0.1}");
+    }
+    compare(4, 2, SAMPLES, "{bucket_size: 4 kB, optimizer: {name: sgd, lr: 0.1}}");
+}
+
+Test(tensor_parallel, a_resumed_run_has_the_bits_of_one_that_was_left_alone)
+{
+    struct run r;
+    char folder[64], whole[65];
+    temp_folder(folder, sizeof folder);
+    run_init(&r, 4, 2, "");
+    must_fit(&r, "optimizer: adamw");
+    memcpy(whole, r.result.sha256, sizeof whole);
+    uint64_t bytes = r.result.bytes_sent;
+    r.opts.save_dir = folder;
+    r.opts.run_name = "run";
+    r.opts.max_steps = 2;
+    must_fit(&r, "optimizer: adamw");
+    r.opts.resume = true;
+    r.opts.max_steps = STEPS;
+    r.opts.tensor = 1;
+    cr_expect_neq(fit(&r, "ddp", "optimizer: adamw"), EXO_OK, "a checkpoint has parts of its size");
+    r.opts.tensor = 2;
+    must_fit(&r, "optimizer: adamw");
+    cr_expect_str_eq(r.result.sha256, whole);
+    cr_expect_eq(r.result.bytes_sent, bytes);
+    run_release(&r);
+    temp_remove(folder);
+}
+
+Test(tensor_parallel, what_does_not_go_together_is_named)
+{
+    static const struct {
+        uint32_t nodes, tensor;
+        const char *model, *strategy, *options, *reason;
+    } cases[] = {
+        {4, 3, "", "ddp", "", "tensor 3 does not divide num_nodes 4"},
+        {8, 8, "", "ddp", "", "must divide the model's heads"},
+        {2, 2, ", dropout: 0.1", "ddp", "", "dropout"},
+        {2, 2, "", "fsdp", "", "the strategy 'fsdp'"},
+        {4, 2, "", "sparta", "", "the strategy 'sparta'"},
+        {2, 2, "", "ddp", "max_norm: 1", "max_norm"},
+        {2, 2, "", "ddp", "optimizer: muon", "muon"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct run r;
+        run_init(&r, cases[i].nodes, cases[i].tensor, cases[i].model);
+        cr_expect_neq(fit(&r, cases[i].strategy, cases[i].options), EXO_OK);
+        cr_expect_not_null(strstr(r.err.text, cases[i].reason), "case %zu: %s", i, r.err.text);
+        run_release(&r);
+    }
+    struct run r;
+    run_init(&r, 2, 2, "");
+    r.opts.correlation_interval = 1;
+    cr_expect_eq(fit(&r, "ddp", ""), EXO_UNSUPPORTED);
+    cr_expect_not_null(strstr(r.err.text, "correlation_interval"), "%s", r.err.text);
+    r.opts.correlation_interval = 0;
+    r.opts.autocast = true;
+    cr_expect_eq(fit(&r, "ddp", ""), EXO_UNSUPPORTED);
+    cr_expect_not_null(strstr(r.err.text, "autocast"), "%s", r.err.text);
+    r.opts.autocast = false;
+    r.opts.elastic.min_nodes = 1;
+    cr_expect_eq(fit(&r, "ddp", ""), EXO_UNSUPPORTED);
+    cr_expect_not_null(strstr(r.err.text, "elastic"), "%s", r.err.text);
+    run_release(&r);
+}
