@@ -24,10 +24,35 @@ exo_life_name(const char *actor, uint32_t index, uint32_t life, char out[EXO_LIF
 
 /* --- The rule --------------------------------------------------------------------------------- */
 
+/* A hash of a failure's status and text (FNV-1a); not 0. */
+static uint64_t
+words_of(const exo_err *reason)
+{
+    uint64_t hash = UINT64_C(14695981039346656037) ^ (uint64_t)reason->code;
+    for (const char *c = reason->text; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
+    return hash ? hash : 1;
+}
+
+/* Counts failures in a row with the same words. */
+static void
+count_same(exo_births *b, const exo_err *reason)
+{
+    uint64_t words = words_of(reason);
+    if (reason->code == EXO_PEER_LOST)
+        return;
+    b->same = words == b->words ? b->same + 1 : 1;
+    b->words = words;
+}
+
 bool
-exo_births_next(exo_births *b, const exo_restart_rule *rule, exo_time now, exo_time *wait)
+exo_births_next(exo_births *b, const exo_restart_rule *rule, const exo_err *reason, exo_time now,
+                exo_time *wait)
 {
     if (rule->when == EXO_RESTART_NEVER)
+        return false;
+    count_same(b, reason);
+    if (rule->max == 0 && b->same >= EXO_SAME_FAILURES)
         return false;
     b->quick = now - b->began >= LONG_LIFE ? 1 : b->quick + 1;
     if (rule->within > 0 && b->failures > 0 && now - b->first_failure > rule->within)
@@ -143,7 +168,8 @@ bool
 exo_lives_take(exo_lives *l, uint32_t i, exo_status status, const exo_err *reason)
 {
     exo_life_unit *u = &l->units[l->unit_of[i]];
-    exo_err why = {0};
+    exo_err why = {0}, said = *reason;
+    said.code = status;
     exo_time wait = 0;
     if (status == EXO_OK && l->since[i] > 0)
         l->news = true;
@@ -151,7 +177,7 @@ exo_lives_take(exo_lives *l, uint32_t i, exo_status status, const exo_err *reaso
         return false;
     if (u->state == EXO_UNIT_RUNS) {
         if (l->lives[i] >= EXO_MAX_LIVES ||
-            !exo_births_next(&u->births, &l->spec->actors[u->actor].restart, now(), &wait))
+            !exo_births_next(&u->births, &l->spec->actors[u->actor].restart, &said, now(), &wait))
             return false;
         exo_cast_blame(l->cast, i, status, reason->text, &why);
         u->state = EXO_UNIT_ENDS;

@@ -31,7 +31,8 @@
 #define EXO_LIFE_PATIENCE (60 * EXO_SECOND)
 
 enum {
-    EXO_LIFE_NAME = 128
+    EXO_LIFE_NAME = 128,
+    EXO_SAME_FAILURES = 10
 };
 
 /* Writes the name of an actor in one of its lives: "maker_0", then "maker_0.1". */
@@ -40,14 +41,17 @@ void exo_life_name(const char *actor, uint32_t index, uint32_t life, char out[EX
 /* The failures of a unit so far. Zeroed: none. */
 typedef struct exo_births {
     uint32_t failures, quick;
+    uint32_t same;  /* in a row with the same words */
+    uint64_t words; /* of the last failure: a hash of its status and text */
     exo_time first_failure, began;
 } exo_births;
 
-/* Counts a failure at time `now`. Whether the rule gives another life; *wait: the time until then.
- * The first restart waits for the rule's backoff; the wait doubles with each further life that is
+/* Counts a failure at time `now`, with its reason. Whether the rule gives another life; *wait: the
+ * time until then. A rule without `max` gives none after EXO_SAME_FAILURES in a row with the same
+ * words, between which nothing changes; deaths of processes and losses of peers leave their count. The first restart waits for the rule's backoff; the wait doubles with each further life that is
  * shorter than 10 s, from 10 ms at least to 30 s at most. */
-bool exo_births_next(exo_births *births, const exo_restart_rule *rule, exo_time now,
-                     exo_time *wait);
+bool exo_births_next(exo_births *births, const exo_restart_rule *rule, const exo_err *reason,
+                     exo_time now, exo_time *wait);
 /* True: the error of a life is one after which there can be another one. */
 bool exo_births_count(exo_status status);
 

@@ -58,13 +58,15 @@ exo_rebirth_due(exo_place *p, exo_births *births, exo_status status, const exo_e
 {
     pthread_mutex_lock(&p->lock);
     bool cancelled = p->cancelled, regroups = p->regroups;
+    exo_err said = *reason;
+    said.code = status;
     uint16_t life = p->life;
     pthread_mutex_unlock(&p->lock);
     *wait = 0;
     if (cancelled || p->spec->restart.when == EXO_RESTART_NEVER || life == EXO_MAX_LIVES)
         return false;
     if (!regroups && (!exo_births_count(status) ||
-                      !exo_births_next(births, &p->spec->restart, exo_place_now(p), wait)))
+                      !exo_births_next(births, &p->spec->restart, &said, exo_place_now(p), wait)))
         return false;
     EXO_LOG(WARN, GRAPH, "event=failed life=%u why=\"%s\"", life, reason->text);
     for (uint32_t i = 0; i < p->actor.count && has_collectives(p); i++)

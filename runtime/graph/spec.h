@@ -22,7 +22,9 @@ enum {
     EXO_GRAPH_DEFAULT_CAPACITY = 4
 };
 
-#define EXO_GRAPH_DEFAULT_DEADLINE (60 * EXO_SECOND)
+/* A peer that computes may take as long as it likes: deaths and stalls end a wait at once. The deadline
+ * is for peers that are alive and never answer, for instance because their process is stopped. */
+#define EXO_GRAPH_DEFAULT_DEADLINE (3600 * EXO_SECOND)
 
 /* The choice among the targets of an edge. On an edge from a name to itself, the sender is never
  * among its own targets. */

@@ -56,7 +56,9 @@ static const struct key keys[] = {
      "Costs of the class's phases on a host of speed 1, instead of measured ones."},
 
     {"restart", "when", "never|on_failure|always", NULL},
-    {"restart", "max", "natural", "More deaths within `within`, and it stays dead; 0: any number."},
+    {"restart", "max", "natural",
+     "More deaths within `within`, and it stays dead; 0: any number, but ten in a row with the "
+     "same words."},
     {"restart", "within", "time", "0: for ever."},
     {"restart", "backoff", "time", "Before the first restart."},
 

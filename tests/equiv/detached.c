@@ -222,6 +222,35 @@ Test(detached, functions_and_texts_have_the_bits_of_a_graph_in_yaml)
     cr_expect_str_neq(episodes, yaml);
 }
 
+/* Updates and batches that take minutes: who waits for a busy actor does not give up. */
+Test(detached, an_update_may_take_minutes)
+{
+    exo_err err = {0};
+    exo_graph_spec *spec = NULL;
+    exo_graph_result result = {0};
+    cr_assert_eq(
+        exo_graph_parse(
+            &spec, "test.yaml",
+            "exogym: 1\nseed: 9\nclock: virtual\nactors:\n"
+            "  maker: {class: experience_maker, count: 2, compute: {make: 7 min}, config: "
+            "{model: " MODEL ", reward: {name: share, token: 5}, epochs: 0, " GENERATED ", " PROMPTS
+            "}}\n"
+            "  trainer: {class: ppo_trainer, count: 2, compute: {learn: 11 min}, config: "
+            "{model: " MODEL ", algorithm: grpo, batch: 4, updates: 2}}\n"
+            "edges:\n"
+            "  - {from: maker, to: trainer, carries: experience, route: modulo}\n"
+            "  - {from: trainer, to: maker, carries: parameters, route: modulo, buffer: {on_full: "
+            "latest}}\n"
+            "  - {from: trainer, to: trainer, carries: gradients, route: all_reduce}\n",
+            &(exo_graph_opts){.name = "test"}, &err),
+        EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_graph_run(spec, &(exo_graph_run_opts){.space = "test"}, &result, &err), EXO_OK,
+                 "%s", err.text);
+    cr_expect_geq(result.time, 36 * 60 * EXO_SECOND, "%lld ns", (long long)result.time);
+    exo_graph_result_release(&result);
+    exo_graph_spec_free(&spec);
+}
+
 /* --- Episodes --------------------------------------------------------------------------------- */
 
 Test(detached, an_episode_learns_from_batches_as_they_come_and_again)

@@ -17,34 +17,60 @@ Test(lives, a_rule_counts_failures_within_a_time)
 {
     const exo_restart_rule never = {0},
                            rule = {.when = EXO_RESTART_ON_FAILURE, .max = 2, .within = EXO_SECOND};
+    const exo_err lost = {.code = EXO_PEER_LOST};
     exo_births b = {0};
     exo_time wait = -1;
-    cr_expect(!exo_births_next(&b, &never, 0, &wait));
-    cr_expect(exo_births_next(&b, &rule, 1, &wait));
-    cr_expect(exo_births_next(&b, &rule, 2, &wait));
-    cr_expect(!exo_births_next(&b, &rule, 3, &wait));
+    cr_expect(!exo_births_next(&b, &never, &lost, 0, &wait));
+    cr_expect(exo_births_next(&b, &rule, &lost, 1, &wait));
+    cr_expect(exo_births_next(&b, &rule, &lost, 2, &wait));
+    cr_expect(!exo_births_next(&b, &rule, &lost, 3, &wait));
     b = (exo_births){0};
-    cr_expect(exo_births_next(&b, &rule, 1, &wait));
-    cr_expect(exo_births_next(&b, &rule, 2, &wait));
-    cr_expect(exo_births_next(&b, &rule, 3 + EXO_SECOND, &wait), "the first two are forgotten");
+    cr_expect(exo_births_next(&b, &rule, &lost, 1, &wait));
+    cr_expect(exo_births_next(&b, &rule, &lost, 2, &wait));
+    cr_expect(exo_births_next(&b, &rule, &lost, 3 + EXO_SECOND, &wait),
+              "the first two are forgotten");
 }
 
 Test(lives, the_wait_doubles_while_lives_are_short)
 {
     const exo_restart_rule rule = {.when = EXO_RESTART_ON_FAILURE};
     const exo_restart_rule slow = {.when = EXO_RESTART_ALWAYS, .backoff = EXO_SECOND};
+    const exo_err lost = {.code = EXO_PEER_LOST};
     exo_births b = {0}, c = {0};
     exo_time wait = 0;
     const exo_time waits[] = {0, 10 * EXO_MS, 20 * EXO_MS, 40 * EXO_MS};
     for (size_t i = 0; i < 4; i++) {
-        cr_expect(exo_births_next(&b, &rule, 0, &wait));
+        cr_expect(exo_births_next(&b, &rule, &lost, 0, &wait));
         cr_expect_eq(wait, waits[i], "failure %zu waits %lld", i, (long long)wait);
     }
-    cr_expect(exo_births_next(&b, &rule, 20 * EXO_SECOND, &wait));
+    cr_expect(exo_births_next(&b, &rule, &lost, 20 * EXO_SECOND, &wait));
     cr_expect_eq(wait, 0, "after a long life the wait is the first one again");
     for (int i = 0; i < 40; i++)
-        cr_expect(exo_births_next(&c, &slow, 0, &wait));
+        cr_expect(exo_births_next(&c, &slow, &lost, 0, &wait));
     cr_expect_eq(wait, 30 * EXO_SECOND);
+}
+
+Test(lives, a_fault_that_stays_ends_the_run)
+{
+    const exo_restart_rule rule = {.when = EXO_RESTART_ON_FAILURE};
+    const exo_restart_rule most = {.when = EXO_RESTART_ON_FAILURE, .max = 100};
+    const exo_err full = {.code = EXO_IO, .text = "checkpoint_20: No space left on device"};
+    const exo_err later = {.code = EXO_IO, .text = "checkpoint_30: No space left on device"};
+    const exo_err lost = {.code = EXO_PEER_LOST, .text = "killed by signal 9"};
+    exo_births b = {0}, c = {0};
+    exo_time wait = 0;
+    for (int i = 1; i < EXO_SAME_FAILURES; i++)
+        cr_expect(exo_births_next(&b, &rule, &full, 0, &wait), "failure %d", i);
+    cr_expect(exo_births_next(&b, &rule, &later, 0, &wait), "there was progress");
+    for (int i = 1; i < EXO_SAME_FAILURES; i++)
+        cr_expect(exo_births_next(&b, &rule, &full, 0, &wait), "failure %d", i);
+    cr_expect(exo_births_next(&b, &rule, &lost, 0, &wait), "a death is another matter");
+    cr_expect(!exo_births_next(&b, &rule, &full, 0, &wait), "the tenth in a row");
+    for (int i = 0; i < 100; i++)
+        cr_expect(exo_births_next(&c, &rule, &lost, 0, &wait), "death %d", i);
+    c = (exo_births){0};
+    for (int i = 0; i < 2 * EXO_SAME_FAILURES; i++)
+        cr_expect(exo_births_next(&c, &most, &full, 0, &wait), "max decides: %d", i);
 }
 
 Test(lives, only_failures_count)
