@@ -89,5 +89,8 @@ exo_status exo_job_write_configs(exo_job *job, exo_err *err);
 
 /* job_graph.c: makes the graph of each run. */
 exo_status exo_job_make_graphs(exo_job *job, exo_err *err);
+/* Checks that the nodes of a job can run every strategy: they have one edge. The graph of a job may
+ * have more, so those who print it do not ask. INVAL. */
+exo_status exo_job_check_edges(const exo_job *job, exo_err *err);
 
 #endif

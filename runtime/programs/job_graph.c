@@ -228,3 +228,18 @@ exo_job_make_graphs(exo_job *job, exo_err *err)
     exo_free(used);
     return st;
 }
+
+exo_status
+exo_job_check_edges(const exo_job *job, exo_err *err)
+{
+    for (size_t i = 0; i < job->num_runs; i++) {
+        const exo_job_run *run = &job->runs[i];
+        if (run->graph && run->graph->num_edges > 1)
+            return exo_config_fail(
+                run->options, err,
+                "the strategy '%s' sends over %zu edges, and the nodes of a job have one: "
+                "run the graph that 'exogym graph expand' makes from the job",
+                run->strategy, run->graph->num_edges);
+    }
+    return EXO_OK;
+}

@@ -167,6 +167,8 @@ run_file(const exo_command_line *line, exo_mpi_job *mpi)
         st = exo_config_json(exo_config_root(doc), &text, &err);
     if (st == EXO_OK)
         st = exo_job_from(&job, &doc, &args->job, &err);
+    if (st == EXO_OK)
+        st = exo_job_check_edges(&job, &err);
     if (st == EXO_OK && job.opts.engine && strcmp(job.opts.engine, "mpi") == 0 &&
         wants_cluster(args))
         st = exo_fail(&err, EXO_INVAL,

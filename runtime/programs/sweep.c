@@ -198,6 +198,8 @@ check_all(struct sweep *s, exo_err *err)
             struct cell cell;
             st = open_cell(s, i, &cell, err);
             if (st == EXO_OK && pass == 0)
+                st = exo_job_check_edges(&cell.job, err);
+            if (st == EXO_OK && pass == 0)
                 st = exo_dry_run_check(&cell.job, err);
             if (st == EXO_OK && pass == 0)
                 st = remember_runs(s, &cell.job, err);

@@ -78,7 +78,7 @@ ok run job.yaml --set "$strategy" --workers 2 --json --no-plot --name far
 
 # Gradients and parameters are two edges: a job has one, a graph both.
 both='strategy={name: compose, exchanges: [{what: gradients}, {every: 3, apply: outer}], optimizer: {name: adamw, lr: 0.01}}'
-bad 1 'sends over 2 edges, and the nodes of a job have one' run pasted.yaml --set "$both" --name both
+bad 2 'sends over 2 edges, and the nodes of a job have one' run pasted.yaml --set "$both" --name both
 ok graph expand pasted.yaml --set "$both"
 cp out both.yaml
 ok run both.yaml --set 'actors.node.config.train={max_steps: 7, batch_size: 8, val_size: 16}' --name both

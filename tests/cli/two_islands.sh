@@ -101,5 +101,11 @@ ok graph check graph.yaml --set actors.node.config.train.minibatch_size=auto
 bad 1 'train.minibatch_size: auto: a node of a graph does not support this setting' run graph.yaml --name e6 --set actors.node.config.train.minibatch_size=auto
 bad 2 "unknown key 'max_step'" graph check graph.yaml --set 'actors.node.config.train={max_step: 8}'
 sed 's/^nodes: 2/nodes: 4/; s/^strategy:.*/strategy: {name: islands, island_size: 2}/' job.yaml >islands.yaml
-bad 1 'sends over 2 edges, and the nodes of a job have one' run islands.yaml
+# Found before anything starts, also behind other strategies.
+sed -i 's/^strategy:.*/compare: [diloco, {name: islands, island_size: 2}]/; s/^name:.*/name: apart/' islands.yaml
+for command in 'run islands.yaml' 'run islands.yaml --dry-run' 'sweep islands.yaml --grid seed=1,2' 'sweep islands.yaml --grid seed=1,2 --dry-run'; do
+    bad 2 "the strategy 'islands' sends over 2 edges, and the nodes of a job have one" $command
+    grep -q '^exogym: islands.yaml:[0-9]*:[0-9]*: ' err || fail "$command: no place: $(cat err)"
+done
+[ ! -e runs/apart ] || fail 'diloco ran before the mistake was found'
 finish
