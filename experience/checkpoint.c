@@ -1,6 +1,36 @@
 /* Checkpoints of a trainer: see checkpoint.h. No state. */
 #include "experience/checkpoint.h"
 
+/* Lists figures, each as the bytes of a double under its own name. */
+static void
+list_figures(exo_state *state, exo_learner_figures *f)
+{
+    const struct {
+        const char *name;
+        double *value;
+    } all[] = {{"items", &f->items},
+               {"answers", &f->answers},
+               {"tokens", &f->tokens},
+               {"score", &f->score},
+               {"kl", &f->kl},
+               {"kl_coef", &f->kl_coef},
+               {"loss", &f->loss},
+               {"value_loss", &f->value_loss},
+               {"ptx_loss", &f->ptx_loss},
+               {"norm", &f->norm},
+               {"clipped", &f->clipped},
+               {"ratio_off", &f->ratio_off},
+               {"kl_makers", &f->kl_makers},
+               {"chi_squared", &f->chi_squared},
+               {"effective", &f->effective},
+               {"last_kl", &f->last_kl}};
+    exo_state_prefix(state, "figures");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        exo_state_add(state, all[i].name, EXO_U8, all[i].value, sizeof *all[i].value);
+    exo_state_add_u64(state, "steps", &f->steps);
+    exo_state_prefix(state, NULL);
+}
+
 /* Lists the entries. `mark`: the caller's memory. */
 static exo_status
 list(const exo_trainer_state *s, exo_learned_mark *mark, exo_state **out, exo_err *err)
@@ -12,7 +42,7 @@ list(const exo_trainer_state *s, exo_learned_mark *mark, exo_state **out, exo_er
     exo_state_add_u64(*out, "position", s->position);
     exo_state_add_u64(*out, "used", s->used);
     exo_state_add_u64(*out, "repeated", s->repeated);
-    exo_state_add(*out, "figures", EXO_U8, s->figures, sizeof *s->figures);
+    list_figures(*out, s->figures);
     exo_state_add_u64(*out, "items_bytes", &mark->items);
     exo_state_add_u64(*out, "versions_bytes", &mark->versions);
     return EXO_OK;

@@ -7,6 +7,7 @@
 #include "base/config_edit.h"
 #include "base/registry.h"
 #include "experience/builtin.h"
+#include "experience/named_class.h"
 
 /* A class with its options, or a weighted sum of such rewards. */
 struct exo_reward {
@@ -35,38 +36,15 @@ exo_reward_class_at(size_t index)
 
 /* --- Rewards ---------------------------------------------------------------------------------- */
 
-/* Finds the class that `node`, a name or a mapping, names. */
-static exo_status
-find_class(const exo_reward_class **out, exo_config *node, const char *key, exo_config **map,
-           exo_err *err)
-{
-    const char *name = NULL;
-    exo_err reason = {0};
-    exo_status st = EXO_OK;
-    *map = exo_config_is_map(node) ? node : NULL;
-    if (*map)
-        st = exo_config_string(*map, "name", NULL, &name, err);
-    else
-        name = exo_config_scalar(node);
-    if (st == EXO_OK && !name)
-        st = exo_config_fail(node, err, "%s: the key 'name' is missing", key);
-    if (st != EXO_OK)
-        return st;
-    *out = exo_registry_find(&exo_reward_registry, name);
-    if (*out)
-        return EXO_OK;
-    exo_registry_unknown(&exo_reward_registry, name, &reason);
-    return exo_config_fail(node, err, "%s: %s", key, reason.text);
-}
-
 /* Makes the reward of `node`; `weight` is NULL, or gets the key `weight`. */
 static exo_status
 read_one(exo_reward **out, exo_config *node, const char *key, double *weight, exo_err *err)
 {
-    const exo_reward_class *of = NULL;
+    const void *found = NULL;
     exo_config *map = NULL;
     exo_config_doc *empty = NULL;
-    exo_status st = find_class(&of, node, key, &map, err);
+    exo_status st = exo_named_class_find(&found, &exo_reward_registry, node, key, &map, err);
+    const exo_reward_class *of = found;
     if (st == EXO_OK && !map) {
         st = exo_config_parse(&empty, key, "{}", err);
         map = st == EXO_OK ? exo_config_root(empty) : NULL;

@@ -373,6 +373,22 @@ write_result(const struct text_trainer *t, const exo_graph_actor *actor, exo_err
 
 /* --- Checkpoints ------------------------------------------------------------------------------ */
 
+/* Lists figures, each as the bytes of a double under its own name. */
+static void
+list_figures(exo_state *state, const char *name, exo_tuner_figures *f)
+{
+    const struct {
+        const char *name;
+        double *value;
+    } all[] = {{"loss", &f->loss}, {"accuracy", &f->accuracy},   {"margin", &f->margin},
+               {"mean", &f->mean}, {"deviation", &f->deviation}, {"norm", &f->norm}};
+    exo_state_prefix(state, name);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        exo_state_add(state, all[i].name, EXO_U8, all[i].value, sizeof *all[i].value);
+    exo_state_add_u64(state, "samples", &f->samples);
+    exo_state_prefix(state, NULL);
+}
+
 /* Lists the entries. `texts`, `length` of the figures: the caller's memory. */
 static exo_status
 list(struct text_trainer *t, char texts[TEXTS], uint64_t *length, exo_state **out, exo_err *err)
@@ -383,8 +399,8 @@ list(struct text_trainer *t, char texts[TEXTS], uint64_t *length, exo_state **ou
     if (st != EXO_OK)
         return st;
     exo_state_add_u64(*out, "samples", &t->samples);
-    exo_state_add(*out, "last", EXO_U8, &t->last, sizeof t->last);
-    exo_state_add(*out, "validated", EXO_U8, &t->validated, sizeof t->validated);
+    list_figures(*out, "last", &t->last);
+    list_figures(*out, "validated", &t->validated);
     exo_state_add_u64(*out, "steps_bytes", length);
     return EXO_OK;
 }

@@ -9,6 +9,7 @@
 #include "base/config_edit.h"
 #include "base/registry.h"
 #include "experience/builtin.h"
+#include "experience/named_class.h"
 
 struct exo_tool {
     const exo_tool_class *of;
@@ -30,24 +31,6 @@ const exo_tool_class *
 exo_tool_class_at(size_t index)
 {
     return exo_registry_at(&exo_tool_registry, index);
-}
-
-/* Finds the class that `map` names. */
-static exo_status
-find_class(const exo_tool_class **out, exo_config *map, const char *key, exo_err *err)
-{
-    const char *name = NULL;
-    exo_err reason = {0};
-    exo_status st = exo_config_string(map, "name", NULL, &name, err);
-    if (st != EXO_OK)
-        return st;
-    if (!name)
-        return exo_config_fail(map, err, "%s: the key 'name' is missing", key);
-    *out = exo_registry_find(&exo_tool_registry, name);
-    if (*out)
-        return EXO_OK;
-    exo_registry_unknown(&exo_tool_registry, name, &reason);
-    return exo_config_fail(map, err, "%s: %s", key, reason.text);
 }
 
 static exo_status
@@ -95,14 +78,15 @@ exo_status
 exo_tool_read(exo_tool **out, exo_config *config, const char *key, const exo_tokenizer *tokenizer,
               exo_err *err)
 {
-    const exo_tool_class *of = NULL;
+    const void *found = NULL;
     exo_config *map = NULL;
     *out = NULL;
     if (!exo_config_get(config, key))
         return EXO_OK;
     exo_status st = exo_config_stand_in(config, key, &map, err);
     if (st == EXO_OK)
-        st = find_class(&of, map, key, err);
+        st = exo_named_class_find(&found, &exo_tool_registry, map, key, &map, err);
+    const exo_tool_class *of = found;
     exo_tool *t = st == EXO_OK ? exo_calloc(1, sizeof *t) : NULL;
     if (t) {
         t->of = of;

@@ -35,7 +35,7 @@ typedef struct exo_tuner_figures {
     /* of `ranking`: of the scores of the reference answers, or of all answers if there are none */
     double mean, deviation;
     double norm; /* of a step's gradient, before it is clipped */
-    size_t samples;
+    uint64_t samples;
 } exo_tuner_figures;
 
 typedef struct exo_tuner exo_tuner;
