@@ -172,10 +172,10 @@ EXO_API exo_status exo_detached_fit(exo_detached *run, const char *name, uint64_
  * name these by a number, which is valid in this process until the run is freed. */
 EXO_API exo_status exo_detached_text(const exo_detached *run, char **out, exo_err *err);
 /* Runs the makers and trainers, and waits until all have ended. Once for each run. Of M makers and T
- * trainers without lists of targets, maker i sends to each trainer j with j mod M = i if M <= T, else to trainer i mod T; a
- * replay buffer sends item i to trainer i mod T. Trainer j sends versions to each maker i with i mod T
- * = j, so with more trainers than makers the last ones send none. Errors: those of the options, with
- * their place in the YAML; the first actor's own, with its name. */
+ * trainers without lists of targets, maker i sends to each trainer j with j mod M = i if M <= T, else
+ * to trainer i mod T; a replay buffer sends item i to trainer i mod T. Trainer j sends versions to
+ * each maker i with i mod T = j, so with more trainers than makers the last ones send none. Errors:
+ * those of the options, with their place in the YAML; the first actor's own, with its name. */
 EXO_API exo_status exo_detached_wait(exo_detached *run, exo_err *err);
 /* A meter of an actor after the run, such as "score" of "trainer_0" (docs/meters.md). NOT_FOUND. */
 EXO_API exo_status exo_detached_figure(const exo_detached *run, const char *actor,

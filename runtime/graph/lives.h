@@ -48,7 +48,8 @@ typedef struct exo_births {
 
 /* Counts a failure at time `now`, with its reason. Whether the rule gives another life; *wait: the
  * time until then. A rule without `max` gives none after EXO_SAME_FAILURES in a row with the same
- * words, between which nothing changes; deaths of processes and losses of peers leave their count. The first restart waits for the rule's backoff; the wait doubles with each further life that is
+ * words, between which nothing changes; deaths of processes and losses of peers leave their count.
+ * The first restart waits for the rule's backoff; the wait doubles with each further life that is
  * shorter than 10 s, from 10 ms at least to 30 s at most. */
 bool exo_births_next(exo_births *births, const exo_restart_rule *rule, const exo_err *reason,
                      exo_time now, exo_time *wait);

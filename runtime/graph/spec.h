@@ -22,9 +22,9 @@ enum {
     EXO_GRAPH_DEFAULT_CAPACITY = 4
 };
 
-/* A peer that computes may take as long as it likes: deaths and stalls end a wait at once. The deadline
- * is for peers that are alive and never answer, for instance because their process is stopped. */
-#define EXO_GRAPH_DEFAULT_DEADLINE (3600 * EXO_SECOND)
+/* Deaths and stalls end a wait at once. The deadline is for peers that are alive and do not answer, for
+ * instance because their process is stopped; it is long, because some work for minutes. */
+#define EXO_GRAPH_DEFAULT_DEADLINE (600 * EXO_SECOND)
 
 /* The choice among the targets of an edge. On an edge from a name to itself, the sender is never
  * among its own targets. */

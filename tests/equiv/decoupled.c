@@ -191,10 +191,11 @@ expect_plain(uint32_t count, uint32_t quorum, const int *steps)
 {
     static struct plain p;
     nodes n;
-    char options[120];
+    char options[140];
     snprintf(
         options, sizeof options,
-        "{H: 6, fragments: 2, delay: 2, quorum: %u, grace: 0, optimizer: {name: sgd, lr: 0.1}}",
+        "{H: 6, fragments: 2, delay: 2, quorum: %u, grace: 0, patience: 1 h, optimizer: {name: "
+        "sgd, lr: 0.1}}",
         quorum);
     nodes_init(&n, count, NUMEL, BATCH, STEPS, "decoupled_diloco", options);
     p = (struct plain){.quorum = quorum};

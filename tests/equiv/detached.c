@@ -232,10 +232,10 @@ Test(detached, an_update_may_take_minutes)
         exo_graph_parse(
             &spec, "test.yaml",
             "exogym: 1\nseed: 9\nclock: virtual\nactors:\n"
-            "  maker: {class: experience_maker, count: 2, compute: {make: 7 min}, config: "
+            "  maker: {class: experience_maker, count: 2, compute: {make: 3 min}, config: "
             "{model: " MODEL ", reward: {name: share, token: 5}, epochs: 0, " GENERATED ", " PROMPTS
             "}}\n"
-            "  trainer: {class: ppo_trainer, count: 2, compute: {learn: 11 min}, config: "
+            "  trainer: {class: ppo_trainer, count: 2, compute: {learn: 4 min}, config: "
             "{model: " MODEL ", algorithm: grpo, batch: 4, updates: 2}}\n"
             "edges:\n"
             "  - {from: maker, to: trainer, carries: experience, route: modulo}\n"
@@ -246,7 +246,7 @@ Test(detached, an_update_may_take_minutes)
         EXO_OK, "%s", err.text);
     cr_expect_eq(exo_graph_run(spec, &(exo_graph_run_opts){.space = "test"}, &result, &err), EXO_OK,
                  "%s", err.text);
-    cr_expect_geq(result.time, 36 * 60 * EXO_SECOND, "%lld ns", (long long)result.time);
+    cr_expect_geq(result.time, 14 * 60 * EXO_SECOND, "%lld ns", (long long)result.time);
     exo_graph_result_release(&result);
     exo_graph_spec_free(&spec);
 }

@@ -71,7 +71,7 @@ Test(graph_plan, every_default_is_written_out)
                            "    buffer: {capacity: 4, on_full: block}\n"
                            "    every: 1\n"
                            "    delay: 0 s\n"
-                           "    deadline: 1 min\n"
+                           "    deadline: 10 min\n"
                            "links: {}\n");
     exo_free(text);
     exo_graph_spec_free(&s);

@@ -156,7 +156,7 @@ Test(graph_spec, everything_is_read)
     cr_expect_str_eq(weights->name, "weights");
     cr_expect_eq(weights->every, 2);
     cr_expect_eq(weights->delay, EXO_SECOND);
-    cr_expect_eq(weights->deadline, 60 * EXO_SECOND);
+    cr_expect_eq(weights->deadline, 600 * EXO_SECOND);
     cr_expect_str_eq(weights->codec_text, "bf16");
     cr_expect_eq(weights->capacity, 4);
     cr_expect_eq(weights->item, 1048576);
