@@ -1,11 +1,12 @@
-/* The policy and its critic: see policy.h. The inner loops run over blocks of 16 units. */
+/* The policy and its critic: see policy.h. Read next: nn/cpu/small_layer.h. */
 #include "actors/policy.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "nn/cpu/small_layer.h"
+
 enum {
-    LANES = EXO_POLICY_UNITS_STEP, /* partial sums of a product; it fixes the order of summation */
     MOST = EXO_ENVIRONMENT_MAX_OBSERVATION
 };
 
@@ -125,46 +126,12 @@ exo_policy_init(const exo_policy *policy, uint64_t seed)
 
 /* --- Forward ---------------------------------------------------------------------------------- */
 
-static float
-product(const float *a, const float *b, size_t units)
-{
-    float sums[LANES] = {0}, sum = 0;
-    for (size_t i = 0; i < units; i += LANES)
-        for (size_t k = 0; k < LANES; k++)
-            sums[k] += a[i + k] * b[i + k];
-    for (size_t k = 0; k < LANES; k++)
-        sum += sums[k];
-    return sum;
-}
-
-/* y (units) += x w */
-static void
-add_scaled(float *restrict y, const float *restrict w, float x, size_t units)
-{
-    for (size_t i = 0; i < units; i += LANES)
-        for (size_t k = 0; k < LANES; k++)
-            y[i + k] += x * w[i + k];
-}
-
-static void
-squash(float *y, size_t units)
-{
-    for (size_t k = 0; k < units; k++)
-        y[k] = tanhf(y[k]);
-}
-
 static void
 trunk_forward(const exo_policy_trunk *trunk, const exo_policy_shape *s, const float *x,
               float *first, float *second)
 {
-    memcpy(first, trunk->bias1, s->units * sizeof(float));
-    memcpy(second, trunk->bias2, s->units * sizeof(float));
-    for (size_t i = 0; i < s->observation; i++)
-        add_scaled(first, trunk->weight1 + i * s->units, x[i], s->units);
-    squash(first, s->units);
-    for (size_t i = 0; i < s->units; i++)
-        add_scaled(second, trunk->weight2 + i * s->units, first[i], s->units);
-    squash(second, s->units);
+    exo_small_forward(first, trunk->bias1, trunk->weight1, x, s->observation, s->units);
+    exo_small_forward(second, trunk->bias2, trunk->weight2, first, s->units, s->units);
 }
 
 /* Replaces logits (count) by their log softmax. */
@@ -191,11 +158,13 @@ exo_policy_forward(const exo_policy *policy, const float *observation, exo_polic
     trunk_forward(&policy->actor, s, observation, p->actor1, p->actor2);
     trunk_forward(&policy->critic, s, observation, p->critic1, p->critic2);
     for (size_t a = 0; a < s->outputs; a++)
-        out->actions[a] = policy->action_bias[a] +
-                          product(policy->action_weight + a * s->units, p->actor2, s->units);
+        out->actions[a] =
+            policy->action_bias[a] +
+            exo_small_product(policy->action_weight + a * s->units, p->actor2, s->units);
     if (!s->box)
         log_softmax(out->actions, s->outputs);
-    out->value = policy->value_bias[0] + product(policy->value_weight, p->critic2, s->units);
+    out->value =
+        policy->value_bias[0] + exo_small_product(policy->value_weight, p->critic2, s->units);
 }
 
 /* --- Actions ---------------------------------------------------------------------------------- */
@@ -268,20 +237,10 @@ trunk_backward(const exo_policy_trunk *trunk, const exo_policy_shape *s, const f
                const float *first, const float *second, float *d, const exo_policy_trunk *gradient)
 {
     float d_first[EXO_POLICY_MAX_UNITS];
-    for (size_t k = 0; k < s->units; k++) {
-        d[k] *= 1 - second[k] * second[k];
-        gradient->bias2[k] += d[k];
-    }
-    for (size_t i = 0; i < s->units; i++) {
-        add_scaled(gradient->weight2 + i * s->units, d, first[i], s->units);
-        d_first[i] = product(trunk->weight2 + i * s->units, d, s->units);
-    }
-    for (size_t k = 0; k < s->units; k++) {
-        d_first[k] *= 1 - first[k] * first[k];
-        gradient->bias1[k] += d_first[k];
-    }
-    for (size_t i = 0; i < s->observation; i++)
-        add_scaled(gradient->weight1 + i * s->units, d_first, x[i], s->units);
+    exo_small_backward(d, gradient->bias2, gradient->weight2, second, first, s->units, s->units);
+    exo_small_backward_input(d_first, trunk->weight2, d, s->units, s->units);
+    exo_small_backward(d_first, gradient->bias1, gradient->weight1, first, x, s->observation,
+                       s->units);
 }
 
 void
@@ -292,14 +251,14 @@ exo_policy_backward(const exo_policy *policy, const exo_policy_pass *pass, const
     float d[EXO_POLICY_MAX_UNITS] = {0};
     for (size_t a = 0; a < s->outputs; a++) {
         gradient->action_bias[a] += d_actions[a];
-        add_scaled(gradient->action_weight + a * s->units, pass->actor2, d_actions[a], s->units);
-        add_scaled(d, policy->action_weight + a * s->units, d_actions[a], s->units);
+        exo_small_add(gradient->action_weight + a * s->units, pass->actor2, d_actions[a], s->units);
+        exo_small_add(d, policy->action_weight + a * s->units, d_actions[a], s->units);
     }
     trunk_backward(&policy->actor, s, pass->observation, pass->actor1, pass->actor2, d,
                    &gradient->actor);
 
     gradient->value_bias[0] += d_value;
-    add_scaled(gradient->value_weight, pass->critic2, d_value, s->units);
+    exo_small_add(gradient->value_weight, pass->critic2, d_value, s->units);
     for (size_t k = 0; k < s->units; k++)
         d[k] = d_value * policy->value_weight[k];
     trunk_backward(&policy->critic, s, pass->observation, pass->critic1, pass->critic2, d,

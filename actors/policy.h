@@ -17,8 +17,10 @@
 
 #include <exogym/environment.h>
 
+#include "nn/cpu/small_layer.h"
+
 enum {
-    EXO_POLICY_UNITS_STEP = 16, /* the number of units is a multiple of it */
+    EXO_POLICY_UNITS_STEP = EXO_SMALL_STEP, /* the number of units is a multiple of it */
     EXO_POLICY_MAX_UNITS = 512,
     EXO_POLICY_MAX_OUTPUTS = EXO_ENVIRONMENT_MAX_ACTIONS
 };
