@@ -1,23 +1,16 @@
 /* Layers of a few dozen units: see small_layer.h. No state. */
 #include "nn/cpu/small_layer.h"
 
+#include "base/vector_width.h"
 #include "nn/cpu/vector_math.h"
-
-/* The bytes of a register: a compiler cuts a longer vector into words on the stack. */
-#if defined(__AVX512F__)
-#define VECTOR 64
-#elif defined(__AVX__)
-#define VECTOR 32
-#else
-#define VECTOR 16
-#endif
 
 enum {
     LANES = EXO_SMALL_STEP,
-    WIDTH = VECTOR / 4
+    WIDTH = EXO_VECTOR_BYTES / 4
 };
 
-typedef float vector __attribute__((vector_size(VECTOR), aligned(sizeof(float)), may_alias));
+typedef float vector
+    __attribute__((vector_size(EXO_VECTOR_BYTES), aligned(sizeof(float)), may_alias));
 
 #define LOAD(array, v)  (*(const vector *)(const void *)((array) + (v)*WIDTH))
 #define STORE(array, v) (*(vector *)(void *)((array) + (v)*WIDTH))

@@ -3,22 +3,15 @@
  * and written once. No state. */
 #include <string.h>
 
+#include "base/vector_width.h"
 #include "nn/cpu/kernels.h"
 
-/* The bytes of a register: a compiler cuts a longer vector into words on the stack. */
-#if defined(__AVX512F__)
-#define VECTOR 64
-#elif defined(__AVX__)
-#define VECTOR 32
-#else
-#define VECTOR 16
-#endif
 enum {
     GROUP = 4
 };
 
-#define LOAD(array, v)  (*(const vector *)(const void *)((array) + at + (v)*VECTOR))
-#define STORE(array, v) (*(vector *)(void *)((array) + at + (v)*VECTOR))
+#define LOAD(array, v)  (*(const vector *)(const void *)((array) + at + (v)*EXO_VECTOR_BYTES))
+#define STORE(array, v) (*(vector *)(void *)((array) + at + (v)*EXO_VECTOR_BYTES))
 
 /* NAME sums all whole groups of vectors; gives their bytes. NAME##_of is compiled for the usual
  * numbers of arrays, so that their addresses stay in registers. */
@@ -28,9 +21,9 @@ enum {
                      TYPE divisor, size_t bytes)                                                   \
     {                                                                                              \
         typedef TYPE vector                                                                        \
-            __attribute__((vector_size(VECTOR), aligned(sizeof(TYPE)), may_alias));                \
+            __attribute__((vector_size(EXO_VECTOR_BYTES), aligned(sizeof(TYPE)), may_alias));      \
         size_t at = 0;                                                                             \
-        for (; bytes - at >= GROUP * VECTOR; at += GROUP * VECTOR) {                               \
+        for (; bytes - at >= GROUP * EXO_VECTOR_BYTES; at += GROUP * EXO_VECTOR_BYTES) {           \
             vector a = LOAD(x[0], 0), b = LOAD(x[0], 1), c = LOAD(x[0], 2), d = LOAD(x[0], 3);     \
             for (size_t i = 1; i < num_x; i++) {                                                   \
                 a += LOAD(x[i], 0);                                                                \

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/parallel.h"
+#include "base/vector_width.h"
 
 enum {
     LANES = 64, /* words of 4 bytes: 256 bytes a round */
@@ -22,19 +23,11 @@ enum {
 #define P3 0xC2B2AE3Du
 #define P4 0x27D4EB2Fu
 
-/* The bytes of a register: a compiler cuts a longer vector into words on the stack. */
-#if defined(__AVX512F__)
-#define VECTOR 64
-#elif defined(__AVX2__)
-#define VECTOR 32
-#else
-#define VECTOR 16
-#endif
 enum {
-    VECTORS = STRIPE / VECTOR
+    VECTORS = STRIPE / EXO_VECTOR_BYTES
 };
 
-typedef uint32_t vector __attribute__((vector_size(VECTOR)));
+typedef uint32_t vector __attribute__((vector_size(EXO_VECTOR_BYTES)));
 
 static uint32_t
 fold(uint32_t h, uint32_t word)
