@@ -12,7 +12,10 @@ enum {
 typedef float vector
     __attribute__((vector_size(EXO_VECTOR_BYTES), aligned(sizeof(float)), may_alias));
 
+typedef float four __attribute__((vector_size(16), aligned(sizeof(float)), may_alias));
+
 #define LOAD(array, v)  (*(const vector *)(const void *)((array) + (v)*WIDTH))
+#define LOAD4(array, v) (*(const four *)(const void *)((array) + (v)*4))
 #define STORE(array, v) (*(vector *)(void *)((array) + (v)*WIDTH))
 
 static void
@@ -72,17 +75,29 @@ exo_small_backward(float *restrict d, float *restrict d_bias, float *restrict d_
         exo_small_add(d_w + i * units, d, x[i], units);
 }
 
-float
-exo_small_product(const float *restrict a, const float *restrict b, size_t units)
+/* Adds 16 lanes in pairs, which are 8, 4, 2 and 1 apart. */
+static inline float
+add_lanes(const float *sums)
+{
+    four a = LOAD4(sums, 0) + LOAD4(sums, 2), b = LOAD4(sums, 1) + LOAD4(sums, 3);
+    a += b;
+    return (a[0] + a[2]) + (a[1] + a[3]);
+}
+
+static inline float
+product(const float *restrict a, const float *restrict b, size_t units)
 {
     float sums[LANES] = {0};
     for (size_t i = 0; i < units; i += LANES)
         for (size_t k = 0; k < LANES; k++)
             sums[k] += a[i + k] * b[i + k];
-    for (size_t width = LANES / 2; width > 0; width /= 2)
-        for (size_t k = 0; k < width; k++)
-            sums[k] += sums[k + width];
-    return sums[0];
+    return add_lanes(sums);
+}
+
+float
+exo_small_product(const float *restrict a, const float *restrict b, size_t units)
+{
+    return product(a, b, units);
 }
 
 void
@@ -90,5 +105,5 @@ exo_small_backward_input(float *restrict d_x, const float *restrict w, const flo
                          size_t inputs, size_t units)
 {
     for (size_t i = 0; i < inputs; i++)
-        d_x[i] = exo_small_product(w + i * units, d, units);
+        d_x[i] = product(w + i * units, d, units);
 }
