@@ -11,8 +11,10 @@
 #include <exogym/state.h>
 
 #include "actors/builtin_classes.h"
+#include "actors/evaluator.h"
 #include "actors/play.h"
 #include "actors/player.h"
+#include "actors/policy_file.h"
 #include "actors/ppo_update.h"
 #include "actors/rollout.h"
 #include "actors/stream_seed.h"
@@ -77,15 +79,55 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
                         .kind = EXO_GAUGE},
 };
 
+/* The meters of evaluations while it learns; the last one only with a threshold. */
+enum {
+    SELECTION_MEAN,
+    BEST_UPDATE,
+    BEST_SELECTION_MEAN,
+    BEST_EVALUATION_MEAN,
+    THRESHOLD_SAMPLES,
+    NUM_LOOK_METERS
+};
+
+static const exo_meter_class look_meter_classes[NUM_LOOK_METERS] = {
+    [SELECTION_MEAN] = {.name = "selection_mean",
+                        .unit = "1",
+                        .help = "mean return of the newest evaluation while it learns "
+                                "(evaluate_every)",
+                        .kind = EXO_GAUGE},
+    [BEST_UPDATE] = {.name = "best_update",
+                     .unit = "updates",
+                     .help = "update that made the best policy among those evaluated",
+                     .kind = EXO_GAUGE},
+    [BEST_SELECTION_MEAN] = {.name = "best_selection_mean",
+                             .unit = "1",
+                             .help = "mean return by which the best policy was selected",
+                             .kind = EXO_GAUGE},
+    [BEST_EVALUATION_MEAN] = {.name = "best_evaluation_mean",
+                              .unit = "1",
+                              .help = "mean return of the best policy in the episodes of "
+                                      "evaluation_mean",
+                              .kind = EXO_GAUGE},
+    [THRESHOLD_SAMPLES] = {.name = "threshold_samples",
+                           .unit = "samples",
+                           .help = "samples learnt from when selection_mean first reached "
+                                   "reward_threshold",
+                           .kind = EXO_GAUGE},
+};
+
 struct trainer {
     exo_play play;
     exo_ppo_update_opts opts;
-    exo_meter *meters[NUM_METERS];
+    exo_meter *meters[NUM_METERS], *look_meters[NUM_LOOK_METERS];
     uint64_t batch, max_staleness;
-    double target;     /* -INFINITY: none */
-    uint64_t evaluate; /* episodes of the evaluation at the end */
+    double target;           /* -INFINITY: none */
+    char *first;             /* file of the first policy; NULL: the seed draws it */
+    uint64_t evaluate;       /* episodes of an evaluation */
+    uint64_t evaluate_every; /* updates between evaluations; 0: only at the end */
+    double threshold;        /* -INFINITY: none */
     bool evaluate_best;
     exo_ppo_update *update;
+    exo_evaluator *evaluator; /* NULL without evaluate_every */
     /* The current update: (batch) items, which are held, and their arrays. */
     exo_item **items;
     exo_rollout *rollouts;
@@ -98,7 +140,7 @@ struct trainer {
     uint64_t samples;       /* of the used items */
     double staleness;       /* sum over the used items */
     exo_game_value game;    /* of the newest policy; only if there is one */
-    exo_evaluation evaluation;
+    exo_evaluation evaluation, best_evaluation;
 };
 
 /* --- Options ---------------------------------------------------------------------------------- */
@@ -121,6 +163,7 @@ read_numbers(struct trainer *t, exo_config *config, exo_err *err)
         {"value", 0.5, 0, most, &t->opts.loss.value},
         {"max_norm", 0.5, 0, most, &t->opts.max_norm},
         {"target_return", (double)-INFINITY, -most, most, &t->target},
+        {"reward_threshold", (double)-INFINITY, -most, most, &t->threshold},
     };
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < sizeof numbers / sizeof *numbers; i++)
@@ -143,9 +186,10 @@ read_counts(struct trainer *t, exo_config *config, exo_err *err)
         {"batch", 4, 1, MAX_BATCH, &t->batch},
         {"epochs", 4, 1, 1000, &t->opts.epochs},
         {"minibatches", 16, 1, 1000000, &t->opts.minibatches},
-        {"updates", 200, 1, UINT32_MAX, &t->opts.updates},
+        {"updates", 200, 0, UINT32_MAX, &t->opts.updates},
         {"max_staleness", 0, 0, UINT64_MAX, &t->max_staleness},
         {"evaluate", 0, 0, UINT32_MAX, &t->evaluate},
+        {"evaluate_every", 0, 0, UINT32_MAX, &t->evaluate_every},
         {"slow_down", 1, 1, 1000000, &t->opts.repeat},
     };
     exo_status st = EXO_OK;
@@ -153,6 +197,28 @@ read_counts(struct trainer *t, exo_config *config, exo_err *err)
         st = exo_config_u64(config, counts[i].key, counts[i].fallback, counts[i].min, counts[i].max,
                             counts[i].out, err);
     return st;
+}
+
+/* Reads the options of the first policy and of evaluations, after the numbers. */
+static exo_status
+read_policies(struct trainer *t, exo_config *config, exo_err *err)
+{
+    const char *path = NULL;
+    exo_status st = exo_config_bool(config, "evaluate_best", false, &t->evaluate_best, err);
+    if (st == EXO_OK)
+        st = exo_config_string(config, "policy", NULL, &path, err);
+    if (st != EXO_OK)
+        return st;
+    if (t->evaluate_every > 0 && t->evaluate == 0)
+        return exo_config_fail(config, err,
+                               "evaluate_every needs evaluate, the number of episodes");
+    if (isfinite(t->threshold) && t->evaluate_every == 0)
+        return exo_config_fail(config, err,
+                               "reward_threshold needs evaluate_every, the updates between two "
+                               "evaluations");
+    if (path && !(t->first = exo_strdup(path)))
+        return exo_fail(err, EXO_NOMEM, "no memory for a path");
+    return EXO_OK;
 }
 
 static exo_status
@@ -165,7 +231,7 @@ trainer_init(void *self, exo_config *config, exo_err *err)
     if (st == EXO_OK)
         st = read_counts(t, config, err);
     if (st == EXO_OK)
-        st = exo_config_bool(config, "evaluate_best", false, &t->evaluate_best, err);
+        st = read_policies(t, config, err);
     if (st != EXO_OK)
         return st;
     t->return_mean = (double)NAN;
@@ -191,6 +257,8 @@ trainer_release(void *self)
     exo_free(t->rollouts);
     exo_ppo_update_free(&t->update);
     exo_updates_file_close(&t->file);
+    exo_evaluator_free(&t->evaluator);
+    exo_free(t->first);
     exo_play_release(&t->play);
 }
 
@@ -337,49 +405,171 @@ report(struct trainer *t, bool learned, exo_err *err)
                    : EXO_OK;
 }
 
-/* Evaluates the final policy. Trainers that learn as one play the same episodes. */
+/* --- Evaluation ------------------------------------------------------------------------------- */
+
+/* Evaluates the newest policy to find the best one, after every evaluate_every-th update, or `now`.
+ * Trainers that learn as one play the same episodes. */
+static exo_status
+look(struct trainer *t, exo_graph_actor *actor, bool now, exo_err *err)
+{
+    uint64_t update = exo_ppo_update_count(t->update);
+    if (!t->evaluator || (!now && update % t->evaluate_every != 0))
+        return EXO_OK;
+    exo_graph_phase(actor, "evaluate");
+    exo_status st =
+        exo_evaluator_look(t->evaluator, exo_ppo_update_policy(t->update), update, t->samples, err);
+    if (st != EXO_OK)
+        return st;
+    const exo_evaluated *best = exo_evaluator_best(t->evaluator),
+                        *reached = exo_evaluator_reached(t->evaluator);
+    exo_meter_set(t->look_meters[SELECTION_MEAN],
+                  exo_evaluator_newest(t->evaluator)->evaluation.mean);
+    exo_meter_set(t->look_meters[BEST_UPDATE], (double)best->update);
+    exo_meter_set(t->look_meters[BEST_SELECTION_MEAN], best->evaluation.mean);
+    if (reached)
+        exo_meter_set(t->look_meters[THRESHOLD_SAMPLES], (double)reached->samples);
+    return EXO_OK;
+}
+
+/* Evaluates the final policy, and in the same episodes the best one, which was selected by others. */
 static exo_status
 evaluate(struct trainer *t, exo_graph_actor *actor, exo_err *err)
 {
     if (t->evaluate == 0 || exo_graph_cancelled(actor))
         return EXO_OK;
+    exo_status st = look(t, actor, true, err);
+    if (st != EXO_OK)
+        return st;
     exo_graph_phase(actor, "evaluate");
     uint64_t seed = exo_stream_seed(exo_graph_seed(actor), "evaluation");
-    exo_status st = exo_evaluate(&t->evaluation, t->play.spec, exo_ppo_update_policy(t->update),
-                                 t->evaluate, t->evaluate_best, seed, err);
+    st = exo_evaluate(&t->evaluation, t->play.spec, exo_ppo_update_policy(t->update), t->evaluate,
+                      t->evaluate_best, seed, err);
+    if (st != EXO_OK)
+        return st;
     exo_meter_set(t->meters[EVALUATION_MEAN], t->evaluation.mean);
+    if (!t->evaluator)
+        return EXO_OK;
+    if (exo_evaluator_best(t->evaluator)->update == exo_ppo_update_count(t->update))
+        t->best_evaluation = t->evaluation;
+    else
+        st = exo_evaluate(&t->best_evaluation, t->play.spec, exo_evaluator_policy(t->evaluator),
+                          t->evaluate, t->evaluate_best, seed, err);
+    exo_meter_set(t->look_meters[BEST_EVALUATION_MEAN], t->best_evaluation.mean);
     return st;
+}
+
+/* --- Results ---------------------------------------------------------------------------------- */
+
+static void
+hash_policy(const exo_policy *policy, char sha256[65])
+{
+    exo_sha256(policy->values, exo_policy_numel(&policy->shape) * sizeof(float), sha256);
+}
+
+/* Writes the keys of the evaluations, each followed by a comma. */
+static void
+write_evaluations(const struct trainer *t, char *out, size_t size)
+{
+    const exo_evaluated *best = t->evaluator ? exo_evaluator_best(t->evaluator) : NULL,
+                        *reached = t->evaluator ? exo_evaluator_reached(t->evaluator) : NULL;
+    char sha256[65];
+    int n = 0;
+    *out = '\0';
+    if (t->evaluation.episodes > 0)
+        n += snprintf(out + n, size - (size_t)n,
+                      "\"evaluation_mean\": %.9g, \"evaluation_deviation\": %.9g, ",
+                      t->evaluation.mean, t->evaluation.deviation);
+    if (t->best_evaluation.episodes > 0)
+        n += snprintf(out + n, size - (size_t)n,
+                      "\"best_evaluation_mean\": %.9g, \"best_evaluation_deviation\": %.9g, ",
+                      t->best_evaluation.mean, t->best_evaluation.deviation);
+    if (best) {
+        hash_policy(exo_evaluator_policy(t->evaluator), sha256);
+        n += snprintf(out + n, size - (size_t)n,
+                      "\"best_update\": %llu, \"best_samples\": %llu, \"best_selection_mean\": "
+                      "%.9g, \"best_sha256\": \"%s\", ",
+                      (unsigned long long)best->update, (unsigned long long)best->samples,
+                      best->evaluation.mean, sha256);
+    }
+    if (reached)
+        snprintf(out + n, size - (size_t)n,
+                 "\"threshold_update\": %llu, \"threshold_samples\": %llu, ",
+                 (unsigned long long)reached->update, (unsigned long long)reached->samples);
+    else if (isfinite(t->threshold))
+        snprintf(out + n, size - (size_t)n,
+                 "\"threshold_update\": null, \"threshold_samples\": null, ");
 }
 
 static exo_status
 write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err)
 {
-    char path[MAX_PATH], text[1024], sha256[65], mean[32] = "null", evaluation[128] = "",
+    char path[MAX_PATH], text[2048], sha256[65], mean[32] = "null", evaluations[1024],
                                                  game[128] = "";
-    if (!exo_graph_folder(actor))
+    const char *folder = exo_graph_folder(actor), *name = exo_graph_name(actor);
+    const exo_policy *policy = exo_ppo_update_policy(t->update);
+    if (!folder)
         return EXO_OK;
     if (!isnan(t->return_mean))
         snprintf(mean, sizeof mean, "%.9g", t->return_mean);
-    if (t->evaluation.episodes > 0)
-        snprintf(evaluation, sizeof evaluation,
-                 "\"evaluation_mean\": %.9g, \"evaluation_deviation\": %.9g, ", t->evaluation.mean,
-                 t->evaluation.deviation);
+    write_evaluations(t, evaluations, sizeof evaluations);
     if (exo_has_game_value(t->play.spec))
         snprintf(game, sizeof game, "\"game_value\": %.9g, \"exploitability\": %.9g, ",
                  t->game.value, t->game.exploitability);
-    exo_sha256(exo_ppo_update_policy(t->update)->values,
-               exo_policy_numel(&t->play.shape) * sizeof(float), sha256);
+    hash_policy(policy, sha256);
     int size =
         snprintf(text, sizeof text,
                  "{\"return_mean\": %s, \"episodes\": %llu, \"updates\": %llu, \"items\": %llu, "
                  "\"dropped\": %llu, \"staleness_mean\": %.9g, %s%s\"sha256\": \"%s\"}\n",
                  mean, (unsigned long long)t->returns.count,
                  (unsigned long long)exo_ppo_update_count(t->update), (unsigned long long)t->used,
-                 (unsigned long long)t->dropped, staleness_mean(t), evaluation, game, sha256);
-    if ((size_t)snprintf(path, sizeof path, "%s/final_%s.json", exo_graph_folder(actor),
-                         exo_graph_name(actor)) >= sizeof path)
+                 (unsigned long long)t->dropped, staleness_mean(t), evaluations, game, sha256);
+    if ((size_t)snprintf(path, sizeof path, "%s/final_%s.json", folder, name) >= sizeof path)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
-    return exo_file_write_atomic(path, text, (size_t)size, err);
+    exo_status st = exo_policy_save(policy, exo_environment_spec_name(t->play.spec),
+                                    exo_ppo_update_count(t->update), folder, "policy", name, err);
+    return st == EXO_OK ? exo_file_write_atomic(path, text, (size_t)size, err) : st;
+}
+
+/* --- The actor -------------------------------------------------------------------------------- */
+
+static exo_status
+declare_meters(struct trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    exo_meters *meters = exo_graph_meters(actor);
+    exo_status st =
+        exo_meter_declare_all(t->meters, meters, meter_classes,
+                              exo_has_game_value(t->play.spec) ? NUM_METERS : GAME_VALUE, err);
+    if (st != EXO_OK || t->evaluate_every == 0)
+        return st;
+    return exo_meter_declare_all(t->look_meters, meters, look_meter_classes,
+                                 isfinite(t->threshold) ? NUM_LOOK_METERS : THRESHOLD_SAMPLES, err);
+}
+
+/* Makes the learner with its first policy, the list of updates, and the evaluator. */
+static exo_status
+prepare(struct trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    uint64_t seed = exo_graph_seed(actor);
+    const char *folder = exo_graph_folder(actor), *name = exo_graph_name(actor);
+    exo_status st = declare_meters(t, actor, err);
+    if (st == EXO_OK)
+        st = exo_updates_file_open(&t->file, folder, name, exo_has_game_value(t->play.spec), err);
+    if (st == EXO_OK)
+        st = exo_ppo_update_new(&t->update, &t->opts, &t->play.shape, seed,
+                                exo_stream_seed(seed, name), err);
+    if (st == EXO_OK && t->first)
+        st = exo_policy_load(exo_ppo_update_policy(t->update), t->first, err);
+    if (st == EXO_OK && t->evaluate_every > 0)
+        st = exo_evaluator_new(&t->evaluator,
+                               &(exo_evaluator_opts){.spec = t->play.spec,
+                                                     .episodes = t->evaluate,
+                                                     .likeliest = t->evaluate_best,
+                                                     .threshold = t->threshold,
+                                                     .seed = exo_stream_seed(seed, "selection"),
+                                                     .folder = folder,
+                                                     .actor = name},
+                               &t->play.shape, err);
+    return st;
 }
 
 static exo_status
@@ -389,18 +579,9 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
     exo_port *experience = exo_graph_input(actor, "experience"),
              *parameters = exo_graph_output(actor, "parameters");
     exo_group *group = exo_graph_group(actor, "gradients");
-    uint64_t seed = exo_graph_seed(actor);
     bool end = false;
 
-    bool has_game = exo_has_game_value(t->play.spec);
-    exo_status st = exo_meter_declare_all(t->meters, exo_graph_meters(actor), meter_classes,
-                                          has_game ? NUM_METERS : GAME_VALUE, err);
-    if (st == EXO_OK)
-        st = exo_updates_file_open(&t->file, exo_graph_folder(actor), exo_graph_name(actor),
-                                   has_game, err);
-    if (st == EXO_OK)
-        st = exo_ppo_update_new(&t->update, &t->opts, &t->play.shape, seed,
-                                exo_stream_seed(seed, exo_graph_name(actor)), err);
+    exo_status st = prepare(t, actor, err);
     if (st == EXO_OK)
         st = send_policy(t, parameters, err);
     while (st == EXO_OK && !end && exo_ppo_update_count(t->update) < t->opts.updates) {
@@ -413,6 +594,8 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
             st = send_policy(t, parameters, err);
         if (st == EXO_OK)
             st = report(t, !end, err);
+        if (st == EXO_OK && !end)
+            st = look(t, actor, false, err);
     }
     if (st == EXO_OK)
         st = evaluate(t, actor, err);
@@ -425,9 +608,13 @@ static void
 trainer_order(const void *self, char *out, size_t size)
 {
     const struct trainer *t = self;
-    snprintf(out, size,
-             "send parameters; %llu (%llu receive experience; reduce gradients; send parameters)",
-             (unsigned long long)t->opts.updates, (unsigned long long)t->batch);
+    if (t->opts.updates == 0)
+        snprintf(out, size, "send parameters");
+    else
+        snprintf(
+            out, size,
+            "send parameters; %llu (%llu receive experience; reduce gradients; send parameters)",
+            (unsigned long long)t->opts.updates, (unsigned long long)t->batch);
 }
 
 static void
@@ -451,7 +638,7 @@ static const char *const trainer_phases[] = {"learn", "apply", "evaluate", NULL}
 const exo_graph_class exo_policy_trainer_class = {
     .name = "policy_trainer",
     .help = "learns to play an environment by PPO; options environment, batch, updates, "
-            "target_return, evaluate, epochs, minibatches, lr, ...",
+            "target_return, evaluate, evaluate_every, epochs, minibatches, lr, ...",
     .ports = trainer_ports,
     .num_ports = sizeof trainer_ports / sizeof *trainer_ports,
     .phases = trainer_phases,

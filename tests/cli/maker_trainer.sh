@@ -34,5 +34,16 @@ for i in 5:game_value 6:exploitability; do
     value=$(final runs/kuhn_poker/final_trainer_0.json "${i#*:}")
     [ "$value" = "$(tail -1 "$list" | cut -d, -f"${i%:*}")" ] || fail "${i#*:} is '$value', other than in $list: $(cat "$list")"
 done
+
+# The best policy is kept, and a run can begin with it, here only to evaluate it.
+ok run "$EXO_SOURCE/examples/06_maker_trainer/cleanrl.yaml" --set actors.trainer.config.updates=3 \
+    --set actors.trainer.config.evaluate_every=1 --set actors.trainer.config.evaluate=3
+"$EXO_SOURCE/tools/check_meters.py" --result runs/cleanrl/result.json || fail 'docs/meters.md does not have all meters of cleanrl'
+[ "$(cut -d, -f1,2 runs/cleanrl/evaluations_trainer_0.csv | tr '\n' ' ')" = 'update,samples 1,512 2,1024 3,1536 ' ] ||
+    fail "$(cat runs/cleanrl/evaluations_trainer_0.csv)"
+ok run "$EXO_SOURCE/examples/06_maker_trainer/cleanrl.yaml" --name evaluated --set actors.trainer.config.updates=0 \
+    --set actors.trainer.config.evaluate=3 --set actors.trainer.config.policy=runs/cleanrl/best_trainer_0.safetensors
+[ "$(final runs/evaluated/final_trainer_0.json sha256)" = "$(final runs/cleanrl/final_trainer_0.json best_sha256)" ] ||
+    fail 'the policy that was evaluated is not the best one'
 grep -q '^update,samples,return_mean,loss$' runs/1m1t/updates_trainer_0.csv || fail "$(head -2 runs/1m1t/updates_trainer_0.csv)"
 finish

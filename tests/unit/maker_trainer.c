@@ -88,18 +88,28 @@ figure(const struct outcome *out, const char *actor, const char *name)
     return s.meter_class->kind == EXO_COUNTER ? (double)s.count : s.value;
 }
 
+/* The text of a key in the file of a trainer's result, at most 64 characters. */
+static void
+read_key(const struct outcome *out, const char *actor, const char *key, char value[65])
+{
+    char path[512], name[64], *text = NULL;
+    size_t size = 0;
+    snprintf(path, sizeof path, "%s/final_%s.json", out->folder, actor);
+    cr_assert_eq(exo_file_read(path, 4096, &text, &size, NULL), EXO_OK, "%s", path);
+    snprintf(name, sizeof name, "\"%s\": ", key);
+    const char *at = strstr(text, name);
+    cr_assert_not_null(at, "%s: %s", key, text);
+    at += strlen(name);
+    at += *at == '"';
+    snprintf(value, 65, "%.*s", (int)strcspn(at, "\",}"), at);
+    exo_free(text);
+}
+
 /* The SHA-256 in the file of a trainer's result. */
 static void
 read_hash(const struct outcome *out, const char *actor, char hash[65])
 {
-    char path[512], *text = NULL;
-    size_t size = 0;
-    snprintf(path, sizeof path, "%s/final_%s.json", out->folder, actor);
-    cr_assert_eq(exo_file_read(path, 4096, &text, &size, NULL), EXO_OK, "%s", path);
-    const char *at = strstr(text, "\"sha256\": \"");
-    cr_assert_not_null(at, "%s", text);
-    snprintf(hash, 65, "%s", at + strlen("\"sha256\": \""));
-    exo_free(text);
+    read_key(out, actor, "sha256", hash);
 }
 
 /* --- What must hold --------------------------------------------------------------------------- */
@@ -225,6 +235,71 @@ Test(maker_trainer, a_slow_maker_plays_with_the_newest_parameters, .timeout = 12
     outcome_release(&out);
 }
 
+/* --- Evaluations ------------------------------------------------------------------------------ */
+
+#define TURNS  "{synchronous: true, environments: 2, steps: 64}"
+#define LEARNS "batch: 1, updates: 5, minibatches: 4, evaluate: 5"
+
+Test(maker_trainer, evaluations_find_the_best_policy_and_do_not_change_what_is_learned,
+     .timeout = 120)
+{
+    char without[65], with[65], best[65], value[65], mean[65], config[512];
+    struct outcome out;
+    run_graph(&(struct graph){.maker = TURNS, .trainer = "{" LEARNS "}"}, &out);
+    cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
+    read_hash(&out, "trainer_0", without);
+    outcome_release(&out);
+
+    run_graph(&(struct graph){.maker = TURNS,
+                              .trainer = "{" LEARNS ", evaluate_every: 2, reward_threshold: 5}"},
+              &out);
+    cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
+    read_hash(&out, "trainer_0", with);
+    cr_expect_str_eq(with, without);
+    read_key(&out, "trainer_0", "threshold_update", value);
+    cr_expect_str_eq(value, "2");
+    read_key(&out, "trainer_0", "threshold_samples", value);
+    cr_expect_str_eq(value, "256");
+    cr_expect_eq(figure(&out, "trainer_0", "threshold_samples"), 256);
+    read_key(&out, "trainer_0", "best_update", value);
+    cr_expect(!strcmp(value, "2") || !strcmp(value, "4") || !strcmp(value, "5"), "%s", value);
+    cr_expect_eq(figure(&out, "trainer_0", "best_update"), atof(value));
+    cr_expect_geq(figure(&out, "trainer_0", "best_selection_mean"),
+                  figure(&out, "trainer_0", "selection_mean"));
+    read_key(&out, "trainer_0", "best_sha256", best);
+    read_key(&out, "trainer_0", "best_evaluation_mean", mean);
+
+    /* A trainer that begins with the file of the best policy, and makes no update, evaluates it. */
+    struct outcome again;
+    snprintf(config, sizeof config,
+             "{updates: 0, evaluate: 5, policy: '%s/best_trainer_0.safetensors'}", out.folder);
+    run_graph(&(struct graph){.maker = TURNS, .trainer = config}, &again);
+    cr_assert_eq(again.status, EXO_OK, "%s", again.err.text);
+    read_hash(&again, "trainer_0", value);
+    cr_expect_str_eq(value, best);
+    read_key(&again, "trainer_0", "evaluation_mean", value);
+    cr_expect_str_eq(value, mean);
+    outcome_release(&again);
+    outcome_release(&out);
+}
+
+Test(maker_trainer, a_threshold_that_was_not_reached_is_null, .timeout = 120)
+{
+    char value[65];
+    struct outcome out;
+    run_graph(&(struct graph){.maker = TURNS,
+                              .trainer = "{batch: 1, updates: 1, minibatches: 4, evaluate: 2, "
+                                         "evaluate_every: 9, reward_threshold: 501}"},
+              &out);
+    cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
+    read_key(&out, "trainer_0", "threshold_samples", value);
+    cr_expect_str_eq(value, "null");
+    cr_expect(isnan(figure(&out, "trainer_0", "threshold_samples")));
+    read_key(&out, "trainer_0", "best_update", value);
+    cr_expect_str_eq(value, "1", "the last policy is looked at in any case");
+    outcome_release(&out);
+}
+
 /* --- Mistakes --------------------------------------------------------------------------------- */
 
 /* Sends one rollout that is whole, then one whose values are too few. */
@@ -282,6 +357,10 @@ Test(maker_trainer, options_are_checked, .timeout = 120)
         {{.trainer = "{gamma: 1.5}"}, "gamma"},
         {{.trainer = "{batch: 0}"}, "batch"},
         {{.trainer = "{target_return: many}"}, "target_return"},
+        {{.trainer = "{evaluate_every: 5}"}, "evaluate_every needs evaluate"},
+        {{.trainer = "{evaluate: 5, reward_threshold: 475}"},
+         "reward_threshold needs evaluate_every"},
+        {{.trainer = "{policy: nowhere.safetensors}"}, "trainer_0: nowhere.safetensors: "},
         {{.trainer = "{units: 40}"}, "units is a multiple of 16"},
         {{.maker = "{environment: cartpool}"}, "cartpole"},
         {{.maker = "{environment: {name: cartpole, length: 2}}"}, "length"},
