@@ -2,14 +2,16 @@
 """Compares environments and PPO on CartPole-v1 with other libraries, in alternation, in one run.
 
     bench/rl.py steps [--rounds 3] [--instances 1024]
-    bench/rl.py train [--rounds 1] [--seed 1] [--steps 500000]
+    bench/rl.py train [--rounds 3] [--seed 1] [--steps 500000]
 
 `steps`: steps of environments a second of processor time, on one core: bench_environments beside envpool and PufferLib's CartPole in C.
 
 `train`: time until the mean return of the last 100 episodes is 475: exogym with CleanRL's settings (cleanrl.yaml) and with those of
 examples/06_maker_trainer/1m1t.yaml, beside Stable-Baselines3 with CleanRL's settings and CleanRL's ppo.py. Two times are printed: on the
 clock and of the processor. Other work on the machine falsifies the first, not the second, by which the ratios are. exogym's time is that
-of the whole command, with the evaluation of 100 episodes that follows; that of the others begins with training.
+of the whole command, with the evaluation of 100 episodes that follows, but without evaluations while it learns, which the others do not
+make either; that of the others begins with training. Each round has the next seed, because how many steps a run takes depends on it. The
+ratios are those of the sums over the rounds in which both reached the target.
 
 bench/peers/setup.sh rl installs the peers in build/peers/rl. --build, --python and --cleanrl name other places.
 """
@@ -71,9 +73,11 @@ def child_seconds():
     return usage.ru_utime + usage.ru_stime
 
 
-def exogym(args, graph, folder):
-    options = ["--set", f"seed={args.seed}", "--set", f"actors.trainer.config.target_return={TARGET}", "--set",
-               "actors.trainer.config.evaluate=100", "--overwrite"]
+def exogym(args, graph, seed, folder):
+    options = ["--set", f"seed={seed}", "--set", f"actors.trainer.config.target_return={TARGET}", "--set",
+               "actors.trainer.config.evaluate=100", "--overwrite", "--no-plot"]
+    if graph == "cleanrl":  # no evaluation before the end
+        options += ["--set", "actors.trainer.config.evaluate_every=1000000"]
     wall, cpu = time.perf_counter(), child_seconds()
     output([os.path.join(args.build, "exogym"), "run", os.path.join(EXAMPLE, graph + ".yaml")] + options, folder)
     wall, cpu = time.perf_counter() - wall, child_seconds() - cpu
@@ -83,8 +87,8 @@ def exogym(args, graph, folder):
             "evaluation": final["evaluation_mean"]}
 
 
-def stable_baselines(args, folder):
-    text = output([args.python, os.path.join(PEERS, "ppo_sb3.py"), "--seed", str(args.seed), "--steps", str(args.steps), "--target",
+def stable_baselines(args, seed, folder):
+    text = output([args.python, os.path.join(PEERS, "ppo_sb3.py"), "--seed", str(seed), "--steps", str(args.steps), "--target",
                    str(TARGET)], folder)
     found = dict(re.findall(r"(\w+)=([0-9.]+)", text.splitlines()[-1]))
     return {"steps": int(found["steps"]), "wall": float(found["wall"]), "cpu": float(found["cpu"]), "reached": found["reached"] == "1",
@@ -97,12 +101,13 @@ def process_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def cleanrl(args, folder):
+def cleanrl(args, seed, folder):
     """Runs ppo.py as it is, reads the returns that it prints, and ends it at the target. Time begins with its first episode."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    if args.cleanrl_path:
-        env["PYTHONPATH"] = args.cleanrl_path
-    command = [args.python, "-u", args.cleanrl, "--seed", str(args.seed), "--no-cuda", "--total-timesteps", str(args.steps)]
+    if not os.path.isdir(args.cleanrl_path):
+        sys.exit("there is no %s: bench/peers/setup.sh rl installs there what CleanRL needs; --cleanrl-path names another folder"
+                 % args.cleanrl_path)
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": args.cleanrl_path}
+    command = [args.python, "-u", args.cleanrl, "--seed", str(seed), "--no-cuda", "--total-timesteps", str(args.steps)]
     child = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     returns, step, wall, cpu, last = [], 0, None, 0, []
     for line in child.stdout:
@@ -126,22 +131,31 @@ def cleanrl(args, folder):
 
 
 def train(args):
-    sides = {"exogym, cleanrl.yaml": lambda folder: exogym(args, "cleanrl", folder),
-             "exogym, 1m1t.yaml": lambda folder: exogym(args, "1m1t", folder),
-             "Stable-Baselines3": lambda folder: stable_baselines(args, folder), "CleanRL": lambda folder: cleanrl(args, folder)}
+    sides = {"exogym, cleanrl.yaml": lambda seed, folder: exogym(args, "cleanrl", seed, folder),
+             "exogym, 1m1t.yaml": lambda seed, folder: exogym(args, "1m1t", seed, folder),
+             "Stable-Baselines3": lambda seed, folder: stable_baselines(args, seed, folder),
+             "CleanRL": lambda seed, folder: cleanrl(args, seed, folder)}
     sides = {side: measure for side, measure in sides.items() if not args.sides or side.split(", ")[-1] in args.sides.split(",")}
     measured = {side: [] for side in sides}
     with tempfile.TemporaryDirectory() as folder:
-        for _ in range(args.rounds):
+        for seed in range(args.seed, args.seed + args.rounds):
             for side, measure in sides.items():
-                r = measure(folder)
+                r = measure(seed, folder)
                 measured[side].append(r)
-                print("%-20s %7d steps, %7.2f s on the clock, %7.2f s of the processor, %s %d, evaluation %.1f" % (
-                    side, r["steps"], r["wall"], r["cpu"], "reached" if r["reached"] else "DID NOT REACH", TARGET, r["evaluation"]), flush=True)
-    medians = {side: statistics.median(r["cpu"] for r in rounds) for side, rounds in measured.items()}
+                print("seed %d  %-20s %7d steps, %7.2f s on the clock, %7.2f s of the processor, %s %d, evaluation %.1f" % (
+                    seed, side, r["steps"], r["wall"], r["cpu"], "reached" if r["reached"] else "DID NOT REACH", TARGET, r["evaluation"]),
+                    flush=True)
     for ours in [side for side in sides if side.startswith("exogym")]:
         for theirs in [side for side in sides if not side.startswith("exogym")]:
-            print("%s over %s: %.1f times" % (ours, theirs, medians[theirs] / medians[ours]))
+            pairs = [pair for pair in zip(measured[theirs], measured[ours]) if pair[0]["reached"] and pair[1]["reached"]]
+            if not pairs:
+                print("%s over %s: no seed with which both reached %d" % (ours, theirs, TARGET))
+                continue
+            ratios = [them["cpu"] / us["cpu"] for them, us in pairs]
+            print("%s over %s: %.1f times (%.1f to %.1f) in %d of %d rounds; a step %.1f times" % (
+                ours, theirs, sum(them["cpu"] for them, _ in pairs) / sum(us["cpu"] for _, us in pairs), min(ratios), max(ratios), len(pairs),
+                args.rounds, sum(them["cpu"] for them, _ in pairs) / sum(them["steps"] for them, _ in pairs)
+                / (sum(us["cpu"] for _, us in pairs) / sum(us["steps"] for _, us in pairs))))
 
 
 def main():
@@ -158,7 +172,7 @@ def main():
     parser.add_argument("--cleanrl-path", default=os.path.join(ROOT, "build/peers/rl/cleanrl/site"))
     parser.add_argument("--puffer", default=os.path.join(ROOT, "build/peers/rl/env_puffer"))
     args = parser.parse_args()
-    args.rounds = args.rounds or (3 if args.part == "steps" else 1)
+    args.rounds = args.rounds or 3
     args.build = os.path.abspath(args.build)
     (steps if args.part == "steps" else train)(args)
 
