@@ -49,6 +49,8 @@ typedef struct exo_fit {
     size_t batch_size, minibatch_size;
     bool shuffle, autocast;
     bool elastic, verify; /* exo_elastic of the options */
+    bool rehearses;       /* time passes, and nothing is computed or sent (exo_fit_rehearse) */
+    exo_time step_cost;   /* of a rehearsed step on a host of speed 1, ns */
     /* The nodes of a tensor-parallel group, consecutive ranks; 1: every node has the whole model. */
     uint32_t tensor;
     char device[32]; /* name of the device that each node opens (exo_device_open) */

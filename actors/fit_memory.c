@@ -19,6 +19,7 @@ enum {
     READ_AHEAD = 3,  /* batches that a loader holds, including the one in use */
     EVALUATIONS = 2, /* evaluations at once: of node 0 and of the average */
     RUN = 10 << 20,  /* fixed needs of a run: lanes, files, the allocator's arenas */
+    ALONE = 5 << 20, /* instead of RUN, of a node in a worker */
     LANE = 96 << 10  /* needs of a node's actor: stacks and queues */
 };
 
@@ -148,10 +149,10 @@ plan_nodes(const exo_model *model, const char *name, exo_config *options, const 
     uint64_t muon = 0;
     size_t numel = exo_model_numel(model), units = exo_model_num_units(model), few = 0, twice = 0,
            small = numel < 2 * FEW ? numel : FEW;
-    /* The allocator serves large blocks differently once it has taken some back, so the first
-     * measurement does not count. */
-    exo_status st =
-        measure_nodes(model, name, options, opts, units, count, 2 * small, &few, &muon, err);
+    /* The allocator serves blocks differently up to the largest one that it has taken back, and counts
+     * what aligns the others. So the first measurement has the largest blocks, and does not count. */
+    const size_t most = small == numel ? 2 * small : 3 * FEW;
+    exo_status st = measure_nodes(model, name, options, opts, units, count, most, &few, &muon, err);
     if (st == EXO_OK)
         st = measure_nodes(model, name, options, opts, units, count, small, &few, &muon, err);
     *bytes = few + count * muon;
@@ -171,7 +172,7 @@ plan_parts(const exo_model *model, const char *name, exo_config *options, const 
 {
     uint64_t muon = 0;
     size_t few = 0, many = 0;
-    exo_status st = measure_nodes(model, name, options, opts, 1, 1, 4 * FEW, &many, &muon, err);
+    exo_status st = measure_nodes(model, name, options, opts, 1, 1, 5 * FEW, &many, &muon, err);
     if (st == EXO_OK)
         st = measure_nodes(model, name, options, opts, 1, 1, FEW, &few, &muon, err);
     if (st == EXO_OK)
@@ -279,11 +280,11 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
     if (st != EXO_OK)
         return st;
     m->activations = (memory.tape + memory.plans) * m->passes;
+    m->evaluations = m->passes < EVALUATIONS || how->together ? m->passes : EVALUATIONS;
     size_t size = m->minibatch_size < val_count ? m->minibatch_size : val_count;
     if (size > 0) {
         pass = (exo_pass){.autocast = opts->autocast};
         st = exo_model_pass_memory(model, &pass, val, size, &memory, err);
-        unsigned at_once = m->passes < EVALUATIONS || how->together ? m->passes : EVALUATIONS;
         uint64_t rest = 0;
         /* A last batch of less than half the size does not use the buffers of the others. */
         if (st == EXO_OK && val_count % size > 0 && 2 * (val_count % size) < size) {
@@ -291,9 +292,10 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
             st = exo_model_pass_memory(model, &pass, val, val_count % size, &last, err);
             rest = last.tape + last.plans;
         }
-        m->evaluation = st == EXO_OK
-                            ? (memory.tape + memory.plans + rest + batch_bytes(val, size)) * at_once
-                            : 0;
+        m->evaluation =
+            st == EXO_OK
+                ? (memory.tape + memory.plans + rest + batch_bytes(val, size)) * m->evaluations
+                : 0;
     }
     /* Batches that the loaders read ahead, and orders of samples: that of a node's share, and that
      * of all samples, from which the share is drawn. */
@@ -331,6 +333,8 @@ plan_units(const exo_model *model, const exo_fit_opts *opts, const struct how *h
     if (two > open + grads)
         m->average += nodes * (two - open - grads);
     m->result = values + statistics + (largest > statistics ? largest : statistics);
+    /* a unit of the average, its copy and the message; the step's units are closed */
+    m->reply = 3 * largest > open + grads ? 3 * largest - open - grads : 0;
 }
 
 /* The arrays of the model, for all nodes in this process. A flat copy has room for all values. */
@@ -349,16 +353,19 @@ plan_numbers(const exo_model *model, const exo_fit_opts *opts, const struct how 
     m->gradients = how->within ? 0 : nodes * values;
     m->average = nodes * (values + statistics);
     m->result = values + statistics + (largest > statistics ? largest : statistics);
+    m->reply = 2 * largest; /* a copy of a unit, and the message */
 }
 
-/* Plans the numbers and the passes of nodes that have `model` each. out->minibatch_size is planned. */
+/* Plans the numbers and the passes of nodes that have `model` each. out->minibatch_size is planned;
+ * again: out->optimizer is, too. */
 static exo_status
 plan_copies(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
-            exo_config *options, const exo_fit_opts *opts, exo_fit_memory *out, exo_err *err)
+            exo_config *options, const exo_fit_opts *opts, bool again, exo_fit_memory *out,
+            exo_err *err)
 {
     struct how how = {.together = out->nodes > opts->num_nodes};
     exo_status st = plan_step(strategy, options, opts, out->minibatch_size, &how, err);
-    if (st == EXO_OK)
+    if (st == EXO_OK && !again)
         st = plan_strategy(model, strategy, options, opts, how.by_units, &out->optimizer, err);
     if (st == EXO_OK)
         st = plan_passes(model, train, val, opts, &how, out, err);
@@ -393,7 +400,7 @@ plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *
     same.num_nodes = opts->num_nodes / parts;
     exo_status st = check_strategy(strategy, options, err);
     if (st == EXO_OK)
-        st = plan_copies(part, train, val, strategy, options, &same, out, err);
+        st = plan_copies(part, train, val, strategy, options, &same, false, out, err);
     if (st != EXO_OK)
         return st;
     uint64_t *const each[] = {&out->parameters,  &out->gradients,  &out->optimizer, &out->average,
@@ -401,6 +408,7 @@ plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
         *each[i] *= parts;
     out->passes *= parts;
+    out->evaluations *= parts;
     for (size_t u = 0; u < exo_model_num_units(whole); u++) {
         uint64_t count = exo_model_units(whole)[u].count + exo_model_units(part)[u].count;
         largest = count > largest ? count : largest;
@@ -409,14 +417,15 @@ plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *
     return EXO_OK;
 }
 
-exo_status
-exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
-                    exo_config *options, const exo_fit_opts *opts, uint64_t now,
-                    exo_fit_memory *out, exo_err *err)
+/* again: out->optimizer is known, and the nodes have whole copies. */
+static exo_status
+plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
+     exo_config *options, const exo_fit_opts *opts, uint64_t now, bool again, exo_fit_memory *out,
+     exo_err *err)
 {
     exo_model *part = NULL;
     uint64_t nodes = opts->num_nodes;
-    *out = (exo_fit_memory){.nodes = opts->num_nodes};
+    *out = (exo_fit_memory){.nodes = opts->num_nodes, .optimizer = again ? out->optimizer : 0};
     exo_status st = exo_fit_opts_check(opts, err);
     if (st == EXO_OK && opts->tensor > 1)
         st = exo_model_part(&part, model, 0, opts->tensor, err);
@@ -425,7 +434,7 @@ exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, cons
     if (st == EXO_OK && part)
         st = plan_tensor(model, part, train, val, strategy, options, opts, out, err);
     else if (st == EXO_OK)
-        st = plan_copies(model, train, val, strategy, options, opts, out, err);
+        st = plan_copies(model, train, val, strategy, options, opts, again, out, err);
     exo_model_drop(&part);
     if (st != EXO_OK)
         return st;
@@ -433,4 +442,28 @@ exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, cons
     out->peak = out->process + out->parameters + out->gradients + out->optimizer + out->average +
                 out->activations + out->evaluation + out->batches + out->result;
     return EXO_OK;
+}
+
+exo_status
+exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
+                    exo_config *options, const exo_fit_opts *opts, uint64_t now,
+                    exo_fit_memory *out, exo_err *err)
+{
+    return plan(model, train, val, strategy, options, opts, now, false, out, err);
+}
+
+exo_status
+exo_fit_memory_replan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
+                      exo_config *options, const exo_fit_opts *opts, uint64_t now,
+                      exo_fit_memory *out, exo_err *err)
+{
+    return plan(model, train, val, strategy, options, opts, now, true, out, err);
+}
+
+uint64_t
+exo_fit_memory_of_node(const exo_fit_memory *m)
+{
+    uint64_t shared = m->parameters + m->gradients + m->optimizer + m->average + m->batches;
+    return m->process - (m->nodes - 1) * (uint64_t)LANE - RUN + ALONE + shared / m->nodes +
+           m->activations / m->passes + m->evaluation / m->evaluations + m->reply;
 }

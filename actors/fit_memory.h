@@ -8,6 +8,7 @@
 typedef struct exo_fit_memory {
     uint32_t nodes;
     unsigned passes;       /* passes at once; they share the tapes */
+    unsigned evaluations;  /* evaluations at once; at least 1 */
     size_t minibatch_size; /* samples of a pass */
     uint64_t process;      /* of the process now: the program, its libraries and the data */
     uint64_t parameters;   /* of all nodes, with statistics */
@@ -18,6 +19,7 @@ typedef struct exo_fit_memory {
     uint64_t evaluation;   /* of the passes of an evaluation */
     uint64_t batches;      /* batches that are read ahead, and the orders of samples */
     uint64_t result;       /* the average model at the end */
+    uint64_t reply;        /* of the first node, if it is in a worker: to send the average away */
     uint64_t peak;         /* the sum */
 } exo_fit_memory;
 
@@ -31,5 +33,15 @@ uint64_t exo_fit_memory_now(void);
 exo_status exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset *val,
                                const char *strategy, exo_config *options, const exo_fit_opts *opts,
                                uint64_t now, exo_fit_memory *out, exo_err *err);
+/* Plans again for another size of minibatches, or for a model that differs only in what a pass keeps.
+ * *out is a plan with the same strategy, options and nodes; its costly part, `optimizer`, stays.
+ * Otherwise as exo_fit_memory_plan. */
+exo_status exo_fit_memory_replan(exo_model *model, exo_dataset *train, exo_dataset *val,
+                                 const char *strategy, exo_config *options,
+                                 const exo_fit_opts *opts, uint64_t now, exo_fit_memory *out,
+                                 exo_err *err);
+/* The peak of a node that is alone in a worker, in bytes: of the first one, which also sends the average
+ * to the process of the run. That process has the model at the end. */
+uint64_t exo_fit_memory_of_node(const exo_fit_memory *m);
 
 #endif

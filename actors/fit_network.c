@@ -108,6 +108,8 @@ exo_status
 exo_fit_open_comms(struct run *run, exo_err *err)
 {
     exo_status st = open_strategys(run, err);
+    if (st == EXO_OK && run->fit->rehearses)
+        exo_comm_rehearse(run->fit->comm);
     return st == EXO_OK ? exo_comm_local(&run->fit->side, run->fit->num_nodes, run->clock, err)
                         : st;
 }

@@ -64,9 +64,13 @@ static exo_status
 make_result(struct run *run, exo_fit_result *result, exo_err *err)
 {
     exo_params *params = NULL;
-    exo_status st = exo_model_copy(run->fit->model, &params, err), lost;
+    exo_status st = EXO_OK, lost;
+    bool rehearses = run->fit->rehearses; /* there is no average */
+    if (!rehearses)
+        st = exo_model_copy(run->fit->model, &params, err);
     do
-        lost = st = st == EXO_OK ? take_average(run, params, result->sha256, err) : st;
+        lost = st =
+            st == EXO_OK && !rehearses ? take_average(run, params, result->sha256, err) : st;
     while (lost == EXO_PEER_LOST && (st = exo_fit_recover(run, lost, err)) == EXO_OK);
     if (st == EXO_OK && run->opts->save_dir)
         st = save_model(run, params, result->sha256, err);
@@ -149,8 +153,14 @@ close_run(struct run *run, exo_status ended, exo_fit_result *result, exo_err *er
     return ended;
 }
 
+/* What exo_fit_rehearse is given, and exo_fit_run is not. */
+struct rehearsal {
+    exo_time step_cost;
+};
+
 static exo_status
-new_run(struct run **out, exo_model *model, const exo_fit_opts *opts, exo_err *err)
+new_run(struct run **out, exo_model *model, const exo_fit_opts *opts,
+        const struct rehearsal *rehearsal, exo_err *err)
 {
     struct run *run = exo_calloc(1, sizeof *run);
     exo_fit *fit = NULL;
@@ -166,6 +176,8 @@ new_run(struct run **out, exo_model *model, const exo_fit_opts *opts, exo_err *e
     fit->autocast = opts->autocast;
     fit->elastic = opts->elastic.min_nodes > 0;
     fit->verify = opts->elastic.verify;
+    fit->rehearses = fit->train_tapes.rehearses = rehearsal != NULL;
+    fit->step_cost = rehearsal ? rehearsal->step_cost : -1;
     snprintf(fit->device, sizeof fit->device, "%s", opts->device ? opts->device : "cpu");
     fit->seed = opts->seed;
     fit->timeout = opts->timeout ? opts->timeout : DEFAULT_TIMEOUT;
@@ -175,11 +187,12 @@ new_run(struct run **out, exo_model *model, const exo_fit_opts *opts, exo_err *e
     return EXO_OK;
 }
 
-exo_status
-exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
-            exo_config *options, const exo_fit_opts *opts, const exo_fit_far *far,
-            const exo_graph_spec *graph, const exo_fit_live *live, exo_fit_result *result,
-            exo_err *err)
+/* rehearsal: NULL for a run that trains. */
+static exo_status
+run_fit(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
+        exo_config *options, const exo_fit_opts *opts, const exo_fit_far *far,
+        const exo_graph_spec *graph, const exo_fit_live *live, const struct rehearsal *rehearsal,
+        exo_fit_result *result, exo_err *err)
 {
     exo_err unused = {0};
     struct run *run = NULL;
@@ -187,7 +200,7 @@ exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *
         err = &unused; /* the text of an error is passed on to other nodes */
     exo_status st = exo_fit_opts_check(opts, err);
     if (st == EXO_OK)
-        st = new_run(&run, model, opts, err);
+        st = new_run(&run, model, opts, rehearsal, err);
     if (st != EXO_OK)
         return st;
     run->strategy_name = strategy;
@@ -212,4 +225,34 @@ exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *
     if (st == EXO_OK)
         st = exo_fit_report_network(run, result, err);
     return close_run(run, st, result, err);
+}
+
+exo_status
+exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
+            exo_config *options, const exo_fit_opts *opts, const exo_fit_far *far,
+            const exo_graph_spec *graph, const exo_fit_live *live, exo_fit_result *result,
+            exo_err *err)
+{
+    return run_fit(model, train, val, strategy, options, opts, far, graph, live, NULL, result, err);
+}
+
+exo_status
+exo_fit_rehearse(exo_model *model, exo_dataset *train, const char *strategy, exo_config *options,
+                 const exo_fit_opts *opts, const exo_graph_spec *graph, exo_time step_cost,
+                 exo_fit_result *result, exo_err *err)
+{
+    const struct rehearsal rehearsal = {.step_cost = step_cost};
+    exo_fit_opts bare = *opts;
+    bare.val_size = EXO_VAL_NONE;
+    bare.checkpoint_interval = bare.correlation_interval = 0;
+    bare.save_dir = NULL;
+    bare.resume = false;
+    bare.progress = NULL;
+    bare.elastic = (exo_elastic){0};
+    bare.failures = (exo_failures){0};
+    *result = (exo_fit_result){0};
+    if (!graph || !graph->virtual_clock)
+        return exo_fail(err, EXO_INVAL, "a rehearsal needs a graph on the virtual clock");
+    return run_fit(model, train, NULL, strategy, options, &bare, NULL, graph, NULL, &rehearsal,
+                   result, err);
 }

@@ -56,4 +56,16 @@ exo_status exo_fit_run(exo_model *model, exo_dataset *train, exo_dataset *val, c
                        const exo_graph_spec *graph, const exo_fit_live *live,
                        exo_fit_result *result, exo_err *err);
 
+/* Lets the time of a fit pass without the fit: its nodes take their steps on the virtual clock, where
+ * a step costs `step_cost` ns on a host of speed 1 and messages take the time of the graph's links;
+ * but nothing is computed, no data moves, and no files are written. A copy of the model takes
+ * addresses and hardly any memory. The result has times and traffic alone, which are those of a run
+ * with that declared cost, for strategies whose messages do not depend on values, such as ddp and
+ * fsdp. opts: evaluations, checkpoints, elastic runs and failures do not count. Errors: INVAL (the
+ * graph is not on the virtual clock), those of exo_fit_run. */
+exo_status exo_fit_rehearse(exo_model *model, exo_dataset *train, const char *strategy,
+                            exo_config *options, const exo_fit_opts *opts,
+                            const exo_graph_spec *graph, exo_time step_cost, exo_fit_result *result,
+                            exo_err *err);
+
 #endif

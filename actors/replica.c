@@ -9,10 +9,21 @@
 
 #include "actors/fit_engine.h"
 #include "actors/fit_opts.h"
+#include "base/large_memory.h"
+#include "base/parallel.h"
 #include "base/traffic.h"
 #include "comm/far.h"
 #include "comm/server.h"
 #include "graph/site.h"
+
+void
+exo_replica_rehearse(const exo_replica *r, bool on)
+{
+    if (!r->fit->rehearses)
+        return;
+    exo_parallel_rehearse(on);
+    exo_memory_leave_large(on);
+}
 
 /* --- Making a replica ------------------------------------------------------------------------- */
 
@@ -123,7 +134,7 @@ take_pace(exo_replica *r, exo_err *err)
         r->step_cost = r->place.step_cost;
         return EXO_OK;
     }
-    r->step_cost = exo_fit_step_cost(fit->graph);
+    r->step_cost = fit->rehearses ? fit->step_cost : exo_fit_step_cost(fit->graph);
     r->pace = fit->paces ? &fit->paces[r->rank] : &r->own_pace;
     return fit->paces
                ? EXO_OK
@@ -151,6 +162,8 @@ make_params(exo_replica *r, exo_err *err)
     r->model = exo_fit_model_of(fit, r->rank);
     if (r->by_units)
         return exo_model_by_units(r->model, fit->seed, &r->params, err);
+    if (fit->rehearses)
+        return exo_model_params_phantom(r->model, &r->params, err);
     exo_status st = r->within ? exo_model_values(r->model, fit->seed, &r->params, err)
                               : exo_model_params(r->model, fit->seed, &r->params, err);
     return st == EXO_OK ? exo_replica_to_device(r, &r->params, err) : st;
@@ -478,9 +491,10 @@ agree_on_unit(exo_replica *r, size_t unit, exo_err *err)
 {
     exo_array values;
     exo_status st = exo_unit_open(r->params, unit, &values, err);
-    if (st == EXO_OK && r->by_units && r->node.rank == 0)
+    bool draws = r->by_units && r->node.rank == 0 && !r->fit->rehearses;
+    if (st == EXO_OK && draws)
         st = exo_unit_draw(r->model, r->params, unit, r->node.seed, err);
-    if (st == EXO_OK)
+    if (st == EXO_OK && !r->fit->rehearses)
         st = exo_broadcast(exo_replica_side(r), values, 0, err);
     if (st == EXO_OK)
         st = exo_strategy_keep(r->strategy, &r->node, unit, err);
@@ -495,7 +509,7 @@ agree_on_parameters(exo_replica *r, exo_err *err)
     exo_status st = EXO_OK;
     for (size_t u = 0; st == EXO_OK && u < r->node.num_units; u++)
         st = agree_on_unit(r, u, err);
-    if (st != EXO_OK)
+    if (st != EXO_OK || r->fit->rehearses)
         return st;
     return exo_broadcast(exo_replica_side(r), exo_params_buffers_array(r->params), 0, err);
 }
@@ -506,10 +520,14 @@ agree_on_parameters(exo_replica *r, exo_err *err)
 static exo_status
 start_strategy(exo_replica *r, exo_err *err)
 {
+    exo_replica_rehearse(r, true);
     exo_status st = r->by_units || r->place.pace ? EXO_OK : agree_on_parameters(r, err);
     if (st == EXO_OK)
         st = exo_strategy_start(r->strategy, &r->node, err);
-    return st == EXO_OK && r->by_units ? agree_on_parameters(r, err) : st;
+    if (st == EXO_OK && r->by_units)
+        st = agree_on_parameters(r, err);
+    exo_replica_rehearse(r, false);
+    return st;
 }
 
 exo_status

@@ -228,6 +228,8 @@ typedef struct exo_replica_figures {
     double loss, accuracy; /* accuracy: NaN if the model reports none */
 } exo_replica_figures;
 
+/* In a rehearsal (fit_run.h): the calling thread computes nothing from now on, or does so again. */
+void exo_replica_rehearse(const exo_replica *r, bool on);
 /* Takes a step on the next batch; *loss is the batch's. */
 exo_status exo_replica_step(exo_replica *r, float *loss, exo_err *err);
 /* Evaluates its own parameters or the average in eval mode, over the run's evaluation samples,

@@ -91,8 +91,10 @@ run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t min
         return st != EXO_OK ? st
                             : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
     }
-    *loss += (double)exo_tensor_item(out);
-    exo_pass_figures_add(&r->meters.figures, tape);
+    if (!r->fit->rehearses) { /* the results of a rehearsal are meaningless */
+        *loss += (double)exo_tensor_item(out);
+        exo_pass_figures_add(&r->meters.figures, tape);
+    }
     return exo_tape_backward(tape, out, 1.0f / (float)minibatches, err);
 }
 
@@ -156,12 +158,14 @@ exo_replica_step(exo_replica *r, float *loss, exo_err *err)
     bool again = r->member.again;      /* the step's gradients are there */
     exo_status st = again ? EXO_OK : next_batch(r, &batch, err);
     exo_pace_phase(r->pace, "step", r->step_cost);
+    exo_replica_rehearse(r, true);
     if (st == EXO_OK && !again)
         st = compute_gradients(r, batch, &r->member.loss, err);
     *loss = r->member.loss;
     exo_pace_phase(r->pace, "update", declared ? 0 : -1);
     if (st == EXO_OK)
         st = exo_replica_exchange(r, err);
+    exo_replica_rehearse(r, false);
     exo_pace_phase(r->pace, NULL, -1);
     if (st == EXO_OK)
         r->node.step++;

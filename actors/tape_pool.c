@@ -12,7 +12,7 @@ exo_tape_pool_take(exo_tape_pool *pool, exo_tape **out, exo_err *err)
             return EXO_OK;
         }
     }
-    return exo_tape_new(out, err);
+    return pool->rehearses ? exo_tape_new_rehearsal(out, err) : exo_tape_new(out, err);
 }
 
 void

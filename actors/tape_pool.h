@@ -5,6 +5,7 @@
 #define EXO_TAPE_POOL_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include <exogym/tensor.h>
 
@@ -14,6 +15,7 @@ enum {
 
 typedef struct exo_tape_pool {
     _Atomic(exo_tape *) places[EXO_TAPE_POOL_PLACES]; /* idle tapes */
+    bool rehearses; /* its tapes are for rehearsals; set before the first is taken */
 } exo_tape_pool;
 
 /* Takes an idle tape, or makes one. NOMEM. */

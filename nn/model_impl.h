@@ -15,7 +15,5 @@ const void *exo_model_state_of(const exo_model *model, const exo_model_class *mo
  * gradients. The caller frees it. Errors: NOMEM. */
 exo_status exo_model_params_blank(const exo_model *model, bool learns, exo_params **out,
                                   exo_err *err);
-/* A copy of phantom memory (phantom.h), for rehearsals. The caller frees it. Errors: NOMEM. */
-exo_status exo_model_params_phantom(const exo_model *model, exo_params **out, exo_err *err);
 
 #endif

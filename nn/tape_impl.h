@@ -97,10 +97,7 @@ struct exo_op {
     uint32_t ordinal; /* number of the call in its pass, checkpoints not counted */
 };
 
-/* Makes a tape whose buffers are phantoms (phantom.h). A pass over it asks for the buffers of a
- * real pass, and its results are meaningless. Errors: NOMEM. */
-exo_status exo_tape_new_rehearsal(exo_tape **out, exo_err *err);
-/* Whether the tape is such a tape. */
+/* Whether the tape is one of exo_tape_new_rehearsal. */
 bool exo_tape_rehearses(const exo_tape *tape);
 /* The part of exo_tape_bytes that is real memory. */
 size_t exo_tape_real_bytes(const exo_tape *tape);

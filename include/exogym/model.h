@@ -317,6 +317,9 @@ EXO_API exo_status exo_model_values(exo_model *model, uint64_t seed, exo_params 
 /* Makes a copy without gradients, all zero, to be filled by the caller. The caller frees it, as
  * above. NOMEM. */
 EXO_API exo_status exo_model_copy(exo_model *model, exo_params **out, exo_err *err);
+/* Makes a copy with gradients for rehearsals. It takes addresses and hardly any memory, and what is
+ * written at one address appears at others, too. The caller frees it, as above. NOMEM. */
+EXO_API exo_status exo_model_params_phantom(const exo_model *model, exo_params **out, exo_err *err);
 /* The memory of a pass, in bytes. */
 typedef struct exo_pass_memory {
     size_t tape;  /* activations, their gradients, and what operations keep for backward */

@@ -114,6 +114,9 @@ typedef struct exo_pass {
 /* exo_tape_new makes an empty tape, which the caller frees; NOMEM. exo_tape_free sets *tape to NULL
  * and accepts NULL in it. */
 EXO_API exo_status exo_tape_new(exo_tape **out, exo_err *err);
+/* Makes a tape for rehearsals on the CPU. A pass over it asks for the buffers of a real pass, which
+ * take addresses and hardly any memory; its results are meaningless. The caller frees it. NOMEM. */
+EXO_API exo_status exo_tape_new_rehearsal(exo_tape **out, exo_err *err);
 /* Makes a tape on a device, which must outlive it. The tape's buffers are on the device, and
  * `params` of its passes must be, too (exo_params_to). Inputs are copied to the device. A read of a
  * tensor's values waits for the device, and records a failure of the device in the tape. */

@@ -66,6 +66,16 @@ exo_realloc(void *memory, size_t count, size_t size)
 }
 
 #define HUGE_PAGE ((size_t)2 << 20)
+/* From this size on the C library maps every block anew, and its pages are zero (M_MMAP_THRESHOLD). */
+#define LARGE ((size_t)64 << 20)
+
+static _Thread_local bool leaves_large;
+
+void
+exo_memory_leave_large(bool on)
+{
+    leaves_large = on;
+}
 
 static size_t
 alignment_of(size_t bytes)
@@ -91,6 +101,8 @@ exo_alloc_aligned(size_t bytes)
     void *memory = aligned_alloc(alignment, rounded);
     if (!memory)
         return NULL;
+    if (leaves_large && rounded >= LARGE)
+        return memory;
     if (alignment == HUGE_PAGE)
         madvise(memory, rounded, MADV_HUGEPAGE); /* a hint: its failure costs only speed */
     memset(memory, 0, rounded);

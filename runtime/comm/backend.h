@@ -57,6 +57,7 @@ struct exo_comm {
     _Atomic uint64_t codecs_made; /* codecs that its groups have made */
     _Atomic(exo_server *) server; /* server.c makes it when it is first opened; NULL: none */
     uint32_t home;                /* the member that has the server */
+    bool rehearses;               /* no call moves data (exo_comm_rehearse) */
     exo_server_estate estate;     /* with which the server will begin */
 };
 

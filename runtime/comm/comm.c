@@ -334,6 +334,7 @@ prepare(exo_group *g, exo_collective_args *args, exo_err *err)
     exo_group *whole = exo_group_whole(g);
     const exo_engine_class *engine = g->comm->engine;
     bool reduces = args->operation == EXO_ALL_REDUCE || args->operation == EXO_REDUCE_SCATTER;
+    args->rehearsal = args->rehearsal || g->comm->rehearses;
     if (reduces && !(engine->dtypes & 1u << args->dtype))
         return exo_fail(err, EXO_UNSUPPORTED, "engine %s does not reduce %s", engine->name,
                         exo_dtype_name(args->dtype));
@@ -674,6 +675,12 @@ exo_comm_begin_all_reduce(exo_request **out, exo_group *group, exo_array data, e
     *out = NULL;
     exo_status st = check_reduction(data.dtype, op, err);
     return st == EXO_OK ? begin_request(out, group, data, &args, err) : st;
+}
+
+void
+exo_comm_rehearse(exo_comm *comm)
+{
+    comm->rehearses = true;
 }
 
 exo_status

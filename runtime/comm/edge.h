@@ -60,6 +60,11 @@ uint64_t exo_comm_codecs_made(const exo_comm *comm);
 exo_status exo_comm_begin_rehearsal(exo_request **out, exo_group *group, size_t count,
                                     exo_dtype dtype, exo_err *err);
 
+/* From now on each call of the communicator is a rehearsal: it takes the time of its messages, and the
+ * data stays as it is. Before the first call. The calls fail with UNSUPPORTED if the engine has no
+ * rehearsals. */
+void exo_comm_rehearse(exo_comm *comm);
+
 /* The wait of a member in its present call. */
 typedef struct exo_comm_look {
     /* it needs a message of each missing member, and none of these has come */

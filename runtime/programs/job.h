@@ -48,6 +48,7 @@ typedef struct exo_job {
     size_t num_runs;
     exo_model *model;
     exo_dataset *train, *val;
+    char *chosen; /* what `parallel` has chosen, for people; NULL: the job has no such key */
 } exo_job;
 
 typedef struct exo_job_opts {
@@ -72,6 +73,11 @@ exo_status exo_job_label_seed(const exo_job *job, exo_job_run *run, size_t index
 /* job_parallel.c: reads the key, once the nodes are known; checks it against the whole job. INVAL. */
 exo_status exo_job_read_parallel(exo_config *root, exo_job *job, exo_err *err);
 exo_status exo_job_check_parallel(const exo_job *job, exo_err *err);
+/* job_parallel.c: whether the key leaves the choice to a plan; *how: its mapping of `auto`, or NULL. INVAL. */
+exo_status exo_job_asks_plan(exo_config *root, bool *asks, exo_config **how, exo_err *err);
+/* job_auto.c: if so, replaces the key by what the job's plan says, in the document. It reads the job, its
+ * data and its model. Errors: those of exo_job_plan_make; FAILED: nothing fits. */
+exo_status exo_job_choose_parallel(exo_job *job, exo_err *err);
 
 /* job_collectives.c: reads the key; checks it, once the engine is known; writes it into a run's
  * config. INVAL. */

@@ -1,12 +1,32 @@
 /* The key `parallel` of a job: how the nodes share copies of the model. Owner: the job. Read next:
- * job.c, exogym/parallel.h. */
+ * job.c, exogym/parallel.h; job_auto.c (`auto`). */
 #include "programs/job.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include <exogym/parallel.h>
 
 #include "actors/fit_opts.h"
+
+exo_status
+exo_job_asks_plan(exo_config *root, bool *asks, exo_config **how, exo_err *err)
+{
+    exo_config *node = exo_config_get(root, "parallel"), *value = NULL;
+    const char *word = exo_config_scalar(node), *key;
+    *how = NULL;
+    *asks = (word && strcmp(word, "auto") == 0) || exo_config_has(node, "auto");
+    if (node && !*asks && !exo_config_is_map(node))
+        return exo_config_fail(node, err,
+                               "parallel: expected auto, or a mapping such as {tensor: 2}");
+    if (!*asks || word)
+        return EXO_OK;
+    for (size_t i = 0; (key = exo_config_key(node, i, &value)); i++)
+        if (strcmp(key, "auto") != 0)
+            return exo_config_fail(value, err, "parallel: auto chooses the rest: leave '%.60s' out",
+                                   key);
+    return exo_config_map(node, "auto", how, err);
+}
 
 exo_status
 exo_job_read_parallel(exo_config *root, exo_job *job, exo_err *err)
@@ -24,6 +44,7 @@ exo_job_read_parallel(exo_config *root, exo_job *job, exo_err *err)
                              "parallel: tensor %" PRIu64 " does not divide the %u nodes", tensor,
                              o->num_nodes);
     o->tensor = (uint32_t)tensor;
+    exo_config_get(map, "auto"); /* known, and replaced before (exo_job_choose_parallel) */
     return st == EXO_OK ? exo_config_finish(map, err) : st;
 }
 

@@ -413,6 +413,8 @@ exo_run_job(const exo_job *job, const char *text, const exo_local_cluster *clust
     exo_display_init(&display, stderr, exo_clock_real(), job->num_runs, label_width);
     display.perplexity = exo_decoder_spec_of(job->model) != NULL;
     print_banner(&display, job);
+    if (job->chosen)
+        exo_display_note(&display, "%s", job->chosen);
     note_what_is_not_gathered(&display, job, cluster);
 
     const exo_past_opts past = {.resume = args->resume != NULL,

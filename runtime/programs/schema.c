@@ -114,7 +114,8 @@ static const struct key keys[] = {
     {"job", "equal_bits", "bool", "Whether the engine must promise the bits of every other."},
     {"job", "collectives", "ways",
      "Which messages the strategies' collectives consist of: a way, or {way: ..., links: ...}."},
-    {"job", "parallel", "#parallel", "How the nodes share copies of the model."},
+    {"job", "parallel", "parallels",
+     "How the nodes share copies of the model; auto: the fastest way that fits."},
     {"job", "train", "#train", NULL},
     {"job", "strategy", "options", "exogym list strategies; with compare, what all share."},
     {"job", "compare", "[options]", "Several strategies, one after the other."},
@@ -141,6 +142,11 @@ static const struct key keys[] = {
 
     {"parallel", "tensor", "positive",
      "So many consecutive nodes have a part of each layer; a divisor of nodes."},
+    {"parallel", "auto", "#parallel_auto", "The fastest form of ddp and fsdp that fits."},
+
+    {"parallel_auto", "memory", "bytes",
+     "What a node has; without it, its share of this machine's."},
+    {"parallel_auto", "step_time", "time", "What a node computes in a step, instead of `compute`."},
 
     {"train", "max_steps", "positive", "Steps of each node."},
     {"train", "num_epochs", "positive", "Passes over the data, if max_steps is not given."},
@@ -224,6 +230,7 @@ static const struct {
     {"ways",
      "{\"anyOf\": [{\"enum\": [\"direct\", \"tree\", \"ring\", \"halving\", \"hierarchical\", "
      "\"auto\"]}, {\"$ref\": \"#/$defs/collectives\"}]}"},
+    {"parallels", "{\"anyOf\": [{\"const\": \"auto\"}, {\"$ref\": \"#/$defs/parallel\"}]}"},
     {"codec", "{\"anyOf\": [{\"$ref\": \"#/$defs/named\"}, {\"type\": \"array\", \"minItems\": 1, "
               "\"items\": {\"$ref\": \"#/$defs/named\"}}]}"},
 };

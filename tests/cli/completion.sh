@@ -27,7 +27,7 @@ touch jobs.txt
 
 commands=$("$EXOGYM" list commands | cut -d' ' -f1 | LC_ALL=C sort | tr '\n' ' ')
 completes "${commands% }" ''
-completes plot p
+completes 'plan plot' p
 completes '--help --version' -
 completes '' nothing ''
 
@@ -62,7 +62,7 @@ completes 'actors classes codecs commands data devices downloads engines environ
 completes 'apply check dot expand plan schema' graph ''
 completes 'job.yaml jobs.txt' graph check j
 completes 'schedules strategies' list --plugin job.yaml s
-completes plot help p
+completes 'plan plot' help p
 completes '--help --man' help -
 completes 'bash fish zsh' completion ''
 

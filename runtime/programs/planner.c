@@ -1,0 +1,498 @@
+/* Makes plans: see planner.h. A plan reads the job once, with the job's own strategy, and then gives
+ * the job one run for each composition. Read next: exo_job_plan_make, at the end. */
+#include "programs/planner.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/decoder.h>
+#include <exogym/memory.h>
+#include <exogym/parallel.h>
+
+#include "actors/fit.h"
+#include "actors/fit_memory.h"
+#include "actors/fit_opts.h"
+#include "actors/fit_run.h"
+#include "base/figures.h"
+#include "programs/job.h"
+
+enum {
+    MEASURED = 3, /* steps of one node whose mean is the cost of a step */
+    /* A rehearsal's first steps do not count: in them fsdp learns the order of the units, and
+     * connections start slowly. */
+    FIRST = 2,
+    LATER = 5
+};
+
+/* A plan under way. */
+struct planner {
+    exo_job_plan *plan;
+    const exo_job_plan_opts *opts;
+    exo_job job;
+    exo_config_doc *model_config; /* of the other model */
+    exo_model *models[2];         /* by exo_composition.checkpoint; NULL: the scope has none */
+    uint64_t now;                 /* resident memory of this process before */
+};
+
+/* --- The job ---------------------------------------------------------------------------------- */
+
+/* Finds the strategy's name in the document; the job has one strategy, and it averages gradients. */
+static exo_status
+check_strategy(exo_config *root, const exo_job_plan_opts *opts, exo_err *err)
+{
+    exo_config *compare = exo_config_get(root, "compare");
+    exo_config *strategy = exo_config_get(root, "strategy");
+    const char *name = exo_config_scalar(
+        exo_config_is_map(strategy) ? exo_config_get(strategy, "name") : strategy);
+    if (compare)
+        return exo_config_fail(compare, err, "%s: takes one strategy, and 'compare' has several",
+                               opts->subject);
+    if (name && strcmp(name, "ddp") != 0 && strcmp(name, "fsdp") != 0)
+        return exo_config_fail(strategy, err,
+                               "%s: compares compositions of ddp and fsdp, and '%.60s' trains in "
+                               "another way",
+                               opts->subject, name);
+    return EXO_OK;
+}
+
+/* Replaces what a plan decides itself. Groups of another size than the job's are compared, so that a
+ * size that does not divide the nodes is no error, unless groups are apart. */
+static exo_status
+edit_job(exo_config *root, const exo_job_plan_opts *opts, exo_err *err)
+{
+    exo_config_maker m = {.status = EXO_OK, .err = err};
+    exo_config *strategy = exo_config_get(root, "strategy");
+    if (exo_config_is_map(strategy) && !exo_config_has(strategy, "across"))
+        exo_config_remove(strategy, "group_size");
+    exo_config_remove(root, "parallel"); /* the plan's own question */
+    exo_config_remove(root, "seeds");
+    exo_config_remove(root, "clock");
+    exo_make_text(&m, root, "clock", "virtual");
+    if (opts->nodes > 0) {
+        exo_config_remove(root, "nodes");
+        exo_make_number(&m, root, "nodes", opts->nodes);
+    }
+    return m.status;
+}
+
+static exo_status
+open_job(struct planner *p, exo_config_doc **doc, exo_err *err)
+{
+    exo_job_plan *plan = p->plan;
+    exo_config *root = exo_config_root(*doc);
+    const exo_job_opts bare = {.name = "plan"}; /* a job from a pipe has no name */
+    exo_status st = EXO_OK;
+    if (exo_config_is_map(root)) {
+        plan->job_parallel = exo_config_has(root, "parallel");
+        st = check_strategy(root, p->opts, err);
+        if (st == EXO_OK)
+            st = edit_job(root, p->opts, err);
+    }
+    plan->model_is_name = !exo_config_is_map(exo_config_get(root, "model"));
+    if (st == EXO_OK)
+        st = exo_job_from(&p->job, doc, &bare, err);
+    if (st != EXO_OK)
+        return st;
+    const exo_fit_opts *o = &p->job.opts;
+    plan->nodes = o->num_nodes;
+    plan->batch_size = o->batch_size;
+    plan->job_minibatch = o->minibatch_size == EXO_MINIBATCH_AUTO ? 0 : o->minibatch_size;
+    plan->linked = p->job.runs[0].graph->emulated;
+    plan->numel = exo_model_numel(p->job.model);
+    plan->model = exo_strdup(p->job.model_name);
+    return plan->model ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
+}
+
+/* Makes the job's model with the other value of `checkpoint`. */
+static exo_status
+make_other_model(struct planner *p, bool checkpoint, exo_err *err)
+{
+    exo_status st = exo_config_parse(&p->model_config, "model", "{}", err);
+    exo_config *root = st == EXO_OK ? exo_config_root(p->model_config) : NULL;
+    if (st == EXO_OK)
+        st = exo_config_graft(root, "model", p->job.model_config, err);
+    exo_config *model = root ? exo_config_get(root, "model") : NULL;
+    exo_config_remove(model, "checkpoint");
+    exo_config_get(model, "name"); /* known, and no option */
+    if (st == EXO_OK)
+        st = exo_config_graft_text(model, "checkpoint", checkpoint ? "true" : "false", err);
+    return st == EXO_OK ? exo_model_new_named(&p->models[checkpoint], p->job.model_name, model, err)
+                        : st;
+}
+
+static exo_status
+make_models(struct planner *p, exo_parallelism_scope *scope, exo_err *err)
+{
+    const exo_decoder_spec *spec = exo_decoder_spec_of(p->job.model);
+    exo_model *part = NULL;
+    p->plan->parts =
+        p->plan->nodes > 1 && exo_model_part(&part, p->job.model, 0, 2, NULL) == EXO_OK;
+    exo_model_drop(&part);
+    scope->checkpoints = spec != NULL;
+    scope->checkpoint = p->plan->job_checkpoint = spec && spec->checkpoint;
+    p->models[scope->checkpoint] = exo_model_hold(p->job.model);
+    return spec ? make_other_model(p, !scope->checkpoint, err) : EXO_OK;
+}
+
+/* --- Compositions ----------------------------------------------------------------------------- */
+
+/* Counts a composition that is impossible, and keeps the first one's reason. */
+static void
+refuse(exo_job_plan *plan, exo_job_plan_entry *e, const exo_err *reason)
+{
+    exo_config_free(&e->options);
+    if (plan->num_refused++ == 0)
+        snprintf(plan->refusal, sizeof plan->refusal, "%s", reason->text);
+}
+
+/* Whether the strategy takes the composition with the job's model and nodes. */
+static exo_status
+check_entry(const struct planner *p, exo_job_plan_entry *e, exo_err *err)
+{
+    exo_strategy *strategy = NULL;
+    exo_config *options = exo_config_root(e->options);
+    const char *name = NULL;
+    exo_status st = exo_config_string(options, "name", NULL, &name, err);
+    if (st == EXO_OK)
+        st = exo_strategy_new(&strategy, name, options, err);
+    if (st == EXO_OK)
+        st = exo_strategy_check(strategy, p->plan->nodes, err);
+    if (st == EXO_OK)
+        st = exo_strategy_check_model(strategy, p->job.model, err);
+    if (st == EXO_OK)
+        st = exo_fit_check_units(strategy, p->job.opts.device, err);
+    exo_strategy_free(&strategy);
+    return st;
+}
+
+static exo_status
+list_entries(struct planner *p, const exo_parallelism_scope *scope, exo_err *err)
+{
+    exo_job_plan *plan = p->plan;
+    exo_parallelism *all = NULL;
+    size_t count = 0;
+    exo_status st = exo_parallelisms(scope, &all, &count, err);
+    if (st == EXO_OK && !(plan->entries = exo_calloc(count, sizeof *plan->entries)))
+        st = exo_fail(err, EXO_NOMEM, "out of memory");
+    for (size_t i = 0; st == EXO_OK && i < count; i++) {
+        exo_err refusal = {0};
+        exo_job_plan_entry *e = &plan->entries[plan->count];
+        *e = (exo_job_plan_entry){.composition = all[i]};
+        st = exo_parallelism_options(&all[i], p->job.runs[0].options, &e->options, err);
+        if (st != EXO_OK)
+            break;
+        if (check_entry(p, e, &refusal) == EXO_OK)
+            plan->count++;
+        else
+            refuse(plan, e, &refusal);
+    }
+    exo_free(all);
+    return st;
+}
+
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+/* Plans the memory of a composition with the largest minibatches that fit, or else with the smallest.
+ * `optimizer` is of an earlier composition with the same strategy and options, or 0. */
+static exo_status
+plan_memory(const struct planner *p, exo_job_plan_entry *e, uint64_t *optimizer, exo_err *err)
+{
+    const exo_job *job = &p->job;
+    exo_fit_opts opts = job->opts;
+    exo_fit_memory m = {.optimizer = *optimizer};
+    size_t most = p->plan->job_minibatch ? p->plan->job_minibatch : opts.batch_size;
+    bool known = *optimizer > 0;
+    for (size_t size = most; size > 0 && !e->fits; size--) {
+        if (opts.batch_size % size != 0)
+            continue;
+        opts.minibatch_size = size;
+        exo_status st = (known ? exo_fit_memory_replan : exo_fit_memory_plan)(
+            p->models[e->composition.checkpoint], job->train, job->val,
+            exo_parallelism_strategy(&e->composition), exo_config_root(e->options), &opts, p->now,
+            &m, err);
+        if (st != EXO_OK)
+            return st;
+        known = true;
+        *optimizer = m.optimizer;
+        e->minibatch_size = size;
+        e->memory = exo_fit_memory_of_node(&m);
+        e->fits = p->opts->memory == 0 || e->memory <= p->opts->memory;
+    }
+    return EXO_OK;
+}
+
+/* Whether both have the same state of strategy and optimizer. Prefetched units belong to the step. */
+static bool
+is_alike(const exo_parallelism *a, const exo_parallelism *b)
+{
+    return a->sharding == b->sharding && a->group_size == b->group_size &&
+           (a->sharding || a->overlap == b->overlap);
+}
+
+/* Some strategies find out at their start that they do not go with the optimizer. */
+static exo_status
+plan_memories(struct planner *p, exo_err *err)
+{
+    exo_job_plan *plan = p->plan;
+    exo_status st = EXO_OK;
+    size_t all = plan->count, kept = 0;
+    uint64_t *optimizers = exo_calloc(all + 1, sizeof *optimizers);
+    if (!optimizers)
+        return exo_fail(err, EXO_NOMEM, "out of memory");
+    for (size_t i = 0; i < all; i++) {
+        exo_err refusal = {0};
+        exo_job_plan_entry e = plan->entries[i];
+        optimizers[kept] = 0;
+        for (size_t k = 0; k < kept && optimizers[kept] == 0; k++)
+            if (is_alike(&plan->entries[k].composition, &e.composition))
+                optimizers[kept] = optimizers[k];
+        exo_status planned =
+            st == EXO_OK ? plan_memory(p, &e, &optimizers[kept], &refusal) : EXO_OK;
+        if (planned == EXO_INVAL || planned == EXO_UNSUPPORTED) {
+            refuse(plan, &e, &refusal);
+            continue;
+        }
+        if (planned != EXO_OK)
+            st = exo_fail(err, planned, "%s", refusal.text);
+        plan->num_fitting += e.fits;
+        plan->entries[kept++] = e;
+    }
+    plan->count = kept;
+    exo_free(optimizers);
+    return st == EXO_OK && kept == 0
+               ? exo_fail(err, EXO_INVAL, "%s: %s", p->opts->subject, plan->refusal)
+               : st;
+}
+
+/* --- Times ------------------------------------------------------------------------------------ */
+
+/* Takes a few steps of one node. */
+static exo_status
+measure(struct planner *p, exo_time *cost, exo_err *err)
+{
+    exo_fit_result result = {0};
+    const exo_parallelism alone = {.group_size = 1};
+    exo_config_doc *doc = NULL;
+    exo_fit_opts opts = exo_fit_opts_init();
+    opts.max_steps = MEASURED;
+    opts.batch_size = p->job.opts.batch_size;
+    opts.minibatch_size = p->job.opts.minibatch_size;
+    opts.shuffle = p->job.opts.shuffle;
+    opts.autocast = p->job.opts.autocast;
+    opts.seed = p->job.opts.seed;
+    opts.val_size = EXO_VAL_NONE;
+    opts.save_dir = NULL;
+    exo_status st = exo_parallelism_options(&alone, p->job.runs[0].options, &doc, err);
+    if (st == EXO_OK)
+        st = exo_fit_run(p->job.model, p->job.train, NULL, "ddp", exo_config_root(doc), &opts, NULL,
+                         NULL, NULL, &result, err);
+    exo_params_free(&result.params);
+    exo_config_free(&doc);
+    *cost = (exo_time)(result.train_seconds / MEASURED * 1e9);
+    return st == EXO_OK
+               ? EXO_OK
+               : exo_fail_in(err, st, "%s: to measure a step of one node", p->opts->subject);
+}
+
+static exo_status
+find_cost(struct planner *p, exo_err *err)
+{
+    exo_job_plan *plan = p->plan;
+    plan->step_cost = exo_fit_step_cost(p->job.runs[0].graph);
+    plan->cost = EXO_JOB_PLAN_DECLARED;
+    if (p->opts->step_time >= 0) {
+        plan->step_cost = p->opts->step_time;
+        plan->cost = EXO_JOB_PLAN_GIVEN;
+    }
+    if (plan->step_cost >= 0)
+        return EXO_OK;
+    plan->cost = EXO_JOB_PLAN_MEASURED;
+    return measure(p, &plan->step_cost, err);
+}
+
+/* The cost of a step of a composition. Forward is a third of a step, and a checkpoint repeats it. */
+static exo_time
+cost_of(const exo_job_plan *plan, const exo_parallelism *c)
+{
+    double factor = c->checkpoint == plan->job_checkpoint ? 1 : c->checkpoint ? 4.0 / 3 : 3.0 / 4;
+    return (exo_time)llrint((double)plan->step_cost * factor);
+}
+
+static exo_status
+rehearse(struct planner *p, const exo_job_run *run, exo_job_plan_entry *e, exo_err *err)
+{
+    exo_fit_result first, later;
+    exo_fit_opts opts = p->job.opts;
+    exo_model *model = p->models[e->composition.checkpoint];
+    const exo_time cost = cost_of(p->plan, &e->composition);
+    opts.minibatch_size = e->minibatch_size;
+    opts.max_steps = FIRST;
+    exo_status st = exo_fit_rehearse(model, p->job.train, run->strategy, run->options, &opts,
+                                     run->graph, cost, &first, err);
+    opts.max_steps = LATER;
+    if (st == EXO_OK)
+        st = exo_fit_rehearse(model, p->job.train, run->strategy, run->options, &opts, run->graph,
+                              cost, &later, err);
+    if (st != EXO_OK)
+        return exo_fail_in(err, st, "%s: a rehearsal", p->opts->subject);
+    e->seconds = (later.train_seconds - first.train_seconds) / (LATER - FIRST);
+    e->traffic = (later.bytes_sent - first.bytes_sent) / (LATER - FIRST);
+    return EXO_OK;
+}
+
+/* Gives the job a run for each composition, with its graph. */
+static exo_status
+replace_runs(struct planner *p, exo_err *err)
+{
+    exo_job *job = &p->job;
+    exo_job_run *runs = exo_calloc(p->plan->count, sizeof *runs);
+    if (!runs)
+        return exo_fail(err, EXO_NOMEM, "out of memory");
+    for (size_t i = 0; i < p->plan->count; i++) {
+        const exo_job_plan_entry *e = &p->plan->entries[i];
+        const char *name = exo_parallelism_strategy(&e->composition);
+        runs[i] = (exo_job_run){.group = name,
+                                .label = name,
+                                .strategy = name,
+                                .seed = job->opts.seed,
+                                .options = exo_config_root(e->options)};
+    }
+    for (size_t i = 0; i < job->num_runs; i++) {
+        exo_graph_spec_free(&job->runs[i].graph);
+        exo_free(job->runs[i].own_label);
+    }
+    exo_free(job->runs);
+    job->runs = runs;
+    job->num_runs = p->plan->count;
+    return exo_job_make_graphs(job, err);
+}
+
+static exo_status
+plan_times(struct planner *p, exo_err *err)
+{
+    exo_job_plan *plan = p->plan;
+    exo_status st = plan->num_fitting > 0 ? find_cost(p, err) : EXO_OK;
+    if (st == EXO_OK && plan->num_fitting > 0)
+        st = replace_runs(p, err);
+    for (size_t i = 0; st == EXO_OK && i < plan->count; i++)
+        if (plan->entries[i].fits)
+            st = rehearse(p, &p->job.runs[i], &plan->entries[i], err);
+    return st;
+}
+
+/* --- The plan --------------------------------------------------------------------------------- */
+
+/* Those that fit first; then by time, to the microsecond, and by memory. */
+static int
+compare(const void *left, const void *right)
+{
+    const exo_job_plan_entry *a = left, *b = right;
+    long long ta = llround(a->seconds * 1e6), tb = llround(b->seconds * 1e6);
+    if (a->fits != b->fits)
+        return a->fits ? -1 : 1;
+    if (a->fits && ta != tb)
+        return ta < tb ? -1 : 1;
+    return a->memory < b->memory ? -1 : a->memory > b->memory;
+}
+
+static uint32_t
+group_apart(exo_config *options)
+{
+    const char *size = exo_config_has(options, "across")
+                           ? exo_config_scalar(exo_config_get(options, "group_size"))
+                           : NULL;
+    return size ? (uint32_t)strtoul(size, NULL, 10) : 0;
+}
+
+exo_status
+exo_job_plan_make(exo_job_plan *plan, exo_config_doc **doc, const exo_job_plan_opts *opts,
+                  exo_err *err)
+{
+    struct planner p = {.plan = plan, .opts = opts};
+    exo_parallelism_scope scope = {0};
+    *plan = (exo_job_plan){.memory_limit = opts->memory, .step_cost = -1};
+    exo_status st = open_job(&p, doc, err);
+    if (st == EXO_OK) {
+        p.now = exo_fit_memory_now();
+        scope.nodes = plan->nodes;
+        scope.apart = group_apart(p.job.runs[0].options);
+        scope.shards = p.job.opts.elastic.min_nodes == 0; /* elastic nodes have whole copies */
+        st = make_models(&p, &scope, err);
+    }
+    if (st == EXO_OK)
+        st = list_entries(&p, &scope, err);
+    if (st == EXO_OK)
+        st = plan_memories(&p, err);
+    if (st == EXO_OK)
+        st = plan_times(&p, err);
+    if (st == EXO_OK)
+        qsort(plan->entries, plan->count, sizeof *plan->entries, compare);
+    exo_job_release(&p.job);
+    exo_model_drop(&p.models[0]);
+    exo_model_drop(&p.models[1]);
+    exo_config_free(&p.model_config);
+    exo_config_free(doc);
+    return st;
+}
+
+void
+exo_job_plan_release(exo_job_plan *plan)
+{
+    for (size_t i = 0; i < plan->count; i++)
+        exo_config_free(&plan->entries[i].options);
+    exo_free(plan->entries);
+    exo_free(plan->model);
+    *plan = (exo_job_plan){0};
+}
+
+exo_status
+exo_job_plan_assignments(const exo_job_plan *plan, const exo_job_plan_entry *entry,
+                         char *sets[EXO_JOB_PLAN_SETS], size_t *count, exo_err *err)
+{
+    char *text = NULL;
+    const char *checkpoint = entry->composition.checkpoint ? "true" : "false";
+    *count = 0;
+    exo_status st = exo_config_text(exo_config_root(entry->options), &text, err);
+    if (st == EXO_OK)
+        sets[(*count)++] = exo_text_make(err, "strategy=%s", text);
+    if (st == EXO_OK && entry->minibatch_size != plan->job_minibatch)
+        sets[(*count)++] = exo_text_make(err, "train.minibatch_size=%zu", entry->minibatch_size);
+    if (st == EXO_OK && entry->composition.checkpoint != plan->job_checkpoint)
+        sets[(*count)++] =
+            plan->model_is_name
+                ? exo_text_make(err, "model={name: %s, checkpoint: %s}", plan->model, checkpoint)
+                : exo_text_make(err, "model.checkpoint=%s", checkpoint);
+    if (st == EXO_OK && plan->job_parallel)
+        sets[(*count)++] = exo_text_make(err, "parallel={}");
+    exo_free(text);
+    bool complete = st == EXO_OK;
+    for (size_t i = 0; i < *count; i++)
+        complete = complete && sets[i];
+    for (; !complete && *count > 0; --*count)
+        exo_free(sets[*count - 1]);
+    return complete ? EXO_OK : st == EXO_OK ? EXO_NOMEM : st;
+}
+
+exo_status
+exo_job_plan_fail_none(const exo_job_plan *plan, const char *subject, exo_err *err)
+{
+    char limit[EXO_UNIT_TEXT], least[EXO_FIGURE], text[EXO_PARALLELISM_TEXT];
+    const exo_job_plan_entry *e = &plan->entries[0];
+    return exo_fail(err, EXO_FAILED,
+                    "%s: no composition of %u node%s fits in %s; the smallest is %s with "
+                    "minibatches of %zu, and takes %s a node",
+                    subject, plan->nodes, plan->nodes == 1 ? "" : "s",
+                    exo_unit_bytes((double)plan->memory_limit, limit),
+                    exo_parallelism_text(&e->composition, text), e->minibatch_size,
+                    exo_text_bytes((double)e->memory, least));
+}
+
+const char *
+exo_job_plan_seconds(double seconds, char out[EXO_UNIT_TEXT])
+{
+    snprintf(out, EXO_UNIT_TEXT, seconds < 1 ? "%.3g ms" : "%.4g s",
+             seconds < 1 ? seconds * 1e3 : seconds);
+    return out;
+}

@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# `exogym plan` lists compositions that fit, best first: their times are those of runs on the virtual
+# clock, their memory is what a node takes, and `parallel: auto` runs the first.
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
+
+cat >wan.yaml <<'END'
+seed: 7
+model: {name: mlp, hidden: [160, 160]}
+data: {name: synthetic, count: 64}
+nodes: 2
+train: {max_steps: 2, batch_size: 8, val_size: none}
+clock: virtual
+compute: {step: 30 ms}
+hosts: {home: {count: 4, up: 20 Mbit/s, down: 100 Mbit/s}}
+links: {default: {bandwidth: 100 Mbit/s, latency: 5 ms}}
+strategy: {name: ddp, optimizer: sgd}
+END
+# rows N WHAT: the table has N compositions.
+rows() {
+    [ "$(grep -cE '^ *[0-9]+ .* (ddp|fsdp)' out)" = "$1" ] || fail "$2: not $1 compositions: $(cat out)"
+}
+
+# --- The table and its order
+# --------------------------------------------------------------------------------------------
+
+ok plan wan.yaml --nodes 4 --json
+cp out plan.json
+[ ! -e runs ] || fail 'a plan made a folder'
+python3 - <<'END' || fail 'the order is wrong'
+import json
+plan = json.load(open("plan.json"))
+all = plan["compositions"]
+times = [c["step_seconds"] for c in all]
+assert plan["compute"] == "declared" and plan["links"] and plan["memory_limit"] is None, plan
+assert len(all) == 10 and times == sorted(times) and min(times) > 0.03, times
+assert len({c["memory"] for c in all}) > 3 and all[0]["set"][0].startswith("strategy={"), all
+END
+
+# Less memory leaves fewer compositions, and none at last.
+some=$(python3 -c 'import json
+m = sorted(c["memory"] for c in json.load(open("plan.json"))["compositions"])
+print((m[-2] + m[-1]) // 2 if m[-1] > m[-2] else m[-1])')
+ok plan wan.yaml --nodes 4 --memory "${some}B"
+has out 'mlp with 152,970 parameters, 4 nodes, batch 8 per node, at most '
+has out "a step computes 30 ms, as the job's compute declares"
+has out ' more do not fit; the smallest of them, '
+has out 'the first: exogym run wan.yaml --set nodes=4 --set '
+bad 1 'exogym: plan: no composition of 2 nodes fits in 1 MiB; the smallest is ' plan wan.yaml --memory 1MiB
+# Groups are of the divisors, whatever size the job has; apart, they keep it.
+ok plan wan.yaml --nodes 3 --set 'strategy={name: fsdp, group_size: 2}' --set 'parallel={tensor: 3}'
+rows 6 'three nodes'
+has out "--set 'parallel={}'"
+ok plan wan.yaml --nodes 4 --set 'strategy={name: fsdp, group_size: 2, across: {name: diloco, H: 2}}'
+rows 4 'groups apart'
+ok plan wan.yaml --step-time 2s --set 'strategy.optimizer=muon'
+has out 'a step computes 2 s, as given'
+has out ' more are impossible: '
+sed '/^c[lo].*:/d; /^links:/d; /^hosts:/d' wan.yaml >plain.yaml
+ok plan plain.yaml --nodes 1
+rows 1 'one node'
+has out 'as measured with one node on this machine'
+fox_text 40
+ok plan plain.yaml --step-time 1ms --set 'model={name: gpt, layers: 1, heads: 2, width: 16, context: 16}' --set 'data={name: text, path: text.txt, block: 16}'
+has out 'prefetch, checkpoint'
+has out 'the job declares no links: messages take no time'
+has out 'this model can also be divided (parallel: {tensor: N}), which is not compared'
+
+# --- Errors
+# -------------------------------------------------------------------------------------------------------------
+
+help='(see `exogym help plan`)'
+expect 2 "exogym: plan: --nodes 0: expected a number from 1 to 1024 $help" plan wan.yaml --nodes 0
+expect 2 "exogym: plan: --memory much: expected a size, such as 16GiB $help" plan wan.yaml --memory much
+expect 2 "exogym: wan.yaml:10:11: plan: compares compositions of ddp and fsdp, and 'diloco' trains in another way" \
+    plan wan.yaml --set strategy.name=diloco
+expect 2 "exogym: job.yaml:9:10: plan: takes one strategy, and 'compare' has several" plan job.yaml
+
+# --- parallel: auto
+# -----------------------------------------------------------------------------------------------------
+
+# The run takes the first composition, and its steps the predicted time.
+(cat wan.yaml && echo 'parallel: {auto: {memory: 16 GiB}}') >auto.yaml
+ok run auto.yaml --no-plot --set nodes=4 --json
+has err ' a node are predicted'
+two=$(json out train_seconds)
+ok run wan.yaml --no-plot --set nodes=4 --set train.max_steps=5 --set parallel=auto --json --name five
+python3 - "$two" "$(json out train_seconds)" <<'END' || fail "parallel: auto took another composition: $(cat runs/five/auto/config.json)"
+import json, sys
+first = json.load(open("plan.json"))["compositions"][0]
+config = json.load(open("runs/five/auto/config.json"))
+strategy = config["strategy"]
+assert "parallel" not in config and config["train"]["minibatch_size"] == 8, config
+assert strategy["name"] == first["strategy"] and strategy.get("sharding_strategy") == first["sharding_strategy"]
+took = (float(sys.argv[2]) - float(sys.argv[1])) / 3
+assert abs(first["step_seconds"] - took) < 1e-6, (first["step_seconds"], took)
+END
+bad 1 'parallel: no composition of 2 nodes fits in 1 MiB' run auto.yaml --set 'parallel={auto: {memory: 1 MiB}}'
+expect 2 "exogym: --set parallel: parallel: expected auto, or a mapping such as {tensor: 2}" run auto.yaml --set parallel=yes
+bad 2 "parallel: auto chooses the rest: leave 'tensor' out" run auto.yaml --set parallel.tensor=2
+
+# --- What a node takes
+# ---------------------------------------------------------------------------------------------------------
+
+# The largest process of a run with a worker for each node is the first node's.
+if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
+    ok plan plain.yaml --step-time 1ms --set 'model.hidden=[1500, 1500]' --json
+    python3 - out <<'END' || fail 'other memory than planned'
+import json, os, subprocess, sys
+for c in json.load(open(sys.argv[1]))["compositions"]:
+    if c["sharding_strategy"] not in (None, "full_shard") or c["overlap"]:
+        continue
+    command = [os.environ["EXOGYM"], "run", "plain.yaml", "--no-plot", "--workers", "2", "--overwrite"]
+    for one in c["set"] + ["model.hidden=[1500, 1500]"]:
+        command += ["--set", one]
+    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(run.pid, 0) # its children count, too
+    used = usage.ru_maxrss * 1024
+    assert status == 0 and 0.9 * used < c["memory"] < 1.1 * used, (c, status, used)
+END
+fi
+finish

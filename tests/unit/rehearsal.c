@@ -1,0 +1,176 @@
+/* A rehearsal takes the time of the run, to the nanosecond, and sends its bytes; and it needs no memory
+ * for the model. Read next: actors/fit_run.h. */
+#include <criterion/criterion.h>
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include <exogym/exogym.h>
+
+#include "actors/fit_memory.h"
+#include "actors/fit_run.h"
+#include "support/points.h"
+
+enum {
+    NODES = 4,
+    STEPS = 4,
+    BATCH = 8
+};
+#define COST (20 * EXO_MS)
+
+struct network {
+    uint32_t placed[NODES];
+    exo_emulated_host hosts[NODES];
+    exo_compute_spec step;
+    exo_actor_spec actor;
+    exo_edge_spec edge;
+    exo_graph_spec graph;
+};
+
+/* Four hosts behind slow uplinks, the last of half the speed. */
+static const exo_graph_spec *
+connect(struct network *n)
+{
+    n->step = (exo_compute_spec){.phase = "step", .cost = COST};
+    n->actor = (exo_actor_spec){
+        .name = "node", .count = NODES, .hosts = n->placed, .compute = &n->step, .num_compute = 1};
+    n->edge = (exo_edge_spec){.name = "node>node",
+                              .carries = "gradients",
+                              .route = EXO_ROUTE_ALL_REDUCE,
+                              .codec_text = "raw",
+                              .link = -1};
+    for (uint32_t i = 0; i < NODES; i++) {
+        n->placed[i] = i;
+        n->hosts[i] =
+            (exo_emulated_host){.spec = {.name = "h", .up = 1e6, .down = 4e6, .latency = EXO_MS},
+                                .speed = i + 1 < NODES ? 1 : 0.5};
+    }
+    n->graph = (exo_graph_spec){.source = "test",
+                                .name = "test",
+                                .seed = 1,
+                                .virtual_clock = true,
+                                .emulated = true,
+                                .actors = &n->actor,
+                                .num_actors = 1,
+                                .edges = &n->edge,
+                                .num_edges = 1,
+                                .hosts = n->hosts,
+                                .num_hosts = NODES};
+    return &n->graph;
+}
+
+static exo_fit_opts
+options(size_t minibatch_size)
+{
+    exo_fit_opts opts = exo_fit_opts_init();
+    opts.num_nodes = NODES;
+    opts.batch_size = BATCH;
+    opts.minibatch_size = minibatch_size;
+    opts.max_steps = STEPS;
+    opts.val_size = EXO_VAL_NONE;
+    opts.save_dir = NULL;
+    return opts;
+}
+
+static const struct row {
+    const char *strategy, *options;
+    size_t minibatch_size;
+} rows[] = {
+    {"ddp", "{max_norm: 1}", BATCH},
+    {"ddp", "{bucket_size: 100 B}", BATCH},
+    {"fsdp", "{sharding_strategy: full_shard}", BATCH},
+    {"fsdp", "{sharding_strategy: full_shard, prefetch: true, max_norm: 1}", BATCH},
+    {"fsdp", "{sharding_strategy: shard_grad_op, prefetch: true}", BATCH},
+    {"fsdp", "{sharding_strategy: full_shard}", 2},
+    {"fsdp", "{sharding_strategy: hybrid_shard, group_size: 2, prefetch: true}", BATCH},
+    {"fsdp", "{sharding_strategy: hybrid_shard_zero2, group_size: 2}", 4},
+    {"fsdp", "{group_size: 2, across: {name: diloco, H: 2}}", BATCH},
+};
+
+Test(rehearsal, takes_the_time_of_the_run, .timeout = 120)
+{
+    struct network network;
+    const exo_graph_spec *graph = connect(&network);
+    exo_model *model = points_mlp();
+    exo_dataset *train = points_new(200, 1, SIZE_MAX);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct row *row = &rows[i];
+        const exo_fit_opts opts = options(row->minibatch_size);
+        exo_config_doc *doc = NULL;
+        exo_fit_result real = {0}, rehearsed = {0};
+        exo_err err = {0};
+        cr_assert_eq(exo_config_parse(&doc, "options", row->options, NULL), EXO_OK);
+        exo_config *root = exo_config_root(doc);
+        cr_assert_eq(exo_fit_run(model, train, NULL, row->strategy, root, &opts, NULL, graph, NULL,
+                                 &real, &err),
+                     EXO_OK, "%s: %s", row->options, err.text);
+        cr_assert_eq(exo_fit_rehearse(model, train, row->strategy, root, &opts, graph, COST,
+                                      &rehearsed, &err),
+                     EXO_OK, "%s: %s", row->options, err.text);
+        cr_expect(rehearsed.is_virtual && rehearsed.train_seconds > STEPS * 0.02);
+        cr_expect_eq(rehearsed.train_seconds, real.train_seconds, "%s %s: %.9f instead of %.9f",
+                     row->strategy, row->options, rehearsed.train_seconds, real.train_seconds);
+        cr_expect_eq(rehearsed.bytes_sent, real.bytes_sent, "%s", row->options);
+        cr_expect_eq(rehearsed.traffic.messages, real.traffic.messages, "%s", row->options);
+        exo_params_free(&real.params);
+        exo_config_free(&doc);
+    }
+    exo_dataset_drop(&train);
+    exo_model_drop(&model);
+}
+
+Test(rehearsal, needs_the_virtual_clock)
+{
+    struct network network;
+    const exo_fit_opts opts = options(BATCH);
+    exo_model *model = points_mlp();
+    exo_dataset *train = points_new(200, 1, SIZE_MAX);
+    exo_fit_result result = {0};
+    exo_err err = {0};
+    connect(&network);
+    network.graph.virtual_clock = false;
+    cr_expect_eq(
+        exo_fit_rehearse(model, train, "ddp", NULL, &opts, &network.graph, COST, &result, &err),
+        EXO_INVAL);
+    cr_expect_str_eq(err.text, "a rehearsal needs a graph on the virtual clock");
+    exo_dataset_drop(&train);
+    exo_model_drop(&model);
+}
+
+/* Planning again for other minibatches gives the same as planning anew. The process's allocations are
+ * counted, which differ by some hundred kB from one plan to the next. */
+Test(rehearsal, memory_of_other_minibatches)
+{
+    enum {
+        MANY = 16384,
+        SLACK = 1 << 20
+    };
+    exo_config_doc *doc = NULL;
+    exo_model *model = points_mlp();
+    exo_dataset *train = points_new(NODES * MANY, 1, SIZE_MAX);
+    exo_fit_memory first = {0}, anew = {0}, again;
+    exo_err err = {0};
+    exo_fit_opts large = options(MANY), small = options(2);
+    large.batch_size = small.batch_size = MANY;
+    cr_assert_eq(exo_config_parse(&doc, "options", "{}", NULL), EXO_OK);
+    exo_config *root = exo_config_root(doc);
+    cr_assert_eq(exo_fit_memory_plan(model, train, NULL, "fsdp", root, &large, 1000, &first, &err),
+                 EXO_OK, "%s", err.text);
+    again = first;
+    cr_assert_eq(
+        exo_fit_memory_replan(model, train, NULL, "fsdp", root, &small, 1000, &again, &err), EXO_OK,
+        "%s", err.text);
+    cr_assert_eq(exo_fit_memory_plan(model, train, NULL, "fsdp", root, &small, 1000, &anew, &err),
+                 EXO_OK, "%s", err.text);
+    cr_expect_eq(again.optimizer, first.optimizer);
+    cr_expect_eq(again.minibatch_size, 2);
+    cr_expect_eq(again.parameters, anew.parameters);
+    cr_expect_eq(again.gradients, anew.gradients);
+    cr_expect_lt(llabs((long long)again.activations - (long long)anew.activations), SLACK,
+                 "%" PRIu64 " instead of %" PRIu64, again.activations, anew.activations);
+    cr_expect_gt(first.activations, anew.activations + 4 * SLACK, "%" PRIu64, first.activations);
+    cr_expect_lt(exo_fit_memory_of_node(&again), exo_fit_memory_of_node(&first));
+    exo_config_free(&doc);
+    exo_dataset_drop(&train);
+    exo_model_drop(&model);
+}
