@@ -40,6 +40,8 @@ list(const exo_trainer_state *s, exo_learned_mark *mark, exo_state **out, exo_er
         return st;
     exo_learner_state(s->learner, *out);
     exo_state_add_u64(*out, "position", s->position);
+    if (s->ahead_bytes > 0)
+        exo_state_add(*out, "ahead", EXO_U8, s->ahead, s->ahead_bytes);
     exo_state_add_u64(*out, "used", s->used);
     exo_state_add_u64(*out, "repeated", s->repeated);
     list_figures(*out, s->figures);

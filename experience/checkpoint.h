@@ -1,7 +1,8 @@
 /* Checkpoints of a ppo_trainer (checkpoints.h). One holds the learner's state, the trainer's position
  * among its draws, and how long the files of learned.h were, so that the lines of updates that are
  * undone can be cut off. It is written between two updates. Items that wait in the trainer are not in
- * it: no draw from the position on counts as learned from, so the makers make these again.
+ * it: no draw from the position on counts as learned from, but for those that are listed as ahead of it
+ * (oversampling), so the makers make these again.
  *
  * Owner: the trainer's thread. Read next: trainer.c. */
 #ifndef EXO_CHECKPOINT_H
@@ -17,6 +18,8 @@ typedef struct exo_trainer_state {
     exo_learned **learned;        /* opened by exo_trainer_load and exo_trainer_resume */
     exo_learner_figures *figures; /* of the last update */
     uint64_t *position;           /* the trainer's draws that it has learned from */
+    uint8_t *ahead;               /* (ahead_bytes) exo_stock_save; none without oversampling */
+    size_t ahead_bytes;
     uint64_t *used, *repeated;
 } exo_trainer_state;
 

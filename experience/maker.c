@@ -131,6 +131,14 @@ maker_release(void *self)
 
 /* --- Weights ---------------------------------------------------------------------------------- */
 
+/* Passes over draws that a trainer has already. */
+static void
+skip_finished(struct maker *m, const exo_graph_actor *actor)
+{
+    while (m->draw < m->total && exo_maker_weights_has_finished(m->weights, m->draw))
+        m->draw += exo_graph_count(actor);
+}
+
 /* Begins again with the first draw that the trainers have not learned from, if that is due. */
 static exo_status
 begin_again(struct maker *m, const exo_graph_actor *actor, exo_err *err)
@@ -140,6 +148,7 @@ begin_again(struct maker *m, const exo_graph_actor *actor, exo_err *err)
         return EXO_OK;
     m->draw = learned <= index ? index : index + (learned - index + count - 1) / count * count;
     m->finished = false;
+    skip_finished(m, actor);
     return exo_experience_source_abandon(m->source, err);
 }
 
@@ -177,6 +186,7 @@ static exo_status
 catch_up(struct maker *m, exo_graph_actor *actor, exo_err *err)
 {
     exo_status st = renew(m, actor, err);
+    skip_finished(m, actor);
     if (st != EXO_OK || m->draw < exo_maker_weights_quota(m->weights) ||
         exo_experience_source_active(m->source) > 0)
         return st;
@@ -206,6 +216,7 @@ begin_draws(struct maker *m, const exo_graph_actor *actor, exo_err *err)
     while (st == EXO_OK && m->draw < end && exo_experience_source_room(m->source) > 0) {
         st = exo_experience_source_begin(m->source, m->draw, err);
         m->draw += exo_graph_count(actor);
+        skip_finished(m, actor);
     }
     return st;
 }

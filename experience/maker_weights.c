@@ -2,6 +2,7 @@
 #include "experience/maker_weights.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include <exogym/memory.h>
 
@@ -18,9 +19,11 @@ struct exo_maker_weights {
     uint64_t version;
     struct position now, next; /* of the version in use, and of that of the uptake */
     bool again;                /* exo_maker_weights_begins_again */
-    exo_item *held;            /* an update that waits for the uptake */
-    uint32_t from;             /* the sender of the update that the uptake has */
-    bool is_virtual;           /* the clock */
+    uint64_t *finished;        /* (num_finished) draws, ascending: of the last position that came */
+    size_t num_finished, finished_room;
+    exo_item *held;  /* an update that waits for the uptake */
+    uint32_t from;   /* the sender of the update that the uptake has */
+    bool is_virtual; /* the clock */
     exo_maker_weights_figures figures;
 };
 
@@ -56,6 +59,7 @@ exo_maker_weights_free(exo_maker_weights **weights)
         return;
     exo_item_drop(&w->held);
     exo_uptake_free(&w->uptake);
+    exo_free(w->finished);
     exo_free(w);
 }
 
@@ -72,6 +76,20 @@ exo_maker_weights_begins_again(exo_maker_weights *w, uint64_t *learned)
     w->again = false;
     *learned = w->now.learned;
     return again;
+}
+
+bool
+exo_maker_weights_has_finished(const exo_maker_weights *w, uint64_t draw)
+{
+    size_t low = 0, high = w->num_finished;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (w->finished[middle] < draw)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < w->num_finished && w->finished[low] == draw;
 }
 
 int64_t
@@ -180,6 +198,23 @@ position_of(const exo_parameters *p)
                              .trainers = p->trainers};
 }
 
+/* Copies which draws are finished. */
+static exo_status
+note_finished(exo_maker_weights *w, const exo_parameters *p, exo_err *err)
+{
+    if (p->num_finished > w->finished_room) {
+        uint64_t *more = exo_realloc(w->finished, p->num_finished, sizeof *more);
+        if (!more)
+            return exo_fail(err, EXO_NOMEM, "no memory for a list of %zu draws", p->num_finished);
+        w->finished = more;
+        w->finished_room = p->num_finished;
+    }
+    w->num_finished = p->num_finished;
+    if (p->num_finished > 0)
+        memcpy(w->finished, p->finished, p->num_finished * sizeof *w->finished);
+    return EXO_OK;
+}
+
 /* Takes a position for the one in use. */
 static void
 advance(exo_maker_weights *w, const struct position *to)
@@ -205,17 +240,18 @@ is_late(const exo_maker_weights *w, const exo_graph_actor *actor, const exo_para
 
 /* An update that the maker has says that items were lost. It begins again at once, or with the
  * version that is under way. */
-static void
-begin_round(exo_maker_weights *w, const exo_parameters *p)
+static exo_status
+begin_round(exo_maker_weights *w, const exo_parameters *p, exo_err *err)
 {
     const struct position at = position_of(p);
     if (p->round <= w->next.round)
-        return;
+        return EXO_OK;
     w->next.round = p->round;
     if (exo_uptake_is_free(w->uptake)) {
         w->next = at;
         advance(w, &at);
     }
+    return note_finished(w, p, err);
 }
 
 /* Answers the held update, if the maker has its version or a newer one: another trainer was faster,
@@ -234,7 +270,9 @@ answer_known(exo_maker_weights *w, exo_graph_actor *actor, bool *known, exo_err 
     *known = good && p.life == reply.life && (int64_t)p.version <= exo_uptake_version(w->uptake);
     if (!*known)
         return EXO_OK;
-    begin_round(w, &p);
+    exo_status st = begin_round(w, &p, err);
+    if (st != EXO_OK)
+        return st;
     if ((int64_t)p.version < exo_uptake_version(w->uptake))
         reply = (exo_update_reply){
             .answer = EXO_UPDATE_NEED_WHOLE, .life = p.life, .version = p.version + 1};
@@ -256,10 +294,12 @@ begin_held(exo_maker_weights *w, exo_graph_actor *actor, bool *more, exo_err *er
         return st;
     bool good = exo_parameters_view(&p, w->held, NULL) == EXO_OK;
     w->from = good ? p.trainer : w->held->from;
-    if (good)
+    if (good) {
         w->next = position_of(&p);
+        st = note_finished(w, &p, err);
+    }
     *more = true;
-    return exo_uptake_begin(w->uptake, &w->held, err);
+    return st == EXO_OK ? exo_uptake_begin(w->uptake, &w->held, err) : st;
 }
 
 exo_status

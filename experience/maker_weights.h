@@ -33,6 +33,9 @@ void exo_maker_weights_free(exo_maker_weights **weights);
  * life, or items may have been lost: then it drops what is under way, and continues with the first of
  * its draws from *learned on. True once for each time. */
 bool exo_maker_weights_begins_again(exo_maker_weights *weights, uint64_t *learned);
+/* Whether a trainer has the draw already, so that it is not made again. A trainer that oversamples says
+ * so of draws beyond *learned of exo_maker_weights_begins_again. */
+bool exo_maker_weights_has_finished(const exo_maker_weights *weights, uint64_t draw);
 /* The life of the trainers whose weights are in use; -1: there are none. Their number; 0: unknown. */
 int64_t exo_maker_weights_life(const exo_maker_weights *weights);
 uint32_t exo_maker_weights_trainers(const exo_maker_weights *weights);

@@ -27,7 +27,7 @@ enum {
     BASE,
     LIFE,
     ROUND,
-    HEADER_WORDS
+    HEADER_WORDS /* the draws that are finished follow */
 };
 
 /* The parts of a reply, and the words of the first. */
@@ -76,7 +76,7 @@ static exo_status
 make_item(exo_item **out, const exo_parameters *p, const struct chunks *c, exo_err *err)
 {
     const exo_item_part parts[NUM_PARTS] = {
-        [HEADER] = {.dtype = EXO_I64, .count = HEADER_WORDS},
+        [HEADER] = {.dtype = EXO_I64, .count = HEADER_WORDS + p->num_finished},
         [BYTES] = {.dtype = EXO_U8, .count = c->size},
     };
     exo_status st = exo_item_new(out, parts, NUM_PARTS, err);
@@ -93,6 +93,8 @@ make_item(exo_item **out, const exo_parameters *p, const struct chunks *c, exo_e
     header[BASE] = (int64_t)p->base;
     header[LIFE] = p->life;
     header[ROUND] = (int64_t)p->round;
+    for (size_t i = 0; i < p->num_finished; i++)
+        header[HEADER_WORDS + i] = (int64_t)p->finished[i];
     memcpy((*out)->parts[BYTES].data, c->bytes, c->size);
     (*out)->version = p->version;
     return EXO_OK;
@@ -113,16 +115,29 @@ exo_parameters_new(exo_item **out, const exo_parameters *p, exo_update *update, 
     return st;
 }
 
+/* Whether the words after the header's are ascending draws from the one on that is not learned from. */
+static bool
+are_finished(const int64_t *header, size_t count)
+{
+    int64_t least = header[LEARNED];
+    for (size_t i = HEADER_WORDS; i < count; i++) {
+        if (header[i] < least || header[i] == INT64_MAX)
+            return false;
+        least = header[i] + 1;
+    }
+    return true;
+}
+
 exo_status
 exo_parameters_view(exo_parameters *out, const exo_item *item, exo_err *err)
 {
     const exo_item_part *p = item->parts;
     bool good = item->num_parts == NUM_PARTS && p[HEADER].dtype == EXO_I64 &&
-                p[HEADER].count == HEADER_WORDS && p[BYTES].dtype == EXO_U8;
+                p[HEADER].count >= HEADER_WORDS && p[BYTES].dtype == EXO_U8;
     const int64_t *header = good ? p[HEADER].data : NULL;
     if (!good || header[FORMAT_WORD] != FORMAT || header[VERSION] < 0 || header[QUOTA] < 0 ||
         header[LEARNED] < 0 || header[BASE] < 0 || header[ROUND] < 0 || header[LIFE] < 0 ||
-        header[LIFE] > UINT32_MAX)
+        header[LIFE] > UINT32_MAX || !are_finished(header, p[HEADER].count))
         return exo_fail(err, EXO_INVAL, "this is no item with a weight update of format %d",
                         FORMAT);
     *out = (exo_parameters){.version = (uint64_t)header[VERSION],
@@ -134,6 +149,8 @@ exo_parameters_view(exo_parameters *out, const exo_item *item, exo_err *err)
                             .life = (uint32_t)header[LIFE],
                             .round = (uint64_t)header[ROUND],
                             .canary = header[CANARY] != 0,
+                            .finished = (const uint64_t *)header + HEADER_WORDS,
+                            .num_finished = p[HEADER].count - HEADER_WORDS,
                             .bytes = p[BYTES].data,
                             .size = p[BYTES].count};
     return EXO_OK;

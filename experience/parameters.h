@@ -26,6 +26,10 @@ typedef struct exo_parameters {
      * the first draw that is not learned from. */
     uint64_t round;
     bool canary; /* the trainer proves the makers' generators */
+    /* (num_finished) of the draws from `learned` on those that the trainer has, ascending: nobody needs
+     * to make them again */
+    const uint64_t *finished;
+    size_t num_finished;
     const uint8_t
         *bytes; /* (size) the chunks: for each its bytes as a number of 8 bytes, and these */
     size_t size;

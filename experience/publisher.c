@@ -257,7 +257,9 @@ send_to_some(exo_publisher *p, exo_port *port, exo_draw_bounds bounds, const cha
                                   .trainers = p->at.count,
                                   .life = p->at.life,
                                   .round = p->round,
-                                  .canary = p->canary};
+                                  .canary = p->canary,
+                                  .finished = bounds.finished,
+                                  .num_finished = bounds.num_finished};
     if (st == EXO_OK)
         st = exo_parameters_new(&item, &about, update, err);
     for (size_t i = 0; st == EXO_OK && i < p->count; i++)

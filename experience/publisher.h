@@ -42,6 +42,9 @@ exo_status exo_publisher_start(exo_publisher *publisher, exo_model *model,
 typedef struct exo_draw_bounds {
     uint64_t learned; /* the trainers have learned from those below it */
     uint64_t quota;   /* those from here on are for later versions */
+    /* (num_finished) exo_parameters.finished; borrowed */
+    const uint64_t *finished;
+    size_t num_finished;
 } exo_draw_bounds;
 /* Sends `params`, which are version `version`, to all targets that do not have it and owe no reply;
  * a target in another life has nothing and owes nothing. port: NULL does nothing. Errors: those of

@@ -16,7 +16,9 @@ exo_stock_release(exo_stock *s)
     for (size_t i = 0; i < s->room; i++)
         exo_item_drop(&s->items[i]);
     exo_free(s->items);
+    exo_free(s->taken);
     s->items = NULL;
+    s->taken = NULL;
     s->room = s->count = 0;
 }
 
@@ -30,12 +32,20 @@ grow(exo_stock *s, uint64_t needs, exo_err *err)
     if (room == s->room)
         return EXO_OK;
     exo_item **items = exo_calloc(room, sizeof *items);
-    if (!items)
+    bool *taken = exo_calloc(room, sizeof *taken);
+    if (!items || !taken) {
+        exo_free(items);
+        exo_free(taken);
         return exo_fail(err, EXO_NOMEM, "no memory for %zu items", room);
-    for (uint64_t i = s->next; i < s->next + s->room; i++)
+    }
+    for (uint64_t i = s->next; i < s->next + s->room; i++) {
         items[i % room] = s->items[i % s->room];
+        taken[i % room] = s->taken[i % s->room];
+    }
     exo_free(s->items);
+    exo_free(s->taken);
     s->items = items;
+    s->taken = taken;
     s->room = room;
     return EXO_OK;
 }
@@ -60,6 +70,8 @@ exo_stock_put(exo_stock *s, exo_item *item, uint64_t draw, exo_err *err)
     if (st != EXO_OK)
         return st;
     exo_item **place = &s->items[index % s->room];
+    if (s->taken[index % s->room])
+        return exo_fail(err, EXO_EXISTS, "item %llu was taken", (unsigned long long)draw);
     if (*place)
         return exo_fail(err, EXO_EXISTS, "item %llu is here", (unsigned long long)draw);
     *place = item;
@@ -67,26 +79,95 @@ exo_stock_put(exo_stock *s, exo_item *item, uint64_t draw, exo_err *err)
     return EXO_OK;
 }
 
+/* Draws below it may not be overtaken by the next `count` draws that are taken. */
+static uint64_t
+due(const exo_stock *s, size_t count)
+{
+    uint64_t taken = s->next + s->ahead + count;
+    return taken > s->slack ? taken - s->slack : 0;
+}
+
 bool
 exo_stock_has(const exo_stock *s, size_t count)
 {
     if (s->count < count)
         return false;
-    for (uint64_t i = s->next; i < s->next + count; i++)
-        if (!s->items[i % s->room])
+    for (uint64_t i = s->next, end = due(s, count); i < end; i++)
+        if (i >= s->next + s->room || !(s->items[i % s->room] || s->taken[i % s->room]))
             return false;
     return true;
+}
+
+/* Notes that draw `index` was taken. Without slack those that are missing before it are passed over. */
+static void
+note_taken(exo_stock *s, uint64_t index)
+{
+    if (s->slack == 0) {
+        s->next = index + 1;
+        return;
+    }
+    s->taken[index % s->room] = true;
+    for (s->ahead++; s->taken[s->next % s->room]; s->next++, s->ahead--)
+        s->taken[s->next % s->room] = false;
 }
 
 exo_item *
 exo_stock_take(exo_stock *s)
 {
-    exo_item *item = NULL;
-    while (s->count > 0 && !item) {
-        exo_item **place = &s->items[s->next++ % s->room];
-        item = *place;
-        *place = NULL;
-    }
-    s->count -= item != NULL;
+    uint64_t index = s->next;
+    if (s->count == 0)
+        return NULL;
+    while (!s->items[index % s->room])
+        index++;
+    exo_item *item = s->items[index % s->room];
+    s->items[index % s->room] = NULL;
+    s->count--;
+    note_taken(s, index);
     return item;
+}
+
+/* --- Draws that are finished ------------------------------------------------------------------ */
+
+uint64_t
+exo_stock_low(const exo_stock *s)
+{
+    uint64_t low = due(s, 0);
+    return (low < s->next ? low : s->next) * s->size;
+}
+
+size_t
+exo_stock_finished(const exo_stock *s, uint64_t *draws, size_t most)
+{
+    size_t count = 0;
+    if (s->slack == 0)
+        return 0;
+    for (uint64_t i = exo_stock_low(s) / s->size; i < s->next + s->room && count < most; i++)
+        if (i < s->next || s->items[i % s->room] || s->taken[i % s->room])
+            draws[count++] = i * s->size + s->rank;
+    return count;
+}
+
+void
+exo_stock_save(const exo_stock *s, uint8_t *bits, size_t bytes)
+{
+    memset(bits, 0, bytes);
+    for (size_t i = 0; i < s->room && i < 8 * bytes; i++)
+        if (s->taken[(s->next + i) % s->room])
+            bits[i / 8] |= (uint8_t)(1u << i % 8);
+}
+
+exo_status
+exo_stock_load(exo_stock *s, const uint8_t *bits, size_t bytes, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < 8 * bytes; i++) {
+        if (!(bits[i / 8] & 1u << i % 8))
+            continue;
+        st = grow(s, i + 1, err);
+        if (st == EXO_OK) {
+            s->taken[(s->next + i) % s->room] = true;
+            s->ahead++;
+        }
+    }
+    return st;
 }

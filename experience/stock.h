@@ -1,8 +1,14 @@
-/* The stock of a trainer: items that have come, in the order of their draws. An update takes the next
- * draws of the trainer, and no later ones, so an answer that takes long is waited for, and is never
- * older than the bound on staleness allows. Makers go on meanwhile, as far as their quota.
+/* The stock of a trainer: items that have come, in the order of their draws. Trainer t of N has the
+ * draws t, t + N, ..., and counts them 0, 1, ...
  *
- * Trainer t of N has the draws t, t + N, ...
+ * Without slack an update takes the next draws of the trainer, and no later ones, so an answer that
+ * takes long is waited for. With slack (oversampling) it takes the lowest draws that have come, and a
+ * draw that has not come may be overtaken, but by no more than `slack` draws:
+ *
+ *     after the trainer has taken n draws, it has taken every draw below n - slack.
+ *
+ * So what may not be overtaken always fits into the next update. A trainer that lets E draws be begun
+ * and not taken, and takes B in an update, has items of age at most (E + slack) / B - 1 versions.
  *
  * Owner: the trainer's thread. Read next: trainer.c. */
 #ifndef EXO_STOCK_H
@@ -12,18 +18,32 @@
 
 typedef struct exo_stock {
     uint64_t rank, size; /* t and N */
-    uint64_t next;       /* the next item is draw t + next N; the trainer's position */
-    exo_item **items;    /* (room) item i is at i mod room; NULL: it has not come */
-    size_t room, count;  /* room: 0, or a power of two */
+    uint64_t slack;      /* draws that may overtake one; 0: in order */
+    uint64_t next;       /* all below it were taken; the trainer's position */
+    uint64_t ahead;      /* the number of draws beyond `next` that were taken */
+    exo_item **items;    /* (room) item i is at i mod room; NULL: it has not come, or was taken */
+    bool *taken;         /* (room) the same of draws that were taken */
+    size_t room, count;  /* room: 0, or a power of two; count: items that are here */
 } exo_stock;
 
 void exo_stock_release(exo_stock *stock);
 /* Puts an item in, which moves to the stock if the status is OK. EXISTS: it came before, or was taken;
  * INVAL: it belongs to another trainer; NOMEM. */
 exo_status exo_stock_put(exo_stock *stock, exo_item *item, uint64_t draw, exo_err *err);
-/* Whether the next `count` draws are all here. */
+/* Whether `count` draws can be taken: they are here, and so are those that may not be overtaken. */
 bool exo_stock_has(const exo_stock *stock, size_t count);
-/* Takes the item of the next draw, or the next one that is here if some are missing; NULL: none. */
+/* Takes the item of the lowest draw that is here; NULL: none. */
 exo_item *exo_stock_take(exo_stock *stock);
+
+/* All draws below it were taken, by every trainer that has taken as many. */
+uint64_t exo_stock_low(const exo_stock *stock);
+/* Writes the draws from exo_stock_low on that were taken or are here, ascending, at most `most`, and
+ * returns their number. Without slack there are none. */
+size_t exo_stock_finished(const exo_stock *stock, uint64_t *draws, size_t most);
+/* For a checkpoint: bit i says whether draw next + i was taken; the caller's bytes have a bit for each
+ * such draw. */
+void exo_stock_save(const exo_stock *stock, uint8_t *bits, size_t bytes);
+/* The same back into an empty stock, whose `next` is set. NOMEM. */
+exo_status exo_stock_load(exo_stock *stock, const uint8_t *bits, size_t bytes, exo_err *err);
 
 #endif

@@ -5,11 +5,16 @@
  * The trainer paces its makers: with version v it lets them make the items of the updates up to v +
  * 1 + staleness. With staleness 0, items are of the version that learns from them.
  *
+ * With `oversample: f` makers may have f times the items of an update under way, and an update takes
+ * the first ones that come. The others go on, and are of a later update; none is older than
+ * `staleness`, as the trainer waits for those that would be (stock.h).
+ *
  * A trainer in another life, or of a run that is resumed, continues from its newest checkpoint. It
  * tells its makers from which draw on to begin again.
  *
  * Owner of the state: the thread that runs the actor. Read next: learner.h (how it learns),
  * learned.h (what it keeps), maker.c. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,6 +22,7 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
+#include "base/config_edit.h"
 #include "base/file.h"
 #include "experience/builtin.h"
 #include "experience/checkpoint.h"
@@ -27,6 +33,7 @@
 
 enum {
     MAX_BATCH = 1 << 16,
+    MAX_AHEAD = 1 << 24, /* draws that an oversampling trainer keeps apart */
     MAX_PATH = 4096
 };
 
@@ -110,8 +117,11 @@ struct trainer {
     exo_observer observer;
     uint64_t batch, updates, staleness;
     uint64_t update_steps; /* batches of an update */
-    uint64_t every;        /* updates between two checkpoints; 0: none are written */
-    uint64_t saved;        /* version of the last checkpoint */
+    uint64_t under_way;    /* draws of an update and of later ones that makers may have begun */
+    uint8_t *ahead;        /* (ahead_bytes) of a checkpoint; NULL: draws are taken in order */
+    size_t ahead_bytes;
+    uint64_t every; /* updates between two checkpoints; 0: none are written */
+    uint64_t saved; /* version of the last checkpoint */
     exo_meter *meters[NUM_METERS];
     exo_stock stock;            /* items of this update and of later ones */
     exo_item **items;           /* (all batches) of the present update; held */
@@ -123,6 +133,43 @@ struct trainer {
 };
 
 /* --- Options ---------------------------------------------------------------------------------- */
+
+/* The items of an update. */
+static uint64_t
+items_of_update(const struct trainer *t)
+{
+    return t->batch * t->update_steps;
+}
+
+/* Reads how many draws may be under way. */
+static exo_status
+read_oversample(struct trainer *t, exo_config *config, exo_err *err)
+{
+    double most = 1 + (double)t->staleness, factor = most;
+    uint64_t update = items_of_update(t), draws = (1 + t->staleness) * update;
+    exo_config *place = exo_config_get(config, "oversample");
+    t->under_way = draws;
+    if (!place)
+        return EXO_OK;
+    if (t->staleness == 0)
+        return exo_config_fail(place, err,
+                               "oversample needs staleness of at least 1: a draw that an update "
+                               "does not wait for is learned from by a later version");
+    exo_status st = exo_config_double(config, "oversample", most, 1, most, &factor, err);
+    if (st != EXO_OK)
+        return st;
+    t->under_way = (uint64_t)ceil(factor * (double)update - 1e-9);
+    t->stock.slack = draws - t->under_way;
+    if (draws > MAX_AHEAD)
+        return exo_config_fail(place, err,
+                               "oversample: (1 + staleness) * batch * update_steps is at most %d",
+                               MAX_AHEAD);
+    t->ahead_bytes = t->stock.slack > 0 ? (size_t)(draws + 7) / 8 : 0;
+    t->ahead = exo_calloc(t->ahead_bytes ? t->ahead_bytes : 1, 1);
+    return t->ahead ? EXO_OK
+                    : exo_fail(err, EXO_NOMEM, "no memory for a list of %llu draws",
+                               (unsigned long long)draws);
+}
 
 static exo_status
 trainer_init(void *self, exo_config *config, exo_err *err)
@@ -138,6 +185,8 @@ trainer_init(void *self, exo_config *config, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_u64(config, "update_steps", 1, 1, MAX_BATCH, &t->update_steps, err);
     if (st == EXO_OK)
+        st = read_oversample(t, config, err);
+    if (st == EXO_OK)
         st = exo_checkpoints_read(config, 10, &t->every, err);
     if (st == EXO_OK)
         st = exo_observer_read(&t->observer, config, err);
@@ -145,12 +194,12 @@ trainer_init(void *self, exo_config *config, exo_err *err)
         st = exo_publisher_read(&t->publisher, config, err);
     if (st != EXO_OK)
         return st;
-    t->items = exo_calloc(t->batch * t->update_steps, sizeof *t->items);
-    t->experience = exo_calloc(t->batch * t->update_steps, sizeof *t->experience);
+    t->items = exo_calloc(items_of_update(t), sizeof *t->items);
+    t->experience = exo_calloc(items_of_update(t), sizeof *t->experience);
     return t->items && t->experience
                ? EXO_OK
                : exo_fail(err, EXO_NOMEM, "no memory for an update of %llu items",
-                          (unsigned long long)(t->batch * t->update_steps));
+                          (unsigned long long)items_of_update(t));
 }
 
 static void
@@ -166,6 +215,7 @@ trainer_release(void *self)
     struct trainer *t = self;
     drop_items(t);
     exo_stock_release(&t->stock);
+    exo_free(t->ahead);
     exo_free(t->items);
     exo_free(t->experience);
     exo_learned_close(&t->learned);
@@ -175,23 +225,34 @@ trainer_release(void *self)
 
 /* --- Versions --------------------------------------------------------------------------------- */
 
-/* The draws that makers may make with the newest version. */
-static exo_draw_bounds
-bounds_of(const struct trainer *t, const exo_graph_actor *actor)
+/* Makers may make the draws below it with the newest version. With oversampling that ends with the last
+ * update, which takes what the others have left. */
+static uint64_t
+quota_of(const struct trainer *t, const exo_graph_actor *actor)
 {
-    uint64_t version = exo_learner_version(t->learner);
-    uint64_t all = t->batch * t->update_steps * exo_graph_count(actor);
-    return (exo_draw_bounds){.learned = t->stock.next * exo_graph_count(actor),
-                             .quota = (version + 1 + t->staleness) * all};
+    uint64_t quota = exo_learner_version(t->learner) * items_of_update(t) + t->under_way;
+    uint64_t end = t->updates * items_of_update(t);
+    bool ends = t->stock.slack > 0 && t->updates > 0 && quota > end;
+    return (ends ? end : quota) * exo_graph_count(actor);
 }
 
 /* Sends the newest version to the makers that wait for it. */
 static exo_status
 send_version(struct trainer *t, exo_graph_actor *actor, exo_err *err)
 {
-    return exo_publisher_send(t->publisher, exo_graph_output(actor, "parameters"),
-                              exo_learner_params(t->learner), exo_learner_version(t->learner),
-                              bounds_of(t, actor), err);
+    size_t most = (size_t)(t->stock.slack + t->stock.room);
+    uint64_t *finished = t->stock.slack > 0 ? exo_calloc(most, sizeof *finished) : NULL;
+    if (t->stock.slack > 0 && !finished)
+        return exo_fail(err, EXO_NOMEM, "no memory for a list of %zu draws", most);
+    const exo_draw_bounds bounds = {.learned = exo_stock_low(&t->stock),
+                                    .quota = quota_of(t, actor),
+                                    .finished = finished,
+                                    .num_finished = exo_stock_finished(&t->stock, finished, most)};
+    exo_status st = exo_publisher_send(t->publisher, exo_graph_output(actor, "parameters"),
+                                       exo_learner_params(t->learner),
+                                       exo_learner_version(t->learner), bounds, err);
+    exo_free(finished);
+    return st;
 }
 
 /* A maker's reply: it may wait for a newer version. One to another trainer has no effect. */
@@ -211,7 +272,7 @@ take_reply(struct trainer *t, exo_graph_actor *actor, const exo_item *item, exo_
 static exo_status
 check_quota(const struct trainer *t, exo_graph_actor *actor, uint64_t draw, exo_err *err)
 {
-    uint64_t quota = exo_graph_output(actor, "parameters") ? bounds_of(t, actor).quota : UINT64_MAX;
+    uint64_t quota = exo_graph_output(actor, "parameters") ? quota_of(t, actor) : UINT64_MAX;
     return draw < quota ? EXO_OK
                         : exo_fail(err, EXO_INVAL,
                                    "item %llu is beyond the quota: makers may make the items below "
@@ -225,7 +286,7 @@ static bool
 is_after_the_end(const struct trainer *t, exo_graph_actor *actor, uint64_t draw)
 {
     uint64_t index = draw / exo_graph_count(actor);
-    return t->updates > 0 && index / (t->batch * t->update_steps) >= t->updates;
+    return t->updates > 0 && index / items_of_update(t) >= t->updates;
 }
 
 /* Puts an item into the stock, unless it came before, or its weights are of an earlier life of the
@@ -444,6 +505,8 @@ state_of(struct trainer *t, exo_graph_actor *actor)
                                .learned = &t->learned,
                                .figures = &t->last,
                                .position = &t->stock.next,
+                               .ahead = t->ahead,
+                               .ahead_bytes = t->ahead_bytes,
                                .used = &t->used,
                                .repeated = &t->repeated};
 }
@@ -456,6 +519,8 @@ save(struct trainer *t, exo_graph_actor *actor, exo_err *err)
     if (t->every == 0 || !state.files.folder || t->saved == exo_learner_version(t->learner))
         return EXO_OK;
     t->saved = exo_learner_version(t->learner);
+    if (t->ahead_bytes > 0)
+        exo_stock_save(&t->stock, t->ahead, t->ahead_bytes);
     return exo_trainer_save(&state, err);
 }
 
@@ -466,6 +531,8 @@ begin(struct trainer *t, exo_graph_actor *actor, exo_err *err)
     const exo_trainer_state state = state_of(t, actor);
     exo_status st = exo_graph_resumes(actor) ? exo_trainer_resume(&state, err)
                                              : exo_trainer_load(&state, 0, err);
+    if (st == EXO_OK)
+        st = exo_stock_load(&t->stock, t->ahead, t->ahead_bytes, err);
     t->saved = exo_learner_version(t->learner);
     if (st == EXO_OK && t->saved == 0)
         st = exo_learned_write(t->learned, NULL, 0, exo_graph_now(actor), t->learner, NULL, err);
@@ -502,7 +569,8 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
     const exo_publisher_place publisher = {.index = exo_graph_index(actor),
                                            .count = exo_graph_count(actor),
                                            .life = exo_graph_life(actor)};
-    t->stock = (exo_stock){.rank = exo_graph_index(actor), .size = exo_graph_count(actor)};
+    t->stock.rank = exo_graph_index(actor);
+    t->stock.size = exo_graph_count(actor);
     exo_status st =
         exo_meter_declare_all(t->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
     if (st == EXO_OK && !group && exo_graph_count(actor) > 1 && !exo_learner_is_apart(t->learner))
@@ -510,6 +578,11 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
                       "%u trainers need an edge that carries gradients: {from: trainer, to: "
                       "trainer, carries: gradients, route: all_reduce}; or a `strategy`",
                       exo_graph_count(actor));
+    if (st == EXO_OK && t->ahead && !exo_graph_output(actor, "parameters"))
+        st =
+            exo_fail(err, EXO_INVAL,
+                     "oversample needs an edge that carries parameters: {from: trainer, to: maker, "
+                     "carries: parameters, ...}, by which the trainer paces its makers");
     if (st == EXO_OK)
         st = exo_learner_start(t->learner, exo_graph_seed(actor), exo_graph_index(actor),
                                exo_graph_count(actor), err);
@@ -580,9 +653,10 @@ static const char *const trainer_phases[] = {"learn", NULL};
 
 const exo_graph_class exo_ppo_trainer_class = {
     .name = "ppo_trainer",
-    .help = "learns from answers and sends the weights; options model, algorithm, batch, updates, "
-            "update_steps, staleness, update, epochs, minibatches, optimizer, strategy, "
-            "checkpoint, ...",
+    .help =
+        "learns from answers and sends the weights; options model, algorithm, batch, updates, "
+        "update_steps, staleness, oversample, update, epochs, minibatches, optimizer, strategy, "
+        "checkpoint, ...",
     .ports = trainer_ports,
     .num_ports = sizeof trainer_ports / sizeof *trainer_ports,
     .phases = trainer_phases,

@@ -59,6 +59,15 @@ ok run "$example/1m1t.yaml" --name partial --set actors.trainer.config.staleness
 awk -F, 'NR > 1 { n = split($8, r, " "); for (i = 1; i <= n; i++) { split(r[i], v, ":"); if ($13 - 1 - v[1] > 3 || $13 - 1 < v[1]) exit 1 } }' \
     runs/partial/learned_trainer_0.csv || fail 'a token is older than the bound'
 
+# Oversampling on the real clock: the bound holds, and each draw is learned from once.
+ok run "$example/1m1t.yaml" "${few[@]}" --name over --set actors.trainer.config.staleness=2 --set actors.trainer.config.oversample=1.5 \
+    --set actors.maker.config.swap=step --set actors.trainer.config.algorithm.correction=truncated_token
+awk -F, 'NR > 1 { n = split($8, r, " "); for (i = 1; i <= n; i++) { split(r[i], v, ":"); if ($13 - 1 - v[1] > 2 || $13 - 1 < v[1]) exit 1 } }' \
+    runs/over/learned_trainer_0.csv || fail 'a token is older than the bound'
+ok explain runs/over
+grep -q "^$items items, each learned from once" out || fail "$(cat out)"
+! grep -q 'were not learned from' out || fail "$(cat out)"
+
 # examples/33_quantized_makers: ratios are near 1 with int8, and are 1 with fp32.
 quantized=$EXO_SOURCE/examples/33_quantized_makers/int8.yaml
 ok run "$quantized" --set actors.maker.config.epochs=8
@@ -98,5 +107,7 @@ bad 2 'slices: 3 is no multiple of the 2 trainers' run "$example/2m2t.yaml" --na
 bad 2 'maker_0 cannot take version 0 of the weights' run "$example/1m1t.yaml" --name w2 --set actors.maker.config.model.width=16
 bad 2 "unknown key 'from'" run "$example/1m1t.yaml" --name w --set 'actors.trainer.config.update={from: whole}'
 bad 2 'kv says nothing without swap: step' run "$example/1m1t.yaml" --name w --set actors.maker.config.kv=keep
+bad 2 'oversample needs staleness of at least 1' run "$example/1m1t.yaml" --name w --set actors.trainer.config.oversample=1.5
+bad 2 'oversample' run "$example/1m1t.yaml" --name w --set actors.trainer.config.oversample=2.5 --set actors.trainer.config.staleness=1
 bad 2 "'every' does not fit this edge" run "$example/1m1t.yaml" --name w3 --set edges.1.every=2
 finish

@@ -1,7 +1,8 @@
 /* Makers whose weights change inside a generation: the items tell which version drew each token and
  * computed its cache, no token is older than the bound allows, and with staleness 0 all bits are
  * those of batches. On the virtual clock with declared costs: how busy makers and trainers are, what
- * a second maker adds, and what partial rollouts add where lengths have a long tail. Times are exact.
+ * a second maker adds, and what partial rollouts and oversampling add where lengths have a long tail.
+ * Times are exact.
  * Read next: experience/maker.c. */
 #include <criterion/criterion.h>
 
@@ -235,17 +236,18 @@ Test(rollouts, a_second_maker_doubles_the_items, .timeout = 120)
     cr_expect_geq(rate[1], 1.9 * rate[0], "%.2f and %.2f items/s", rate[0], rate[1]);
 }
 
+/* A stop token of 11 makes lengths geometric: 11 in the mean, 64 at most. */
+static const struct shape long_tail = {
+    .maker = "batch: 16, swap: step, generate: {max_new_tokens: 64, stop: [3]}",
+    .trainer = "batch: 16, updates: 20, optimizer: {name: adamw, lr: 1e-6}",
+    .maker_cost = "step: 10 ms",
+    .trainer_cost = "learn: 20 ms",
+    .makers = 1};
+
 Test(rollouts, partial_rollouts_do_not_wait_for_the_longest_answer, .timeout = 120)
 {
-    /* A stop token of 11 makes lengths geometric: 11 in the mean, 64 at most. */
     static const char *const kinds[] = {"recompute", "keep"};
-    const char *trainer =
-        "batch: 16, updates: 20, staleness: 0, optimizer: {name: adamw, lr: 1e-6}";
-    struct shape s = {.maker = "batch: 16, swap: step, generate: {max_new_tokens: 64, stop: [3]}",
-                      .trainer = trainer,
-                      .maker_cost = "step: 10 ms",
-                      .trainer_cost = "learn: 20 ms",
-                      .makers = 1};
+    struct shape s = long_tail;
     struct shown waits = run(&s);
     double synchronous = waits.items / waits.seconds;
     exo_free(waits.learned);
@@ -262,6 +264,103 @@ Test(rollouts, partial_rollouts_do_not_wait_for_the_longest_answer, .timeout = 1
                       synchronous);
         exo_free(partial.learned);
     }
+}
+
+/* --- Oversampling ----------------------------------------------------------------------------- */
+
+/* What the ledger says of a run whose items have one answer each, with all bounds checked. */
+struct ledger {
+    size_t items, overtaken; /* draws that a later one was learned before */
+    double age;              /* of an item's oldest token, the mean in versions */
+};
+
+static struct ledger
+read_ledger(char *learned, const char *kv, long staleness)
+{
+    static bool seen[1000];
+    struct ledger l = {0};
+    long highest = -1;
+    char *rest = NULL;
+    memset(seen, 0, sizeof seen);
+    for (char *line = strtok_r(strchr(learned, '\n') + 1, "\n", &rest); line;
+         line = strtok_r(NULL, "\n", &rest), l.items++) {
+        long item = strtol(line, NULL, 10), learns = strtol(field(line, 12), NULL, 10) - 1;
+        check_item(line, kv, staleness);
+        cr_assert(item >= 0 && item < 1000);
+        cr_expect_not(seen[item], "item %ld was learned from twice", item);
+        seen[item] = true;
+        l.overtaken += item < highest;
+        highest = item > highest ? item : highest;
+        l.age += (double)(learns - read_runs(field(line, 7)).version[0]);
+    }
+    cr_expect_eq(highest + 1, (long)l.items, "of %ld draws %zu were learned from", highest + 1,
+                 l.items);
+    l.age /= (double)l.items;
+    return l;
+}
+
+Test(rollouts, oversampling_learns_from_the_first_draws_and_from_each_once, .timeout = 120)
+{
+    struct shape s = long_tail;
+    struct shown waits = run(&s);
+    s.trainer = "batch: 16, updates: 20, staleness: 2, optimizer: {name: adamw, lr: 1e-6}";
+    struct shown partial = run(&s);
+    s.trainer = "batch: 16, updates: 20, staleness: 2, oversample: 1.5, optimizer: {name: adamw, "
+                "lr: 1e-6}";
+    struct shown over = run(&s), again = run(&s);
+    cr_expect_str_eq(over.sha256, again.sha256);
+    cr_expect_str_eq(over.learned, again.learned);
+    cr_expect_geq(over.items / over.seconds, 1.8 * waits.items / waits.seconds,
+                  "%.2f items/s, synchronous %.2f", over.items / over.seconds,
+                  waits.items / waits.seconds);
+    struct ledger in_order = read_ledger(partial.learned, "recompute", 2),
+                  first = read_ledger(over.learned, "recompute", 2);
+    cr_expect_eq(in_order.overtaken, 0);
+    cr_expect_eq(first.items, 320);
+    cr_expect_gt(first.overtaken, 20, "only %zu draws were overtaken", first.overtaken);
+    cr_expect_lt(2 * first.age, in_order.age, "%.2f versions, in order %.2f", first.age,
+                 in_order.age);
+    exo_free(waits.learned);
+    exo_free(partial.learned);
+    exo_free(over.learned);
+    exo_free(again.learned);
+}
+
+Test(rollouts, oversampling_keeps_its_bounds_with_any_makers, .timeout = 120)
+{
+    static const struct {
+        const char *kv, *trainer;
+        unsigned makers;
+        long staleness;
+    } cases[] = {
+        {"keep", "batch: 4, updates: 24, staleness: 1, oversample: 1.25", 2, 1},
+        {"recompute", "batch: 2, update_steps: 2, updates: 20, staleness: 3, oversample: 3.9", 3,
+         3},
+        {"reset", "batch: 5, updates: 20, staleness: 2, oversample: 1", 2, 2},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char maker[256];
+        snprintf(maker, sizeof maker,
+                 "batch: 3, swap: step, kv: %s, generate: {max_new_tokens: 40, stop: [3]}",
+                 cases[i].kv);
+        struct shown s = run(&(struct shape){.maker = maker,
+                                             .trainer = cases[i].trainer,
+                                             .maker_cost = "step: 10 ms",
+                                             .trainer_cost = "learn: 5 ms",
+                                             .makers = cases[i].makers});
+        read_ledger(s.learned, cases[i].kv, cases[i].staleness);
+        exo_free(s.learned);
+    }
+    /* as many draws as staleness allows leave no choice */
+    struct shape s = long_tail;
+    s.trainer = "batch: 16, updates: 8, staleness: 1";
+    struct shown in_order = run(&s);
+    s.trainer = "batch: 16, updates: 8, staleness: 1, oversample: 2";
+    struct shown all = run(&s);
+    cr_expect_str_eq(all.sha256, in_order.sha256);
+    cr_expect_str_eq(all.learned, in_order.learned);
+    exo_free(in_order.learned);
+    exo_free(all.learned);
 }
 
 /* --- Probabilities ---------------------------------------------------------------------------- */

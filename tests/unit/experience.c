@@ -247,6 +247,28 @@ Test(experience, a_damaged_item_with_an_update_has_no_chunk)
     exo_item_drop(&item);
 }
 
+Test(experience, an_item_with_an_update_lists_finished_draws_in_their_order)
+{
+    exo_item *item = NULL;
+    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 13}, {.dtype = EXO_U8}};
+    static const int64_t wrong[][3] = {{6, 7, 8}, {7, 7, 9}, {7, 9, 8}, {-1, 7, 8}};
+    exo_parameters p;
+    exo_err err = {0};
+    cr_assert_eq(exo_item_new(&item, parts, 2, &err), EXO_OK);
+    int64_t *header = item->parts[0].data;
+    header[0] = 3;
+    header[6] = 7; /* learned */
+    memcpy(header + 10, (const int64_t[]){7, 9, 12}, 3 * sizeof *header);
+    cr_assert_eq(exo_parameters_view(&p, item, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(p.num_finished, 3);
+    cr_expect_eq(p.finished[2], 12);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        memcpy(header + 10, wrong[i], sizeof wrong[i]);
+        cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_INVAL, "case %zu", i);
+    }
+    exo_item_drop(&item);
+}
+
 Test(experience, a_reply_is_read_as_it_was_written)
 {
     exo_parameters_reply r = {.maker = "maker_3", .format = EXO_WEIGHTS_INT8}, seen;
@@ -305,6 +327,61 @@ Test(experience, a_stock_gives_items_in_the_order_of_their_draws)
     cr_expect_eq(taken, late);
     exo_item_drop(&taken);
     exo_stock_release(&s);
+}
+
+/* Puts new items of draws in, and takes `takes` of them. */
+static void
+put_and_take(exo_stock *s, const uint64_t *draws, size_t count, size_t takes)
+{
+    exo_err err = {0};
+    for (size_t i = 0; i < count; i++)
+        cr_assert_eq(exo_stock_put(s, any_item(), draws[i], &err), EXO_OK, "%s", err.text);
+    for (size_t i = 0; i < takes; i++) {
+        exo_item *item = exo_stock_take(s);
+        cr_expect_not_null(item);
+        exo_item_drop(&item);
+    }
+}
+
+Test(experience, a_draw_is_overtaken_by_no_more_than_the_slack)
+{
+    exo_stock s = {.size = 1, .slack = 3}, again = {.size = 1, .slack = 3};
+    exo_err err = {0};
+    uint64_t finished[64];
+    uint8_t bits[8];
+    put_and_take(&s, (const uint64_t[]){4, 1, 2}, 3, 0); /* 0 and 3 have not come */
+    cr_expect(exo_stock_has(&s, 3));
+    cr_expect_not(exo_stock_has(&s, 4));
+    put_and_take(&s, NULL, 0, 2); /* 1, 2 */
+    cr_expect_eq(s.next, 0);
+    cr_expect_eq(exo_stock_put(&s, NULL, 1, &err), EXO_EXISTS);
+    cr_expect(exo_stock_has(&s, 1));
+    put_and_take(&s, NULL, 0, 1); /* 4: the third that overtakes 0 */
+    put_and_take(&s, (const uint64_t[]){5, 7}, 2, 0);
+    cr_expect_not(exo_stock_has(&s, 1));
+    cr_expect_eq(exo_stock_low(&s), 0);
+    cr_expect_eq(exo_stock_finished(&s, finished, 64), 5);
+    cr_expect_eq(memcmp(finished, (const uint64_t[]){1, 2, 4, 5, 7}, 5 * sizeof *finished), 0);
+
+    exo_stock_save(&s, bits, sizeof bits); /* what is here is not taken */
+    again.next = s.next;
+    cr_assert_eq(exo_stock_load(&again, bits, sizeof bits, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_stock_finished(&again, finished, 64), 3);
+    cr_expect_eq(finished[2], 4);
+
+    put_and_take(&s, (const uint64_t[]){0}, 1, 0);
+    cr_expect(exo_stock_has(&s, 3));
+    put_and_take(&s, NULL, 0, 3); /* 0, 5, 7 */
+    cr_expect_eq(s.next, 3);
+    cr_expect_eq(exo_stock_low(&s), 3);
+    for (uint64_t i = 8; i < 300; i++) /* 3 and 6 wait: the ring grows */
+        cr_assert_eq(exo_stock_put(&s, any_item(), i, &err), EXO_OK, "%s", err.text);
+    cr_expect_not(exo_stock_has(&s, 2));
+    put_and_take(&s, (const uint64_t[]){3, 6}, 2, 294);
+    cr_expect_eq(s.next, 300);
+    cr_expect_eq(s.ahead, 0);
+    exo_stock_release(&s);
+    exo_stock_release(&again);
 }
 
 /* --- Prompts ---------------------------------------------------------------------------------- */
