@@ -8,6 +8,7 @@
 #include <exogym/memory.h>
 #include <exogym/tensor.h>
 
+#include "base/crowd.h"
 #include "base/parallel.h"
 
 enum {
@@ -77,14 +78,6 @@ exo_team_go(exo_team *team, void (*body)(void *context, exo_member *member), voi
     exo_parallel_for(exo_num_threads(), join, team);
 }
 
-static void
-pause_briefly(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#endif
-}
-
 void
 exo_team_run(exo_member *member, size_t count, void (*item)(void *context, size_t index),
              void *context)
@@ -100,7 +93,7 @@ exo_team_run(exo_member *member, size_t count, void (*item)(void *context, size_
     }
     for (unsigned spins = 0; atomic_load_explicit(&loop->done, memory_order_acquire) < count;
          spins++) {
-        pause_briefly();
+        exo_relax();
         if (spins >= SPINS) {
             sched_yield();
             spins = 0;

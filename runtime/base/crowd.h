@@ -1,7 +1,17 @@
-/* Threads that wait for each other on one core. Two that wait by yielding are never asleep, so the
- * kernel may leave both on one core while another has nothing to do. No state but the caller's. */
+/* Threads that wait for each other: how they spin, and how they part. Two that wait by yielding on
+ * one core are never asleep, so the kernel may leave both there while another core has nothing to
+ * do. No state but the caller's. */
 #ifndef EXO_BASE_CROWD_H
 #define EXO_BASE_CROWD_H
+
+/* Tells the core that the thread looks again and again at what another one will write. */
+static inline void
+exo_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
 
 /* What a thread has seen. Begins as zeros. Owner: the thread. */
 typedef struct exo_crowd {

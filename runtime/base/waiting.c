@@ -26,3 +26,15 @@ exo_condition_wait_for(pthread_cond_t *condition, pthread_mutex_t *lock, exo_tim
 {
     exo_condition_wait_until(condition, lock, exo_now(exo_clock_real()) + left);
 }
+
+void
+exo_mutex_init_brief(pthread_mutex_t *mutex)
+{
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+#if defined(__GLIBC__)
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
+#endif
+    pthread_mutex_init(mutex, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+}

@@ -41,6 +41,7 @@
 enum {
     MAX_SIZE = 65536,
     NAME = 64,
+    SPINS = 100,  /* looks at a call before the core is yielded */
     YIELDS = 60,  /* looks at a call, each of which yields the core, before a member sleeps */
     SLICE_MS = 2, /* the longest wait between two looks at a clock that is not the real one */
 };
@@ -297,6 +298,24 @@ arrive_locked(struct local *l, uint32_t rank, const exo_collective_args *args)
     return c->committed ? c : NULL;
 }
 
+/* The first of the looks at a call: with more members than cores the one that is awaited may need
+ * this core, so no look comes before the yields. */
+static int
+first_look(const struct local *l, const exo_local_call *c)
+{
+    return c->args.size <= l->cores ? 0 : SPINS;
+}
+
+/* What a thread does between two looks at a call. */
+static void
+give_way(int look)
+{
+    if (look < SPINS)
+        exo_relax();
+    else
+        sched_yield();
+}
+
 /* Waits for the commit, or until the communicator is broken. */
 static void
 meet_locked(struct local *l, exo_local_call *c, exo_time deadline)
@@ -306,13 +325,15 @@ meet_locked(struct local *l, exo_local_call *c, exo_time deadline)
             break_by_timeout(l, c);
 }
 
-/* Does a share of the work; the thread that completes it wakes the waiting members. */
+/* Does a share of the work; the thread that completes it wakes the sleeping members. It looks for
+ * them after it has counted its block, and they say that they sleep before they look at the count:
+ * one of the two sees the other. */
 static void
 help(struct local *l, exo_local_call *c, const exo_collective_args *args)
 {
     exo_encoder *encoder =
         args->codec ? &l->members[exo_local_call_rank(c, args->place)].encoder : NULL;
-    if (!exo_local_call_help(c, args->place, encoder))
+    if (!exo_local_call_help(c, args->place, encoder) || atomic_load(&c->asleep) == 0)
         return;
     pthread_mutex_lock(&l->lock);
     pthread_cond_broadcast(&l->changed);
@@ -404,12 +425,15 @@ static exo_status
 complete(struct local *l, exo_local_call *c, const exo_collective_args *args, exo_err *err)
 {
     help(l, c, args);
-    for (int i = 0; i < YIELDS && atomic_load(&c->done) < c->blocks; i++)
-        sched_yield();
-    pthread_mutex_lock(&l->lock);
-    while (atomic_load(&c->done) < c->blocks)
-        pthread_cond_wait(&l->changed, &l->lock); /* bounded: other threads compute their blocks */
-    pthread_mutex_unlock(&l->lock);
+    for (int i = first_look(l, c); i < SPINS + YIELDS && atomic_load(&c->done) < c->blocks; i++)
+        give_way(i);
+    if (atomic_load(&c->done) < c->blocks) {
+        pthread_mutex_lock(&l->lock);
+        atomic_fetch_add(&c->asleep, 1);
+        while (atomic_load(&c->done) < c->blocks)
+            pthread_cond_wait(&l->changed, &l->lock); /* bounded: others compute their blocks */
+        pthread_mutex_unlock(&l->lock);
+    }
     if (!atomic_load(&c->failed))
         return EXO_OK;
     return exo_fail(err, (exo_status)atomic_load(&c->failed), "%s: the codec failed",
@@ -480,33 +504,56 @@ local_begin(void *state, uint32_t rank, exo_engine_request *r, exo_err *err)
     return st;
 }
 
+/* The reason why there is no commit; the member is no longer in the call. */
+static exo_status
+fail_locked(struct local *l, uint32_t rank, exo_err *err)
+{
+    l->members[rank].inside = false;
+    if (err)
+        *err = l->broken;
+    return l->broken.code;
+}
+
 /* Waits for the commit; returns the reason if there is none. */
+static exo_status
+meet_in_real_time(struct local *l, exo_local_call *c, uint32_t rank, exo_time deadline,
+                  exo_err *err)
+{
+    exo_status st = EXO_OK;
+    /* the others often come at once: it takes longer to sleep and be woken */
+    for (int i = first_look(l, c); i < SPINS && !atomic_load(&c->committed); i++)
+        exo_relax();
+    if (atomic_load(&c->committed))
+        return EXO_OK;
+    exo_compute_pause();
+    for (int i = 0; i < YIELDS && !atomic_load(&c->committed); i++)
+        sched_yield();
+    if (!atomic_load(&c->committed)) {
+        pthread_mutex_lock(&l->lock);
+        meet_locked(l, c, deadline);
+        if (!c->committed)
+            st = fail_locked(l, rank, err);
+        pthread_mutex_unlock(&l->lock);
+    }
+    exo_compute_resume();
+    if (st == EXO_OK && c->args.size <= l->cores)
+        exo_crowd_wait(&l->members[rank].crowd, c->core);
+    return st;
+}
+
+/* The same on either clock. */
 static exo_status
 meet(struct local *l, exo_local_call *c, uint32_t rank, const exo_engine_request *r,
      exo_sim_lane *lane, exo_err *err)
 {
     exo_status st = EXO_OK;
-    if (lane)
-        meet_in_virtual_time(l, c, rank, lane, r->deadline);
-    else
-        exo_compute_pause();
-    /* the others often come at once: it takes longer to sleep and be woken */
-    for (int i = 0; !lane && i < YIELDS && !atomic_load(&c->committed); i++)
-        sched_yield();
+    if (!lane)
+        return meet_in_real_time(l, c, rank, r->deadline, err);
+    meet_in_virtual_time(l, c, rank, lane, r->deadline);
     pthread_mutex_lock(&l->lock);
-    if (!lane)
-        meet_locked(l, c, r->deadline);
-    if (!c->committed) {
-        st = l->broken.code;
-        l->members[rank].inside = false;
-        if (err)
-            *err = l->broken;
-    }
+    if (!c->committed)
+        st = fail_locked(l, rank, err);
     pthread_mutex_unlock(&l->lock);
-    if (!lane)
-        exo_compute_resume();
-    if (!lane && st == EXO_OK && c->args.size <= l->cores)
-        exo_crowd_wait(&l->members[rank].crowd, c->core);
     return st;
 }
 
@@ -730,7 +777,7 @@ local_new(struct local **out, uint32_t size, const exo_clock *clock, const exo_c
     l->size = size;
     l->clock = clock;
     l->cores = exo_usable_cores();
-    pthread_mutex_init(&l->lock, NULL);
+    exo_mutex_init_brief(&l->lock);
     exo_condition_init(&l->changed);
     l->members = exo_calloc(size, sizeof *l->members);
     l->open = exo_calloc(size, sizeof *l->open);

@@ -13,8 +13,9 @@
 
 enum {
     BLOCK = EXO_REDUCE_BLOCK, /* elements that a thread reduces at a time */
-    LONGEST = 64 * BLOCK,     /* of a large all_reduce */
-    PARTS = 4                 /* blocks of each member of a large all_reduce, at least */
+    SHORTEST = 512,           /* of a small all_reduce */
+    LONGEST = 64 * BLOCK,     /* of a large one */
+    PARTS = 4                 /* blocks of each member of a large one, at least */
 };
 
 /* --- Records ---------------------------------------------------------------------------------- */
@@ -58,15 +59,18 @@ exo_local_call_free(exo_local_call *c)
     exo_free(c);
 }
 
-/* Elements of a block. A large all_reduce has longer blocks, but each member has several, so that
- * one that comes late leaves work to others. */
+/* Elements of a block. A small all_reduce has a block for each member. A large one has longer
+ * blocks, but each member has several, so that one that comes late leaves work to others. */
 static size_t
 block_of(const exo_collective_args *args)
 {
-    size_t most = args->count / (PARTS * (size_t)args->size);
-    if (args->operation != EXO_ALL_REDUCE || most < BLOCK)
+    size_t each = (args->count + args->size - 1) / args->size, most = each / PARTS;
+    if (args->operation != EXO_ALL_REDUCE)
         return BLOCK;
-    return most > LONGEST ? LONGEST : most / BLOCK * BLOCK;
+    if (most >= BLOCK)
+        return most > LONGEST ? LONGEST : most / BLOCK * BLOCK;
+    each = (each + SHORTEST - 1) / SHORTEST * SHORTEST;
+    return each > BLOCK ? BLOCK : each < SHORTEST ? SHORTEST : each;
 }
 
 /* The first block of the part of the member at `place`; of the part after the last: the number of
@@ -99,6 +103,7 @@ exo_local_call_begin(exo_local_call *c, const exo_collective_args *args, const u
     for (uint32_t m = 0; m < args->size; m++)
         atomic_store(&c->next_blocks[m], first_block(c, m));
     atomic_store(&c->done, 0);
+    atomic_store(&c->asleep, 0);
     atomic_store(&c->failed, 0);
     memset(c->here, 0, args->size * sizeof *c->here);
 }

@@ -36,6 +36,7 @@ struct exo_local_call {
     size_t blocks, block;       /* their number; elements of each */
     atomic_size_t *next_blocks; /* (room) next block of each member's part of the blocks */
     atomic_size_t done;
+    atomic_uint asleep; /* members that sleep until all blocks are done */
     /* (room) times of each member on an edge with links, from the run's origin; else NULL */
     exo_time *begins, *ends;
     uint32_t *hosts;   /* (room) hosts of the members on an edge with links; else NULL */

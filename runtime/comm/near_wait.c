@@ -7,6 +7,7 @@
 
 #include <exogym/log.h>
 
+#include "base/crowd.h"
 #include "comm/near_impl.h"
 
 enum {
@@ -15,14 +16,6 @@ enum {
     SLICE_MS = 50, /* the longest sleep between two looks at everything else */
     MANUAL_MS = 2, /* the same, with a clock that is not the real one */
 };
-
-static void
-relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
 
 static exo_near_peer *
 peer_at(const exo_near_call *c, uint32_t place)
@@ -148,7 +141,7 @@ await_word(exo_near_call *c, uint32_t rank, const _Atomic uint32_t *word, uint32
         if (is_reached(word, step))
             return EXO_OK;
         if (i < spins) {
-            relax();
+            exo_relax();
             continue;
         }
         if (spins > 0 && i == spins && rank < n->rank) /* one of two moves */
