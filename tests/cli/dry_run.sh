@@ -55,20 +55,18 @@ if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
     # a small model is not measured as a large one: 4,000 rounds under way would be those of millions of parameters
     planned=$(used "$EXOGYM" run "$job" --dry-run --set 'model={name: mlp, hidden: [16]}' --set 'strategy={name: sparta, delay: 4000}')
     [ "$planned" -gt 0 ] && [ "$planned" -lt 500000000 ] || fail "--dry-run of a small model with a delay took $planned bytes"
-    right '{name: mlp, hidden: [1500, 1500]}' 64 ddp
     right mnist_cnn 32 '{name: diloco, H: 2}'
     # what a strategy keeps depends on the shapes and the units of the model
     right '{name: mlp, hidden: [1500, 1500]}' 32 demo
     right '{name: mlp, hidden: [1500, 1500]}' 32 '{name: powersgd, rank: 4}'
     right '{name: mlp, hidden: [1500, 1500]}' 32 '{name: streaming_diloco, H: 3, fragments: 3}'
     right '{name: mlp, hidden: [1500, 1500]}' 32 '{name: fsdp, sharding_strategy: full_shard}'
-    right '{name: mlp, hidden: [1500, 1500]}' 32 '{name: fsdp, sharding_strategy: shard_grad_op}'
     right '{name: mlp, hidden: [1500, 1500]}' 32 '{name: async_diloco, H: 2}' # with one server
     job=text.yaml
     right '{name: gpt, size: small, context: 64}' 64 '{name: diloco, H: 2}'
     right '{name: gpt, layers: 3, heads: 4, width: 512, vocabulary: 1000, context: 64}' 8 muloco
-    right '{name: gpt, layers: 6, heads: 8, width: 512, context: 64}' 4 sparta
-    right '{name: gpt, layers: 4, heads: 8, width: 512, context: 64, lora: {rank: 8}}' 8 ddp
+    right '{name: gpt, layers: 3, heads: 8, width: 512, context: 64}' 4 sparta
+    right '{name: gpt, layers: 3, heads: 8, width: 512, context: 64, lora: {rank: 8}}' 8 ddp
     # nodes with parts of the model
     right '{name: gpt, layers: 2, heads: 4, width: 512, vocabulary: 5000, context: 64}' 8 ddp \
         --set nodes=4 --set 'parallel={tensor: 2}'

@@ -211,7 +211,7 @@ Test(failures, a_seed_gives_the_same_run, .timeout = 240)
         const char *name, *options;
         uint32_t min_nodes;
     } runs[] = {{DDP, 0}, {DDP, 2}, {DILOCO, 2}, {NOLOCO, 2}};
-    for (size_t i = 0; i < sizeof runs / sizeof *runs; i += one_of(2)) {
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i += one_of(3)) {
         const char *name = runs[i].name, *options = runs[i].options;
         struct run first = well(name, options, &often, runs[i].min_nodes),
                    second = well(name, options, &often, runs[i].min_nodes),

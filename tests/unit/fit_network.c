@@ -205,7 +205,7 @@ stop_and_resume(const exo_link_spec *link)
                                         "timeline.json"};
     char folder[64];
     temp_folder(folder, sizeof folder);
-    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i += one_of(2)) {
         struct scene s;
         char name[32], options[160];
         scene_init(&s, true);
@@ -219,7 +219,7 @@ stop_and_resume(const exo_link_spec *link)
         s.opts.run_name = name;
         fit(&s, strategies[i].name, options, true);
         const exo_fit_result alone = s.result;
-        for (uint64_t step = 1; step < STEPS; step += 4) {
+        for (uint64_t step = 1 + i % 4; step < STEPS; step += 6) {
             char run[32];
             struct stop_at at = {.step = step};
             snprintf(run, sizeof run, "stopped_%zu_%u", i, (unsigned)step);

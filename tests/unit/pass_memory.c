@@ -104,7 +104,7 @@ used(exo_model *model, exo_dataset *data, size_t size, const exo_pass *pass)
 static void
 check(const char *name, const char *options, exo_dataset *data)
 {
-    static const size_t sizes[] = {1, 3, 64};
+    static const size_t sizes[] = {1, 3, 20};
     exo_model *model = NULL;
     exo_config_doc *doc = NULL;
     exo_err err = {0};
