@@ -10,6 +10,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <exogym/memory.h>
 
@@ -18,7 +19,7 @@
 #include "nn/optim_muon.h"
 
 enum {
-    MAX_BUFFERS = 4
+    MAX_BUFFERS = EXO_OPTIM_MOMENTS
 };
 
 /* The arguments of a step's kernel, without its arrays. Constants are rounded to fp32 only here. */
@@ -537,4 +538,58 @@ exo_optim_state(exo_optim *optim, const char *name, exo_state *state)
         snprintf(entry, sizeof entry, "%s.%s", name, buffer_of(optim, b));
         exo_state_add_array(state, entry, optim->buffers[b]);
     }
+}
+
+/* --- Conversions of state --------------------------------------------------------------------- */
+
+/* The elements of a range in a buffer; count 0: its rule does not use the buffer. */
+static exo_array
+moment_of(const exo_optim *optim, const struct range *range, size_t index)
+{
+    const bool used = buffer_name(&optim->rules[range->rule].spec, index) != NULL;
+    return exo_array_part(optim->buffers[index], range->at[index],
+                          used ? range->end - range->begin : 0);
+}
+
+bool
+exo_optim_has_moment(const exo_optim *optim, size_t index)
+{
+    return index < MAX_BUFFERS && buffer_of(optim, index) != NULL;
+}
+
+exo_status
+exo_optim_read_moment(const exo_optim *optim, size_t index, float *out, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    memset(out, 0, optim->numel * sizeof *out);
+    for (size_t r = 0; st == EXO_OK && r < optim->num_ranges; r++) {
+        const exo_array part = moment_of(optim, &optim->ranges[r], index);
+        if (part.count > 0)
+            st = exo_array_read(part, out + optim->ranges[r].begin, err);
+    }
+    return st;
+}
+
+exo_status
+exo_optim_write_moment(exo_optim *optim, size_t index, const float *in, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t r = 0; st == EXO_OK && r < optim->num_ranges; r++) {
+        const exo_array part = moment_of(optim, &optim->ranges[r], index);
+        if (part.count > 0)
+            st = exo_array_write(part, in + optim->ranges[r].begin, err);
+    }
+    return st;
+}
+
+uint64_t
+exo_optim_steps(const exo_optim *optim)
+{
+    return optim->steps;
+}
+
+void
+exo_optim_set_steps(exo_optim *optim, uint64_t steps)
+{
+    optim->steps = steps;
 }

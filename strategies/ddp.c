@@ -162,6 +162,20 @@ ddp_elastic(const void *self)
     return true;
 }
 
+static exo_status
+ddp_to_whole(void *self, exo_node *node, exo_whole *whole, exo_err *err)
+{
+    (void)self;
+    return exo_whole_put(whole, 0, node->params, node->optim, err);
+}
+
+static exo_status
+ddp_from_whole(void *self, exo_node *node, const exo_whole *whole, exo_err *err)
+{
+    (void)self;
+    return exo_whole_get(whole, 0, node->params, node->optim, err);
+}
+
 const exo_strategy_class exo_ddp_class = {
     .name = "ddp",
     .help = "all-reduce the gradients at every step",
@@ -175,4 +189,6 @@ const exo_strategy_class exo_ddp_class = {
     .edges = ddp_edges,
     .elastic = ddp_elastic,
     .elementwise = true,
+    .to_whole = ddp_to_whole,
+    .from_whole = ddp_from_whole,
 };

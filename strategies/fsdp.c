@@ -266,9 +266,9 @@ fsdp_start(void *self, exo_node *node, exo_err *err)
     if (!f->optims || !f->units || !f->order)
         return exo_fail(err, EXO_NOMEM, "fsdp: no memory for %zu units", f->num_units);
     exo_status st = make_shards(f, node, err);
-    if (st == EXO_OK)
+    if (st == EXO_OK && node->group) /* NULL: its state is converted */
         st = open_circle(&f->step, node->group, f->params.size, err);
-    if (st == EXO_OK)
+    if (st == EXO_OK && node->group)
         st = open_replicas(f, node, err);
     if (st == EXO_OK)
         st = exo_meter_declare(&f->gathered, node->meters, &gathered, err);
@@ -559,6 +559,44 @@ fsdp_state(void *self, exo_state *state)
         exo_part_state(&f->across, state);
 }
 
+/* The replicas of a run with `across` differ, so there is no whole. */
+static exo_status
+fsdp_check_whole(const void *self, exo_err *err)
+{
+    const struct fsdp *f = self;
+    return f->across.strategy
+               ? exo_fail(err, EXO_UNSUPPORTED,
+                          "fsdp: with across: %s the groups have states of their own, which "
+                          "another number of nodes cannot continue",
+                          f->across.strategy->name)
+               : EXO_OK;
+}
+
+static exo_status
+fsdp_to_whole(void *self, exo_node *node, exo_whole *whole, exo_err *err)
+{
+    struct fsdp *f = self;
+    (void)node;
+    exo_status st = EXO_OK;
+    for (size_t u = 0; st == EXO_OK && u < f->num_units; u++)
+        st = exo_whole_put(whole, exo_shards_first(&f->params, u), exo_shards_of(&f->params, u),
+                           f->optims[u], err);
+    return st;
+}
+
+/* The order of the units is learned again in the next step. */
+static exo_status
+fsdp_from_whole(void *self, exo_node *node, const exo_whole *whole, exo_err *err)
+{
+    struct fsdp *f = self;
+    (void)node;
+    exo_status st = EXO_OK;
+    for (size_t u = 0; st == EXO_OK && u < f->num_units; u++)
+        st = exo_whole_get(whole, exo_shards_first(&f->params, u), exo_shards_of(&f->params, u),
+                           f->optims[u], err);
+    return st;
+}
+
 static void
 fsdp_leave(void *self)
 {
@@ -603,5 +641,8 @@ const exo_strategy_class exo_fsdp_class = {
     .open_units = fsdp_open_units,
     .state = fsdp_state,
     .leave = fsdp_leave,
+    .to_whole = fsdp_to_whole,
+    .from_whole = fsdp_from_whole,
+    .check_whole = fsdp_check_whole,
     .release = fsdp_release,
 };

@@ -349,3 +349,34 @@ exo_strategy_state(exo_strategy *strategy, exo_node *node, exo_state *state)
     if (strategy->strategy_class->state)
         strategy->strategy_class->state(strategy->self, state);
 }
+
+exo_status
+exo_strategy_check_whole(const exo_strategy *strategy, exo_err *err)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    if (!c->to_whole || !c->from_whole)
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "the nodes of the strategy '%s' have states of their own, which another number of "
+            "nodes cannot continue; checkpoints of ddp and fsdp can be converted",
+            c->name);
+    return c->check_whole ? c->check_whole(strategy->self, err) : EXO_OK;
+}
+
+exo_status
+exo_strategy_to_whole(exo_strategy *strategy, exo_node *node, exo_whole *whole, exo_err *err)
+{
+    exo_status st = exo_strategy_check_whole(strategy, err);
+    assert(strategy->started && "exo_strategy_start comes first");
+    return st == EXO_OK ? strategy->strategy_class->to_whole(strategy->self, node, whole, err) : st;
+}
+
+exo_status
+exo_strategy_from_whole(exo_strategy *strategy, exo_node *node, const exo_whole *whole,
+                        exo_err *err)
+{
+    exo_status st = exo_strategy_check_whole(strategy, err);
+    assert(strategy->started && "exo_strategy_start comes first");
+    return st == EXO_OK ? strategy->strategy_class->from_whole(strategy->self, node, whole, err)
+                        : st;
+}

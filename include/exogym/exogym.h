@@ -47,5 +47,6 @@
 #include <exogym/trainer.h>
 #include <exogym/units.h>
 #include <exogym/updates.h>
+#include <exogym/whole.h>
 
 #endif

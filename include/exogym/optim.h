@@ -147,6 +147,24 @@ EXO_API void exo_optim_step(exo_optim *optim, exo_array params, exo_array grads,
  * numel elements that stay its own: for 1-bit Adam, whose nodes exchange them. False: another
  * rule. */
 EXO_API bool exo_optim_moments(const exo_optim *optim, exo_array *exp_avg, exo_array *exp_avg_sq);
+/* The moments of any rule, for conversions of state; the first EXO_OPTIM_MOMENTS indices are those of
+ * the names in a checkpoint, whatever the rule. */
+enum {
+    EXO_OPTIM_MOMENTS = 4
+};
+/* Whether any group of the optimizer has the moment `index`. */
+EXO_API bool exo_optim_has_moment(const exo_optim *optim, size_t index);
+/* Copies that moment to `out` (numel), in host memory and in the order of the parameters. Elements of
+ * groups without the moment are 0. Errors: the device's. */
+EXO_API exo_status exo_optim_read_moment(const exo_optim *optim, size_t index, float *out,
+                                         exo_err *err);
+/* Copies that moment from `in` (numel), which has such values. Errors: the device's. */
+EXO_API exo_status exo_optim_write_moment(exo_optim *optim, size_t index, const float *in,
+                                          exo_err *err);
+/* The steps taken so far, on which corrections of the moments depend. */
+EXO_API uint64_t exo_optim_steps(const exo_optim *optim);
+/* Sets them, for moments of another optimizer. */
+EXO_API void exo_optim_set_steps(exo_optim *optim, uint64_t steps);
 /* exo_optim_step of such an optimizer without the correction of the moments' bias. With `frozen`
  * the moments stay as they are, and grads, which must be finite, have no effect. */
 EXO_API void exo_optim_step_uncorrected(exo_optim *optim, exo_array params, exo_array grads,

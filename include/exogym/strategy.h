@@ -39,6 +39,7 @@
 #include <exogym/select.h> /* for strategies of plugins */
 #include <exogym/shards.h>
 #include <exogym/units.h>
+#include <exogym/whole.h>
 
 EXO_DECLS_BEGIN
 
@@ -222,6 +223,18 @@ typedef struct exo_strategy_class {
     /* A step changes each element by its own gradients alone, whatever its place among the others. Such
      * nodes may have parts of a model (parallel.h). */
     bool elementwise;
+    /* For classes of which a checkpoint can be converted to another number of nodes: all that a node
+     * has follows from its rank and the state of the whole training, with one exception: statistics
+     * are the host's. Copies this node's state to its place in the whole. Called after start, with the
+     * state of a checkpoint, on the host; node->group may be NULL. NULL: nodes have states of their
+     * own. */
+    exo_status (*to_whole)(void *self, exo_node *node, exo_whole *whole, exo_err *err);
+    /* Sets this node's state from the whole. What does not change numbers may keep its initial value.
+     * Required with to_whole. */
+    exo_status (*from_whole)(void *self, exo_node *node, const exo_whole *whole, exo_err *err);
+    /* Checks whether the options admit these two. UNSUPPORTED: they do not. Called after init. NULL:
+     * all do. */
+    exo_status (*check_whole)(const void *self, exo_err *err);
 } exo_strategy_class;
 
 /* The strategy of one node. One thread at a time. */
@@ -313,6 +326,16 @@ EXO_API bool exo_strategy_edges(const exo_strategy *strategy, const exo_param_in
 EXO_API void exo_strategy_leave(exo_strategy *strategy);
 /* Adds the state of the inner optimizer and of the strategy to a checkpoint. */
 EXO_API void exo_strategy_state(exo_strategy *strategy, exo_node *node, exo_state *state);
+
+/* Checks whether a checkpoint of the strategy can be converted to another number of nodes. UNSUPPORTED
+ * names the strategy or the option with which it cannot. */
+EXO_API exo_status exo_strategy_check_whole(const exo_strategy *strategy, exo_err *err);
+/* Calls to_whole of the class, if exo_strategy_check_whole admits it. */
+EXO_API exo_status exo_strategy_to_whole(exo_strategy *strategy, exo_node *node, exo_whole *whole,
+                                         exo_err *err);
+/* Calls from_whole of the class, likewise. */
+EXO_API exo_status exo_strategy_from_whole(exo_strategy *strategy, exo_node *node,
+                                           const exo_whole *whole, exo_err *err);
 
 /* Random islands: shuffles the ranks 0..num_nodes-1 anew for each round, and cuts them into islands
  * of `island_size` (at least 1); the remainder forms a smaller island. Writes the ranks of the
