@@ -253,8 +253,9 @@ exo_fit_load_figures(struct run *run, exo_err *err)
     st = exo_file_read(path, LARGEST, &text, &size, err);
     if (st == EXO_NOT_FOUND) {
         EXO_LOG(WARN, TRAIN,
-                "missing=%s an older exogym wrote the checkpoint: ledger and times begin with this "
-                "resume",
+                "missing=%s the checkpoint was converted, or an older exogym wrote it: ledger and "
+                "times "
+                "begin with this resume",
                 path);
         return EXO_OK;
     }

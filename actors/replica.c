@@ -9,6 +9,7 @@
 
 #include "actors/fit_engine.h"
 #include "actors/fit_opts.h"
+#include "actors/node_state.h"
 #include "base/large_memory.h"
 #include "base/parallel.h"
 #include "base/traffic.h"
@@ -184,27 +185,16 @@ make_copy(exo_replica *r, exo_err *err)
         st = make_params(r, err);
     if (st != EXO_OK)
         return st;
-    size_t numel = exo_params_numel(r->params);
-    size_t statistics = exo_params_buffer_numel(r->params) - exo_params_frozen_numel(r->params);
     r->node = (exo_node){
         .rank = r->rank / fit->tensor,
         .num_nodes = exo_fit_copies(fit),
         .max_steps = fit->max_steps,
         .seed = fit->seed,
-        .numel = numel,
-        .params = exo_params_values_array(r->params),
-        .grads = exo_params_grads_array(r->params),
-        .buffers = exo_array_part(exo_params_buffers_array(r->params), 0, statistics),
-        .buffer_numel = statistics,
-        .model = r->params,
-        .infos = exo_params_info(r->params, 0),
-        .num_infos = exo_params_count(r->params),
-        .units = exo_params_units(r->params),
-        .num_units = exo_params_num_units(r->params),
         .group = r->copies[0] ? r->copies[0] : r->group,
         .meters = r->meters.strategy,
         .elastic = fit->elastic,
     };
+    exo_node_show_params(&r->node, r->params);
     return EXO_OK;
 }
 
@@ -310,29 +300,10 @@ exo_replica_close(exo_replica **replica)
 
 /* --- The state in a checkpoint ---------------------------------------------------------------- */
 
-/* The position in the data and every random stream follow from the step. Units that a strategy
- * keeps are part of its own state. */
 void
 exo_replica_list_state(exo_replica *r, exo_state *state, uint64_t *elapsed, uint64_t *bytes)
 {
-    exo_state_prefix(state, "model");
-    for (size_t i = 0; i < exo_params_count(r->params); i++) {
-        const exo_param_info *info = exo_params_info(r->params, i);
-        if (r->by_units && !info->is_buffer)
-            continue;
-        const exo_array flat = info->is_buffer ? exo_params_buffers_array(r->params)
-                                               : exo_params_values_array(r->params);
-        exo_state_add_shaped_array(state, info->name,
-                                   exo_array_part(flat, info->offset, info->numel), info->num_dims,
-                                   info->dims);
-    }
-    exo_state_prefix(state, NULL);
-    exo_strategy_state(r->strategy, &r->node, state);
-    exo_state_prefix(state, "run");
-    exo_state_add_u64(state, "step", &r->node.step);
-    exo_state_add_u64(state, "elapsed_ns", elapsed);
-    exo_state_add_u64(state, "bytes_sent", bytes);
-    exo_state_prefix(state, NULL);
+    exo_node_list_state(&r->node, r->strategy, elapsed, bytes, state);
 }
 
 /* Writes the server's state to its file in the folder of a checkpoint, or reads it from there. */

@@ -1,0 +1,49 @@
+/* Conversion of checkpoints to another number of nodes, to other tensor-parallel groups, and between
+ * full and sharded ones.
+ *
+ *     node_0 ... node_3 --put--> whole: parameters, moments, steps --get--> node_0 ... node_2
+ *
+ * The state of the training is made whole from the files of all nodes, and cut for the new nodes: both
+ * by the strategies themselves (to_whole, from_whole). Then each node of the old checkpoint is made of
+ * the whole once more and must have the bytes of its file. So a state that does not follow from the
+ * whole is found and refused, whatever the reason.
+ *
+ * What follows from the step needs no conversion: position in the data, random streams, schedules. The
+ * samples of an epoch are divided anew, so the rest of the epoch may repeat some and leave some out.
+ * Statistics such as batch-norm's are each node's own: node r gets those of node r modulo the old
+ * number. The time and the mean of the bytes sent stay; traffic, meters and timeline begin anew.
+ *
+ * No state. The host needs memory for the whole model with its moments, and for two nodes. Read next:
+ * reshard.c, exogym/whole.h. */
+#ifndef EXO_RESHARD_H
+#define EXO_RESHARD_H
+
+#include <exogym/config.h>
+#include <exogym/model.h>
+#include <exogym/status.h>
+
+/* The nodes of a checkpoint. */
+typedef struct exo_reshard_form {
+    uint32_t num_nodes, tensor; /* tensor: nodes that share a copy of the model, from 1 */
+    const char *strategy;
+    exo_config *options; /* the strategy's, a mapping */
+} exo_reshard_form;
+
+typedef struct exo_resharded {
+    uint64_t step;
+    uint32_t from, to; /* numbers of nodes */
+} exo_resharded;
+
+/* Writes the checkpoint `from` of a run of this model, in the form `to`, as a checkpoint of the run
+ * `run_folder`, which the caller has locked. There is never an incomplete one: a checkpoint of the
+ * same step there is replaced when the new one is on the disk. Errors: INVAL (a file of `from` is
+ * damaged and is named, or it is of another model; `to` is impossible), UNSUPPORTED (names what
+ * cannot be converted), IO, NOMEM. */
+exo_status exo_reshard(exo_model *model, const char *from, const char *run_folder,
+                       const exo_reshard_form *to, exo_resharded *out, exo_err *err);
+
+/* Whether the checkpoint `from` has another form than `to`. INVAL: it has no settings; IO, NOMEM. */
+exo_status exo_reshard_differs(const char *from, const exo_reshard_form *to, bool *differs,
+                               exo_err *err);
+
+#endif
