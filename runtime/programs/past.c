@@ -22,10 +22,19 @@ enum {
     MAX_CONFIG = 1 << 24
 };
 
-/* Settings that a resumed run may change: they affect neither the numbers nor their measurement.
- * They say where and when files are written, how long the run waits, and how long it is (checked
- * separately). */
-static const char *const free_settings[] = {
+/* Settings that a resumed run may change. Those from FREE on affect neither the numbers nor their
+ * measurement: they say where and when files are written, how long the run waits, and how long it is
+ * (checked separately). Those before say how the nodes share the model: with them a checkpoint is
+ * converted. */
+enum {
+    FREE = 5
+};
+static const char *const settings[] = {
+    "nodes",
+    "parallel",
+    "strategy.sharding_strategy",
+    "strategy.group_size",
+    "strategy.prefetch",
     "name",
     "engine", /* engines with equal bits give the same numbers */
     "equal_bits",
@@ -137,12 +146,13 @@ has_checkpoints(const char *folder, uint64_t *step)
 
 /* Fails if the run was begun with settings that have another meaning. */
 static exo_status
-check_settings(const char *folder, const exo_job_run *run, exo_config_doc *before, exo_err *err)
+check_settings(const char *folder, const exo_job_run *run, exo_config_doc *before, bool reshard,
+               exo_err *err)
 {
     exo_text difference = {0};
     exo_status st = EXO_OK;
-    if (exo_config_differs(exo_config_root(before), exo_config_root(run->config), free_settings,
-                           &difference))
+    if (exo_config_differs(exo_config_root(before), exo_config_root(run->config),
+                           reshard ? settings : settings + FREE, &difference))
         st = exo_fail(err, EXO_INVAL,
                       "--resume: %s was begun with another %s; run with --overwrite to start over, "
                       "or with --name",
@@ -152,8 +162,8 @@ check_settings(const char *folder, const exo_job_run *run, exo_config_doc *befor
 }
 
 static exo_status
-look_to_resume(const exo_job *job, const exo_job_run *run, bool older, exo_past *past,
-               exo_fit_result *result, exo_err *err)
+look_to_resume(const exo_job *job, const exo_job_run *run, const exo_past_opts *opts,
+               exo_past *past, exo_fit_result *result, exo_err *err)
 {
     char *folder = folder_of(job, run, err);
     exo_config_doc *before = NULL;
@@ -163,7 +173,7 @@ look_to_resume(const exo_job *job, const exo_job_run *run, bool older, exo_past 
     if (st == EXO_OK)
         st = read_result(folder, &ended, err);
     if (st == EXO_OK && before)
-        st = check_settings(folder, run, before, err);
+        st = check_settings(folder, run, before, opts->reshard, err);
     if (st == EXO_OK && ended)
         exo_result_from(ended, result);
     if (st == EXO_OK && ended && result->steps > steps)
@@ -175,7 +185,7 @@ look_to_resume(const exo_job *job, const exo_job_run *run, bool older, exo_past 
         past->begun = has_checkpoints(folder, &newest) || before;
     }
     /* without `older`: with it, an older checkpoint may be used */
-    if (st == EXO_OK && newest > steps && !older)
+    if (st == EXO_OK && newest > steps && !opts->older)
         st = exo_fail(err, EXO_INVAL,
                       "--resume: %s is at step %" PRIu64 ", %" PRIu64 " are asked for", folder,
                       newest, steps);
@@ -245,7 +255,7 @@ exo_past_look(const exo_job *job, const exo_past_opts *opts, exo_past *past,
     bool all = true;
     for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++) {
         if (opts->resume)
-            st = look_to_resume(job, &job->runs[i], opts->older, &past[i], &results[i], err);
+            st = look_to_resume(job, &job->runs[i], opts, &past[i], &results[i], err);
         all = all && past[i].finished;
     }
     if (st == EXO_OK && !opts->resume)

@@ -15,6 +15,7 @@ typedef struct exo_past {
 typedef struct exo_past_opts {
     bool resume;    /* resume runs, and keep finished ones */
     bool older;     /* with resume: use an older checkpoint where the newest is damaged */
+    bool reshard;   /* with resume: convert the newest checkpoint to the job's nodes */
     bool overwrite; /* without resume: finished runs may be replaced */
 } exo_past_opts;
 

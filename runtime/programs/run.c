@@ -232,8 +232,9 @@ static const exo_arg table[] = {
      EXO_INTO(exo_run_args, job.preset)},
     {"--resume", NULL,
      "Goes on with what was stopped, or with more steps; runs that are finished are kept. older: "
-     "where the newest checkpoint is damaged, from the newest that is not.",
-     EXO_INTO(exo_run_args, resume), .words = "older"},
+     "where the newest checkpoint is damaged, from the newest that is not. reshard: on other nodes "
+     "than before; the newest checkpoint of ddp or fsdp is converted to them.",
+     EXO_INTO(exo_run_args, resume), .words = "older|reshard"},
     {"--overwrite", NULL,
      "Starts finished runs over. Without it, a folder that holds one is an error.",
      EXO_INTO(exo_run_args, overwrite)},

@@ -14,7 +14,10 @@
 #include <exogym/decoder.h>
 #include <exogym/memory.h>
 
+#include "actors/checkpoint.h"
 #include "actors/fit_run.h"
+#include "actors/reshard.h"
+#include "actors/run_folder.h"
 #include "base/config_edit.h"
 #include "base/file.h"
 #include "programs/apply.h"
@@ -217,9 +220,40 @@ fit_far(const exo_job *job, const exo_job_run *run, const exo_fit_opts *opts,
     return st;
 }
 
+/* Converts the newest checkpoint in the run's folder to the job's nodes, if it has others. */
+static exo_status
+convert_checkpoint(const exo_job *job, const exo_job_run *run, const char *folder,
+                   exo_display *display, exo_err *err)
+{
+    char newest[EXO_CHECKPOINT_PATH];
+    const exo_reshard_form to = {.num_nodes = job->opts.num_nodes,
+                                 .tensor = job->opts.tensor > 1 ? job->opts.tensor : 1,
+                                 .strategy = run->strategy,
+                                 .options = run->options};
+    exo_resharded done;
+    bool differs = false;
+    int lock = -1;
+    if (!exo_checkpoint_newest(folder, newest))
+        return EXO_OK;
+    exo_status st = exo_run_lock(folder, &lock, err);
+    if (st == EXO_OK)
+        st = exo_checkpoint_verify(newest, err);
+    if (st == EXO_OK)
+        st = exo_reshard_differs(newest, &to, &differs, err);
+    if (st == EXO_OK && differs)
+        st = exo_reshard(job->model, newest, folder, &to, &done, err);
+    if (st == EXO_OK && differs)
+        exo_display_note(display,
+                         "%s: the checkpoint of step %llu is converted from %u to %u nodes",
+                         run->label, (unsigned long long)done.step, done.from, done.to);
+    if (lock >= 0)
+        close(lock);
+    return st;
+}
+
 static exo_status
 run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *cluster, bool resume,
-        bool older, exo_display *display, exo_fit_result *result, exo_err *err)
+        const exo_past_opts *past, exo_display *display, exo_fit_result *result, exo_err *err)
 {
     char *folder = exo_text_make(err, "%s/%s", job->folder, run->label);
     struct audience audience = {.job = job,
@@ -233,7 +267,7 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
     opts.run_name = run->label;
     opts.seed = run->seed;
     opts.resume = resume;
-    opts.resume_older = older;
+    opts.resume_older = past->older;
     opts.config_json = run->config_json;
     opts.progress = on_progress;
     opts.context = &audience;
@@ -251,7 +285,9 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
         st = exo_apply_replay(&audience.box, err);
     if (st != EXO_OK)
         audience.report.folder = NULL; /* the folder may belong to another run */
-    if (st == EXO_OK && !resume)       /* replaces the report of an earlier run */
+    if (st == EXO_OK && resume && past->reshard)
+        st = convert_checkpoint(job, run, folder, display, err);
+    if (st == EXO_OK && !resume) /* replaces the report of an earlier run */
         exo_run_report_say(&audience.report, exo_run_report_new(0, audience.virtual_clock));
     if (st == EXO_OK)
         st = cluster->runtime
@@ -296,8 +332,8 @@ exo_run_all(const exo_job *job, const exo_past_opts *opts, const exo_local_clust
                           : past[i].begun  ? "goes on"
                                            : "starts");
         if (!past[i].finished)
-            st = run_one(job, &job->runs[i], cluster, past[i].begun, opts->older, display,
-                         &results[i], err);
+            st = run_one(job, &job->runs[i], cluster, past[i].begun, opts, display, &results[i],
+                         err);
         if (st == EXO_OK)
             exo_display_end(display, &results[i], past[i].finished);
     }
@@ -393,6 +429,12 @@ note_what_is_not_gathered(exo_display *display, const exo_job *job,
         }
 }
 
+static bool
+is_word(const char *text, const char *word)
+{
+    return text && strcmp(text, word) == 0;
+}
+
 int
 exo_run_job(const exo_job *job, const char *text, const exo_local_cluster *cluster,
             const exo_command_line *line)
@@ -418,7 +460,8 @@ exo_run_job(const exo_job *job, const char *text, const exo_local_cluster *clust
     note_what_is_not_gathered(&display, job, cluster);
 
     const exo_past_opts past = {.resume = args->resume != NULL,
-                                .older = args->resume && *args->resume,
+                                .older = is_word(args->resume, "older"),
+                                .reshard = is_word(args->resume, "reshard"),
                                 .overwrite = args->overwrite};
     exo_status st = exo_run_all(job, &past, cluster, &display, 0, results, &at, &err);
     if (st == EXO_CANCELLED && exo_stop_reason != 0) {

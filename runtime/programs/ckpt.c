@@ -1,0 +1,407 @@
+/* `exogym ckpt reshard`: converts a checkpoint to another number of nodes, to other tensor-parallel
+ * groups, or to another way of sharding. One thread. Read next: actors/reshard.h, job.c. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "actors/checkpoint.h"
+#include "actors/reshard.h"
+#include "actors/run_folder.h"
+#include "base/config_edit.h"
+#include "base/dir.h"
+#include "base/file.h"
+#include "programs/commands.h"
+#include "programs/job.h"
+#include "programs/text.h"
+
+enum {
+    MAX_ROWS = 1 << 28
+};
+
+struct ckpt_args {
+    const char *action, *from, *to, *nodes, *tensor, *strategy;
+    bool full;
+};
+
+/* The options that belong to one strategy alone; another one does not take them over. */
+static const char *const own_options[] = {"sharding_strategy", "group_size", "prefetch", "across",
+                                          "bucket_size"};
+
+struct reshard {
+    const struct ckpt_args *args;
+    uint64_t nodes, tensor; /* 0: those of the checkpoint */
+    char run[EXO_CHECKPOINT_PATH], checkpoint[EXO_CHECKPOINT_PATH];
+    char *save_dir, *name, *label; /* of the new run: SAVE_DIR/NAME/LABEL */
+    exo_config_doc *doc;           /* of the new run's job */
+    exo_job job;
+    int lock;
+};
+
+/* --- The checkpoint --------------------------------------------------------------------------- */
+
+static exo_status
+put_path(char out[EXO_CHECKPOINT_PATH], exo_err *err, const char *folder, const char *file)
+{
+    int length = snprintf(out, EXO_CHECKPOINT_PATH, "%s%s", folder, file);
+    return length >= 0 && length < EXO_CHECKPOINT_PATH
+               ? EXO_OK
+               : exo_fail(err, EXO_INVAL, "the path '%.200s...' is too long", folder);
+}
+
+static bool
+has(const char *folder, const char *file)
+{
+    char path[EXO_CHECKPOINT_PATH];
+    return put_path(path, NULL, folder, file) == EXO_OK && access(path, F_OK) == 0;
+}
+
+/* Finds the checkpoint: that folder itself, or the newest one of a run. A damaged one is an error, and
+ * not passed over silently. */
+static exo_status
+find_checkpoint(struct reshard *r, exo_err *err)
+{
+    const char *from = r->args->from;
+    exo_checkpoint_choice choice = {0};
+    if (has(from, "/node_0.safetensors") || has(from, "/manifest.sha256")) {
+        exo_status st = put_path(r->checkpoint, err, from, "");
+        return st == EXO_OK ? put_path(r->run, err, from, "/../..") : st;
+    }
+    exo_status st = put_path(r->run, err, from, "");
+    if (st == EXO_OK)
+        st = exo_checkpoint_choose(from, &choice, err);
+    if (st == EXO_OK && !choice.found)
+        return exo_fail(err, EXO_NOT_FOUND, "%s: is no checkpoint, and no run with one", from);
+    if (st == EXO_OK && choice.damage.code != EXO_OK)
+        return exo_fail(err, EXO_FAILED, "%s%s%s%s", choice.damage.text,
+                        choice.intact[0] ? "; " : "", choice.intact,
+                        choice.intact[0] ? " is older and intact" : "");
+    return st == EXO_OK ? put_path(r->checkpoint, err, choice.newest, "") : st;
+}
+
+/* --- The new run's job ------------------------------------------------------------------------ */
+
+/* Cuts the last word off a path; NULL: no memory, or there is none. */
+static char *
+cut_last(char *path)
+{
+    char *slash = strrchr(path, '/');
+    char *word = exo_strdup(slash ? slash + 1 : path);
+    if (slash)
+        *slash = '\0';
+    return word;
+}
+
+/* Takes TO apart: the last two words become the name and the label of the run. */
+static exo_status
+name_run(struct reshard *r, exo_err *err)
+{
+    char *path = NULL;
+    exo_status st = exo_dir_guard(r->args->to, err);
+    if (st == EXO_OK)
+        st = exo_folder_make(r->args->to, err);
+    if (st == EXO_OK && !(path = realpath(r->args->to, NULL)))
+        st = exo_fail(err, EXO_IO, "%s: the folder cannot be found", r->args->to);
+    if (st != EXO_OK)
+        return st;
+    r->label = cut_last(path);
+    r->name = cut_last(path);
+    r->save_dir = exo_strdup(path[0] ? path : "/");
+    (free)(path); /* realpath allocates with malloc */
+    if (!r->label || !r->name || !r->save_dir)
+        return exo_fail(err, EXO_NOMEM, "out of memory");
+    if (!exo_config_is_label(r->label) || !exo_config_is_label(r->name))
+        return exo_fail(err, EXO_INVAL,
+                        "%s: the last two words of the path become the run's name and label: "
+                        "expected " EXO_LABEL_RULE,
+                        r->args->to);
+    return EXO_OK;
+}
+
+static exo_status
+replace_number(exo_config *root, const char *key, uint64_t value, exo_err *err)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    exo_config_remove(root, key);
+    return exo_config_graft_text(root, key, text, err);
+}
+
+/* Replaces the strategy by the one of --strategy or --full. What it does not say are the options that
+ * strategies share, and with the same name all of them. */
+static exo_status
+replace_strategy(const struct reshard *r, exo_config *root, exo_err *err)
+{
+    const char *text = r->args->full ? "ddp" : r->args->strategy, *was = NULL, *is = NULL;
+    exo_config_doc *given = NULL;
+    exo_config *old = exo_config_get(root, "strategy"), *top = NULL, *merged = NULL;
+    char *line = exo_text_make(err, "strategy: %s", text);
+    exo_status st = line ? exo_config_parse(&given, "--strategy", line, err) : EXO_NOMEM;
+    exo_free(line);
+    if (st == EXO_OK)
+        st = exo_config_stand_in(exo_config_root(given), "strategy", &top, err);
+    if (st == EXO_OK)
+        st = exo_config_string(top, "name", NULL, &is, err);
+    if (st == EXO_OK)
+        st = exo_config_string(old, "name", NULL, &was, err);
+    if (st == EXO_OK && (!is || !was))
+        st = exo_fail(err, EXO_INVAL, "--strategy: the key 'name' is missing");
+    for (size_t i = 0;
+         st == EXO_OK && strcmp(is, was) != 0 && i < sizeof own_options / sizeof(char *); i++)
+        exo_config_remove(old, own_options[i]);
+    if (st == EXO_OK)
+        st = exo_config_graft(root, "given", top, err); /* into the document */
+    if (st == EXO_OK)
+        st = exo_config_overlay(old, exo_config_get(root, "given"), &merged, err);
+    exo_config_remove(root, "given");
+    exo_config_remove(root, "strategy");
+    if (st == EXO_OK)
+        st = exo_config_adopt(root, "strategy", merged, err);
+    exo_config_free(&given);
+    return st;
+}
+
+/* Makes the job of the new run from the old one's config.json. */
+static exo_status
+make_job(struct reshard *r, exo_err *err)
+{
+    char path[EXO_CHECKPOINT_PATH];
+    const struct ckpt_args *args = r->args;
+    exo_config *map = NULL;
+    exo_status st = put_path(path, err, r->run, "/config.json");
+    if (st == EXO_OK)
+        st = exo_config_load(&r->doc, path, err);
+    if (st != EXO_OK)
+        return st;
+    exo_config *root = exo_config_root(r->doc);
+    if (r->nodes > 0)
+        st = replace_number(root, "nodes", r->nodes, err);
+    if (st == EXO_OK && (r->tensor > 0 || args->full))
+        exo_config_remove(root, "parallel");
+    if (st == EXO_OK && r->tensor > 1)
+        st = exo_config_new_map(root, &map, err);
+    if (st == EXO_OK && map)
+        st = replace_number(map, "tensor", r->tensor, err);
+    if (st == EXO_OK && map)
+        st = exo_config_adopt(root, "parallel", map, err);
+    if (st == EXO_OK && (args->full || args->strategy))
+        st = replace_strategy(r, root, err);
+    exo_config *strategy = exo_config_get(root, "strategy");
+    exo_config_remove(strategy, "label");
+    if (st == EXO_OK)
+        st = exo_config_graft_string(strategy, "label", r->label, err);
+    const exo_job_opts opts = {.save_dir = r->save_dir, .name = r->name};
+    if (st == EXO_OK)
+        st = exo_job_from(&r->job, &r->doc, &opts, err);
+    return st == EXO_OK ? exo_job_write_configs(&r->job, err) : st;
+}
+
+/* --- The new run's folder --------------------------------------------------------------------- */
+
+/* Copies what the old run has written by step; the new one drops rows after the checkpoint's. */
+static exo_status
+copy_rows(const struct reshard *r, exo_err *err)
+{
+    static const char *const files[] = {"/train.csv", "/validation.csv", "/metrics.csv",
+                                        "/correlation.csv", "/meters.csv"};
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < sizeof files / sizeof *files; i++) {
+        char from[EXO_CHECKPOINT_PATH], to[EXO_CHECKPOINT_PATH], *data = NULL;
+        size_t size = 0;
+        st = put_path(from, err, r->run, files[i]);
+        if (st == EXO_OK)
+            st = put_path(to, err, r->args->to, files[i]);
+        if (st == EXO_OK && exo_file_read(from, MAX_ROWS, &data, &size, NULL) == EXO_OK)
+            st = exo_file_write_atomic(to, data, size, err);
+        exo_free(data);
+    }
+    return st;
+}
+
+/* Removes what a failed conversion has made, if the folder was not there before. */
+static void
+remove_remains(const struct reshard *r)
+{
+    static const char *const names[] = {"/config.json", "/train.csv",       "/validation.csv",
+                                        "/metrics.csv", "/correlation.csv", "/meters.csv",
+                                        "/.lock"};
+    char path[EXO_CHECKPOINT_PATH];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (put_path(path, NULL, r->args->to, names[i]) == EXO_OK)
+            exo_dir_unlink(path);
+    if (put_path(path, NULL, r->args->to, "/checkpoints") == EXO_OK)
+        exo_dir_rmdir(path);
+    exo_dir_rmdir(r->args->to);
+}
+
+/* --- The command ------------------------------------------------------------------------------ */
+
+static exo_status
+read_number(const char *name, const char *text, uint64_t *out, exo_err *err)
+{
+    char *end = NULL;
+    *out = text ? strtoull(text, &end, 10) : 0;
+    if (!text || (text[0] >= '1' && text[0] <= '9' && *end == '\0' && *out <= 65536))
+        return EXO_OK;
+    return exo_fail(err, EXO_INVAL, "%s %.60s: expected a number from 1 to 65536", name, text);
+}
+
+static exo_status
+check_args(struct reshard *r, exo_err *err)
+{
+    const struct ckpt_args *args = r->args;
+    exo_status st = read_number("--nodes", args->nodes, &r->nodes, err);
+    if (st == EXO_OK)
+        st = read_number("--tensor", args->tensor, &r->tensor, err);
+    if (st == EXO_OK && args->full && args->strategy)
+        st = exo_fail(err, EXO_INVAL, "--full is --strategy ddp: give one of them");
+    return st;
+}
+
+/* TO is a new run: it may have neither checkpoints nor a result. */
+static exo_status
+check_free(const struct reshard *r, exo_err *err)
+{
+    char newest[EXO_CHECKPOINT_PATH];
+    if (!exo_checkpoint_newest(r->args->to, newest) && !exo_run_is_finished(r->args->to))
+        return EXO_OK;
+    return exo_fail(err, EXO_EXISTS, "%s: holds a run already: give a folder without one",
+                    r->args->to);
+}
+
+static exo_status
+write_run(struct reshard *r, exo_resharded *out, exo_err *err)
+{
+    char path[EXO_CHECKPOINT_PATH];
+    const exo_job_run *run = &r->job.runs[0];
+    const exo_reshard_form to = {.num_nodes = r->job.opts.num_nodes,
+                                 .tensor = r->job.opts.tensor > 1 ? r->job.opts.tensor : 1,
+                                 .strategy = run->strategy,
+                                 .options = run->options};
+    exo_status st = put_path(path, err, r->args->to, "/config.json");
+    if (st == EXO_OK)
+        st = exo_file_write_atomic(path, run->config_json, strlen(run->config_json), err);
+    if (st == EXO_OK)
+        st = copy_rows(r, err);
+    if (st == EXO_OK)
+        st = exo_reshard(r->job.model, r->checkpoint, r->args->to, &to, out, err);
+    if (st == EXO_INVAL) /* the job was checked: a file is wrong, not the command */
+        st = err->code = EXO_FAILED;
+    return st;
+}
+
+static exo_status
+reshard(struct reshard *r, exo_resharded *out, exo_err *err)
+{
+    exo_status st = find_checkpoint(r, err);
+    if (st == EXO_OK)
+        st = check_free(r, err);
+    const bool is_new = !has(r->args->to, "");
+    if (st == EXO_OK)
+        st = name_run(r, err);
+    if (st == EXO_OK)
+        st = exo_run_lock(r->args->to, &r->lock, err);
+    if (st == EXO_OK)
+        st = check_free(r, err);
+    if (st == EXO_OK)
+        st = make_job(r, err);
+    if (st == EXO_OK)
+        st = write_run(r, out, err);
+    if (st != EXO_OK && is_new)
+        remove_remains(r);
+    return st;
+}
+
+static void
+print_report(const struct reshard *r, const exo_resharded *done)
+{
+    exo_text command = {0};
+    exo_print_path(stdout, "", r->args->to, "");
+    printf(": step %" PRIu64 ", %" PRIu32 " node%s instead of %" PRIu32 ", %s\n", done->step,
+           done->to, done->to == 1 ? "" : "s", done->from, r->job.runs[0].strategy);
+    exo_text_add(&command, "exogym run ");
+    char *config = exo_text_make(NULL, "%s/config.json", r->args->to);
+    exo_text_add_quoted(&command, config ? config : "");
+    exo_text_add(&command, " --save-dir ");
+    exo_text_add_quoted(&command, r->save_dir);
+    printf("to go on: %s --resume\n", command.data ? command.data : "");
+    exo_free(config);
+    exo_free(command.data);
+}
+
+static int
+ckpt_command(const exo_command_line *line)
+{
+    exo_err err = {0};
+    exo_resharded done = {0};
+    struct reshard r = {.args = line->args, .lock = -1};
+    if (check_args(&r, &err) != EXO_OK)
+        return exo_report_usage(line->command, &err);
+    exo_status st = reshard(&r, &done, &err);
+    if (st == EXO_OK)
+        print_report(&r, &done);
+    exo_job_release(&r.job);
+    exo_config_free(&r.doc);
+    exo_free(r.save_dir);
+    exo_free(r.name);
+    exo_free(r.label);
+    if (r.lock >= 0)
+        close(r.lock);
+    return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
+}
+
+static const exo_arg table[] = {
+    {NULL, "reshard", "reshard: writes the checkpoint for other nodes.",
+     EXO_INTO(struct ckpt_args, action), .word = EXO_WORD_FIXED, .required = true},
+    {NULL, "FROM",
+     "A run's folder (runs/texts/fsdp), or a checkpoint in it (.../checkpoints/step_00000100).",
+     EXO_INTO(struct ckpt_args, from), .word = EXO_WORD_FOLDER, .required = true},
+    {NULL, "TO", "The folder of the new run, SAVE_DIR/NAME/LABEL; it is made.",
+     EXO_INTO(struct ckpt_args, to), .word = EXO_WORD_FOLDER, .required = true},
+    {"--nodes", "N", "The number of nodes, instead of the checkpoint's.",
+     EXO_INTO(struct ckpt_args, nodes)},
+    {"--tensor", "T", "The nodes that share a copy of the model (parallel.tensor).",
+     EXO_INTO(struct ckpt_args, tensor)},
+    {"--full", NULL, "Every node has everything: --strategy ddp.",
+     EXO_INTO(struct ckpt_args, full)},
+    {"--strategy", "STRATEGY",
+     "ddp or fsdp, with options that differ: '{name: fsdp, group_size: 2}'.",
+     EXO_INTO(struct ckpt_args, strategy), .word = EXO_WORD_STRATEGY},
+    {0},
+};
+
+static const exo_note examples[] = {
+    {"exogym ckpt reshard runs/texts/fsdp runs/texts3/fsdp --nodes 3",
+     "Goes on with three of four nodes, by the command that it prints."},
+    {"exogym ckpt reshard runs/texts/fsdp runs/whole/ddp --full --nodes 1",
+     "Gathers all shards: node 0 has the whole state."},
+    {"exogym ckpt reshard runs/whole/ddp runs/cut/fsdp --nodes 8 --strategy fsdp",
+     "Cuts it into shards."},
+    {0},
+};
+
+static const exo_note files[] = {
+    {"TO/checkpoints/step_K/", "The checkpoint, of the same step. It appears when it is complete."},
+    {"TO/config.json", "The job with the new nodes."},
+    {0},
+};
+
+const exo_command exo_command_ckpt = {
+    .name = "ckpt",
+    .summary = "Converts a checkpoint to another number of nodes",
+    .description =
+        "The checkpoint's files are checked by their SHA-256 first. Parameters, the optimizer's "
+        "moments and the step are those of the checkpoint, to the bit; position in the data, "
+        "random streams and learning rate follow from the step. Each node of the old checkpoint "
+        "is computed back from the result and compared with its file.\n\n"
+        "Checkpoints of ddp and fsdp can be converted, into each other, too; under other "
+        "strategies nodes have states of their own. docs/checkpoints.md says what begins anew.",
+    .args = table,
+    .examples = examples,
+    .files = files,
+    .args_size = sizeof(struct ckpt_args),
+    .run = ckpt_command,
+};

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Checkpoints on another number of nodes: shards become full and full ones shards, a run of which a node is
+# gone goes on with the others, and one that is killed at random moments, a conversion too, ends with the
+# bits of one that was left alone.
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
+
+head -c 3000 "$EXO_SOURCE/LICENSE" >text.txt
+cat >job.yaml <<'YAML'
+model: {name: gpt, layers: 1, width: 16, heads: 4, context: 16}
+data: {name: text, path: text.txt, block: 8}
+nodes: 4
+train: {max_steps: 3, batch_size: 2, val_size: none}
+strategy: {name: fsdp, optimizer: {name: adamw, lr: 1e-3}}
+YAML
+on_three=(run job.yaml --set nodes=3 --set train.max_steps=6 --no-plot)
+# hash RUN: of the model of a finished run.
+hash() {
+    json "$1/result.json" sha256
+}
+
+ok run job.yaml --no-plot --save-dir runs
+ok ckpt reshard runs/job/fsdp runs/full/ddp --full --nodes 3
+has out 'runs/full/ddp: step 3, 3 nodes instead of 4, ddp'
+has out 'to go on: exogym run runs/full/ddp/config.json --save-dir '
+ok run runs/full/ddp/config.json --set train.max_steps=6 --no-plot --save-dir runs --resume
+ok ckpt reshard runs/job/fsdp runs/three/fsdp --nodes 3
+ok "${on_three[@]}" --save-dir runs --name three --resume
+cp -r runs/job runs/gone
+ok "${on_three[@]}" --save-dir runs --name gone --resume=reshard
+has err 'fsdp: the checkpoint of step 3 is converted from 4 to 3 nodes'
+[ -n "$(hash runs/full/ddp)" ] || fail 'the full run has no result'
+for run in three gone; do
+    [ "$(hash runs/$run/fsdp)" = "$(hash runs/full/ddp)" ] || fail "$run: other bits than ddp on three nodes"
+    [ "$(tail -n +2 runs/$run/fsdp/train.csv | wc -l)" = 6 ] || fail "$run: rows are missing: $(cat runs/$run/fsdp/train.csv)"
+done
+
+# Parts of tensor-parallel groups, and back.
+ok ckpt reshard runs/job/fsdp runs/one/ddp --full --nodes 1
+ok ckpt reshard runs/one/ddp runs/pairs/ddp --nodes 4 --tensor 2
+ok ckpt reshard runs/pairs/ddp runs/quarters/ddp --nodes 4 --tensor 4
+ok ckpt reshard runs/quarters/ddp runs/again/ddp --nodes 1 --tensor 1
+cmp runs/one/ddp/checkpoints/step_00000003/node_0.safetensors runs/again/ddp/checkpoints/step_00000003/node_0.safetensors ||
+    fail 'tensor parallel parts do not make the whole again'
+ok generate --model runs/one/ddp --prompt The --max-new-tokens 3
+
+# --- Kills
+# ---------------------------------------------------------------------------------------------------------
+
+# The checkpoint is converted in the run's own folder, which is killed, and begun again.
+cp -r runs/job runs/killed
+RANDOM=${EXO_SEED:-7}
+for ((kill = 0; kill < ${EXO_KILLS:-3}; kill++)); do
+    "$EXOGYM" "${on_three[@]}" --set train.checkpoint_interval=1 --save-dir runs --name killed --resume=reshard >out 2>err &
+    sleep "0.$((RANDOM % 5))$((RANDOM % 10))"
+    kill -KILL $! 2>/dev/null
+    wait $! 2>/dev/null
+done
+ok "${on_three[@]}" --set train.checkpoint_interval=1 --save-dir runs --name killed --resume=reshard
+[ "$(hash runs/killed/fsdp)" = "$(hash runs/full/ddp)" ] || fail 'killed: other bits'
+
+# --- Mistakes
+# ---------------------------------------------------------------------------------------------------------
+
+bad 1 'runs/job: is no checkpoint, and no run with one' ckpt reshard runs/job none/a
+bad 1 'runs/three/fsdp: holds a run already: give a folder without one' ckpt reshard runs/job/fsdp runs/three/fsdp
+bad 2 '--nodes 0: expected a number from 1 to 65536' ckpt reshard runs/job/fsdp none/a --nodes 0
+bad 2 '--full is --strategy ddp: give one of them' ckpt reshard runs/job/fsdp none/a --full --strategy ddp
+bad 2 "unknown option --node; did you mean --nodes?" ckpt reshard runs/job/fsdp none/a --node 3
+bad 2 "there is no strategy 'fdsp'; did you mean 'fsdp'?" ckpt reshard runs/job/fsdp none/a --strategy fdsp
+bad 2 '3 nodes cannot be cut into groups of 2' ckpt reshard runs/job/fsdp none/a --nodes 3 --strategy '{name: fsdp, group_size: 2}'
+bad 2 'tensor 2 does not divide the 3 nodes' ckpt reshard runs/job/fsdp none/a --full --nodes 3 --tensor 2
+bad 1 "the nodes of the strategy 'diloco' have states of their own" ckpt reshard runs/job/fsdp none/a --strategy diloco
+shard=runs/job/fsdp/checkpoints/step_00000003/node_2.safetensors
+truncate -s -1 $shard
+bad 1 "$shard: is damaged: its SHA-256 is not the one in manifest.sha256" ckpt reshard runs/job/fsdp none/a --nodes 3
+bad 1 "$shard: is damaged" "${on_three[@]}" --save-dir runs --resume=reshard
+[ ! -e none/a ] || fail "a refused conversion left $(ls -A none/a)"
+finish
