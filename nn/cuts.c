@@ -79,7 +79,18 @@ copy_slice(const exo_param_info *info, const exo_param_cut *cut, float *whole, f
         }
 }
 
-/* Copies the parameters of a unit, whose values `whole` and `part` are; EXO_NO_UNIT: all of them. */
+bool
+exo_part_unit(const exo_model *whole_model, const exo_model *part_model, size_t unit, size_t *index)
+{
+    const char *name = exo_model_units(whole_model)[unit].name;
+    for (*index = 0; *index < exo_model_num_units(part_model); ++*index)
+        if (strcmp(exo_model_units(part_model)[*index].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Copies the parameters of a unit of the whole model, whose values `whole` and `part` are;
+ * EXO_NO_UNIT: all of them. A part has its parameters in the whole model's order. */
 static void
 copy_unit(const exo_model *whole_model, const exo_model *part_model, uint32_t unit, float *whole,
           float *part, bool put)
@@ -87,13 +98,18 @@ copy_unit(const exo_model *whole_model, const exo_model *part_model, uint32_t un
     const exo_param_info *of_whole = exo_model_infos(whole_model);
     const exo_param_info *of_part = exo_model_infos(part_model);
     const bool all = unit == EXO_NO_UNIT;
+    size_t own = 0;
+    if (!all && !exo_part_unit(whole_model, part_model, unit, &own))
+        return;
     const size_t first = all ? 0 : exo_model_units(whole_model)[unit].first;
-    const size_t own_first = all ? 0 : exo_model_units(part_model)[unit].first;
-    for (size_t i = 0; i < exo_model_num_infos(part_model); i++) {
+    const size_t own_first = all ? 0 : exo_model_units(part_model)[own].first;
+    for (size_t i = 0, w = 0; i < exo_model_num_infos(part_model); i++, w++) {
         const exo_param_cut *cut = exo_model_cut(part_model, i);
-        if (of_part[i].is_buffer || (!all && of_part[i].unit != unit))
+        while (strcmp(of_whole[w].name, of_part[i].name) != 0)
+            w++;
+        if (of_part[i].is_buffer || (!all && of_part[i].unit != own))
             continue;
-        float *at = whole + (of_whole[i].offset - first);
+        float *at = whole + (of_whole[w].offset - first);
         float *slice = part + (of_part[i].offset - own_first);
         if (cut)
             copy_slice(&of_part[i], cut, at, slice, put);

@@ -54,9 +54,12 @@ builder_grow(exo_builder *b)
     if (inits)
         b->inits = inits;
     exo_param_cut *cuts = inits ? exo_realloc(b->cuts, cap, sizeof *cuts) : NULL;
-    if (!cuts)
+    if (cuts)
+        b->cuts = cuts;
+    size_t *numbers = cuts ? exo_realloc(b->numbers, cap, sizeof *numbers) : NULL;
+    if (!numbers)
         return exo_fail(&b->error, EXO_NOMEM, "no memory for the model's parameters");
-    b->cuts = cuts;
+    b->numbers = numbers;
     b->cap = cap;
     return EXO_OK;
 }
@@ -126,6 +129,7 @@ declare(exo_builder *b, const char *name, size_t num_dims, const size_t *dims, e
     b->infos[b->count] = info;
     b->inits[b->count] = init;
     b->cuts[b->count] = (exo_param_cut){0};
+    b->numbers[b->count] = b->count + b->absent;
     return (exo_param){.index = (uint32_t)b->count++};
 }
 
@@ -141,6 +145,12 @@ exo_build_buffer(exo_builder *builder, const char *name, size_t num_dims, const 
                  exo_init init)
 {
     return declare(builder, name, num_dims, dims, init, true);
+}
+
+void
+exo_build_absent(exo_builder *builder)
+{
+    builder->absent++;
 }
 
 void
@@ -279,6 +289,7 @@ builder_release(exo_builder *b)
     exo_free(b->infos);
     exo_free(b->inits);
     exo_free(b->cuts);
+    exo_free(b->numbers);
 }
 
 /* --- Models ----------------------------------------------------------------------------------- */

@@ -13,6 +13,8 @@ struct exo_builder {
     exo_param_info *infos;
     exo_init *inits;
     exo_param_cut *cuts; /* one for each info; without bands if the parameter is whole */
+    size_t *numbers;     /* one for each info; of the stream of its initial values */
+    size_t absent;       /* parameters of the whole model that this one lacks, so far */
     size_t count, cap;
     size_t numel, buffer_numel; /* frozen parameters are the last ones of the buffers */
     size_t frozen_numel;

@@ -120,7 +120,8 @@ draw_unit(const exo_model *model, exo_params *p, uint32_t unit, uint64_t seed)
     const struct exo_builder *b = &model->built;
     for (size_t i = 0; i < b->count; i++)
         if (b->infos[i].unit == unit)
-            draw_initial(exo_params_at(p, i), &b->infos[i], &b->cuts[i], b->inits[i], seed, i);
+            draw_initial(exo_params_at(p, i), &b->infos[i], &b->cuts[i], b->inits[i], seed,
+                         b->numbers[i]);
 }
 
 static exo_status

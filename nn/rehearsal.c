@@ -6,9 +6,11 @@
 
 #include <exogym/memory.h>
 #include <exogym/model.h>
+#include <exogym/parallel.h>
 
 #include "base/parallel.h"
 #include "nn/model_impl.h"
+#include "nn/phantom.h"
 #include "nn/tape_impl.h"
 
 static size_t
@@ -19,9 +21,29 @@ allocated(void)
 }
 
 static exo_status
+run_stage(const exo_model *model, exo_tape *tape, const exo_pass *pass, const exo_batch *batch,
+          exo_err *err)
+{
+    exo_stage_pass stage;
+    const size_t bytes = exo_stage_numel(model, batch) * sizeof(float);
+    float *input = exo_phantom_new(bytes);
+    exo_status st =
+        input ? EXO_OK : exo_fail(err, EXO_NOMEM, "no addresses for a stage's activations");
+    if (st == EXO_OK && !exo_stage_forward(model, tape, batch, input, &stage))
+        st = exo_tape_error(tape, err);
+    const bool last = exo_model_objective(model) != NULL;
+    if (st == EXO_OK && pass->grad)
+        st = exo_stage_backward(tape, &stage, 1.0f, last ? NULL : input, err);
+    exo_phantom_free(input, bytes);
+    return st;
+}
+
+static exo_status
 run_pass(const exo_model *model, exo_tape *tape, const exo_pass *pass, const exo_batch *batch,
          exo_err *err)
 {
+    if (exo_model_is_stage(model))
+        return run_stage(model, tape, pass, batch, err);
     exo_tensor *loss = exo_model_loss(model, tape, batch);
     if (!loss) {
         exo_status st = exo_tape_error(tape, err);

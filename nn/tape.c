@@ -307,6 +307,31 @@ exo_tape_op_done(exo_tape *tape, exo_op *op)
     }
 }
 
+/* Runs all operations backwards. The gradient at which backward starts is there. */
+static exo_status
+walk(exo_tape *tape, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = tape->num_ops; i > 0 && st == EXO_OK; i--) {
+        exo_op *op = &tape->ops[i - 1];
+        if (op->out && op->out->needs_grad && op->out->grad && op->op_class->backward) {
+            st = exo_tape_use_again(tape, op, err);
+            if (st == EXO_OK)
+                st = op->op_class->backward(tape, op, err);
+        }
+        exo_tape_op_done(tape, op);
+        if (st == EXO_OK)
+            st = exo_tape_sink_inputs(tape, op, err);
+    }
+    if (st == EXO_OK)
+        st = exo_tape_leave_units(tape, err);
+    if (st == EXO_OK)
+        st = exo_tape_sink_rest(tape, err);
+    if (st == EXO_OK || tape->error.code == EXO_OK)
+        return st;
+    return exo_tape_error(tape, err);
+}
+
 exo_status
 exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
 {
@@ -336,25 +361,29 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
     } else if (exo_tape_run(tape, fill, .count = 1, .y = seed, .value = scale) != EXO_OK) {
         return exo_tape_error(tape, err);
     }
+    return walk(tape, err);
+}
 
-    for (size_t i = tape->num_ops; i > 0 && st == EXO_OK; i--) {
-        exo_op *op = &tape->ops[i - 1];
-        if (op->out && op->out->needs_grad && op->out->grad && op->op_class->backward) {
-            st = exo_tape_use_again(tape, op, err);
-            if (st == EXO_OK)
-                st = op->op_class->backward(tape, op, err);
-        }
-        exo_tape_op_done(tape, op);
-        if (st == EXO_OK)
-            st = exo_tape_sink_inputs(tape, op, err);
+exo_status
+exo_tape_backward_from(exo_tape *tape, exo_tensor *x, const float *grad, exo_err *err)
+{
+    bool add = false;
+    exo_status st = EXO_OK;
+    if (tape->error.code != EXO_OK)
+        return exo_tape_error(tape, err);
+    if (!x || x->dtype != EXO_F32 || x->layout != EXO_ROW_MAJOR || x->is_param)
+        return exo_fail(err, EXO_INVAL, "backward starts at an fp32 result of the pass");
+    if (tape->walked)
+        return exo_fail(err, EXO_INVAL, "backward runs once per pass, and has run");
+    tape->walked = true;
+    if (!x->needs_grad) {
+        exo_status left = exo_tape_leave_units(tape, err);
+        return left == EXO_OK ? exo_tape_sink_rest(tape, err) : left;
     }
-    if (st == EXO_OK)
-        st = exo_tape_leave_units(tape, err);
-    if (st == EXO_OK)
-        st = exo_tape_sink_rest(tape, err);
-    if (st == EXO_OK || tape->error.code == EXO_OK)
-        return st;
-    return exo_tape_error(tape, err);
+    float *seed = exo_tape_grad(tape, x, &add, &st);
+    if (!seed || exo_tape_take(tape, seed, grad, x->numel * sizeof *grad) != EXO_OK)
+        return exo_tape_error(tape, err);
+    return walk(tape, err);
 }
 
 /* --- Metrics ---------------------------------------------------------------------------------- */

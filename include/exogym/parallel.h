@@ -123,16 +123,62 @@ EXO_API const exo_param_cut *exo_model_cut(const exo_model *model, size_t index)
  * dropout, ALiBi, LoRA, a directory, frozen parameters), NOMEM. */
 EXO_API exo_status exo_model_part(exo_model **out, const exo_model *whole, uint32_t rank,
                                   uint32_t members, exo_err *err);
-/* Copies between flat values of the whole model and those of a part, in host memory: exo_part_take
- * reads the part's slices from `whole`, exo_part_put writes them there. Both have the order of
- * their model's flat parameters; gradients and the state of optimizers have it, too. */
+/* Copies between flat values of the whole model and those of a part or stage, in host memory:
+ * exo_part_take reads the part's slices from `whole`, exo_part_put writes them there. Both have the
+ * order of their model's flat parameters; gradients and the state of optimizers have it, too. */
 EXO_API void exo_part_take(const exo_model *whole_model, const exo_model *part_model,
                            const float *whole, float *part);
 EXO_API void exo_part_put(const exo_model *whole_model, const exo_model *part_model, float *whole,
                           const float *part);
-/* exo_part_put for the values of one unit. */
+/* exo_part_put for the values of one unit of the whole model. Does nothing if the part lacks it. */
 EXO_API void exo_part_put_unit(const exo_model *whole_model, const exo_model *part_model,
                                size_t unit, float *whole, const float *part);
+/* Finds a unit of the whole model in a part or stage, by its name. False: the stage lacks it. */
+EXO_API bool exo_part_unit(const exo_model *whole_model, const exo_model *part_model, size_t unit,
+                           size_t *index);
+
+/* --- Stages of models ---------------------------------------------------------------------------
+ *
+ * A stage is some of a model's layers (pipeline parallelism; Huang et al., 2019, arXiv:1811.06965).
+ * Its parameters have the names, sizes and initial values of the whole model's. A pass over a stage
+ * takes what the stage before has computed, and its backward gives the gradient of that. Stages make
+ * no collectives: the caller moves the numbers between them.
+ */
+
+/* For `build`: the next parameter of the whole model is absent here. The parameters after it have the
+ * initial values that they have in the whole model. */
+EXO_API void exo_build_absent(exo_builder *builder);
+
+/* Makes stage `stage` of `stages` of a model of the class "gpt": the blocks exo_shard(layers, stages,
+ * stage). The first stage has the embedding and the positions, too, and the last one the last norm,
+ * the head and the value head. A head that is tied to the embedding makes the last stage have a copy
+ * of the embedding. The caller drops it. Errors: INVAL (stages is less than 2 or more than the
+ * layers), UNSUPPORTED (another class; dropout, LoRA, a directory, frozen parameters), NOMEM. */
+EXO_API exo_status exo_model_stage(exo_model **out, const exo_model *whole, uint32_t stage,
+                                   uint32_t stages, exo_err *err);
+/* Whether the model is a stage. */
+EXO_API bool exo_model_is_stage(const exo_model *model);
+/* Whether the first and the last stage have the embedding both, and this is one of them: its range of
+ * the flat parameters. Its gradient is the sum of both stages' gradients. */
+EXO_API bool exo_stage_tied(const exo_model *stage, size_t *first, size_t *count);
+/* The number of elements that a stage hands on for this batch: samples x tokens x width. */
+EXO_API size_t exo_stage_numel(const exo_model *stage, const exo_batch *batch);
+
+/* The tensors of a pass over a stage; they live as long as the pass. */
+typedef struct exo_stage_pass {
+    exo_tensor *input;  /* (R, W), a variable; NULL in the first stage */
+    exo_tensor *output; /* (R, W), or the loss in the last stage */
+} exo_stage_pass;
+
+/* Computes a stage. `input` (exo_stage_numel) stays unchanged until the pass is over; not read in the
+ * first stage. False: exo_tape_error has the cause. */
+EXO_API bool exo_stage_forward(const exo_model *stage, exo_tape *tape, const exo_batch *batch,
+                               const float *input, exo_stage_pass *out);
+/* Runs backward of a stage: of the last one from scale x the loss, `grad` being NULL; of the others
+ * from the gradient (exo_stage_numel) of their output. Afterwards exo_tensor_grad reads that of
+ * pass->input. Errors: those of exo_tape_backward. */
+EXO_API exo_status exo_stage_backward(exo_tape *tape, const exo_stage_pass *pass, float scale,
+                                      const float *grad, exo_err *err);
 
 EXO_DECLS_END
 

@@ -140,6 +140,12 @@ EXO_API exo_status exo_tape_leave_units(exo_tape *tape, exo_err *err);
  * gradients. */
 EXO_API exo_status exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err);
 
+/* The same from a tensor of any size, for models that run in pieces: adds d(sum(grad x))/d(parameter).
+ * x fp32, a result of the pass; grad (numel) in host memory, row-major, not read after the call. INVAL:
+ * x has another type, or is a parameter or an image. */
+EXO_API exo_status exo_tape_backward_from(exo_tape *tape, exo_tensor *x, const float *grad,
+                                          exo_err *err);
+
 /* The first error since exo_tape_begin, or EXO_OK. */
 EXO_API exo_status exo_tape_error(const exo_tape *tape, exo_err *err);
 /* Records an error in the tape, for operations and models of your own; returns NULL. */

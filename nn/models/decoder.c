@@ -21,6 +21,7 @@ struct building {
     const exo_decoder_spec *spec;
     const exo_decoder_part *part;
     bool from_files; /* initial values come from files, so none are drawn */
+    bool absent;     /* another stage has what is declared now */
     char prefix[MAX_NAME / 2];
 };
 
@@ -29,6 +30,10 @@ declare(struct building *g, const char *part, size_t num_dims, const size_t *dim
 {
     char name[MAX_NAME];
     snprintf(name, sizeof name, "%s%s", g->prefix, part);
+    if (g->absent) {
+        exo_build_absent(g->b);
+        return (exo_param){.index = UINT32_MAX};
+    }
     return exo_build_param(g->b, name, num_dims, dims,
                            g->from_files ? exo_init_constant(0.0f) : init);
 }
@@ -155,12 +160,28 @@ declare_values(exo_decoder *d, struct building *g)
     d->value_bias = exo_build_param(g->b, "value.bias", 1, (size_t[]){1}, exo_init_constant(0.0f));
 }
 
+/* The blocks of this stage, and the places of the others. */
+static void
+declare_blocks(exo_decoder *d, struct building *g)
+{
+    size_t first, count;
+    exo_decoder_blocks(d, &first, &count);
+    for (size_t i = 0; i < d->spec.layers; i++) {
+        g->absent = i < first || i >= first + count;
+        declare_block(g, &d->blocks[i], i);
+    }
+}
+
+/* The last stage has a copy of an embedding that is its head. */
 static void
 declare_all(exo_decoder *d, struct building *g)
 {
     const exo_decoder_spec *s = &d->spec;
+    const bool first = exo_decoder_has_first(d), last = exo_decoder_has_last(d);
     exo_build_unit(g->b, "embedding");
+    g->absent = !first && !(last && s->tied);
     d->embedding = declare_table(g, "embedding.weight");
+    g->absent = !first;
     if (s->position == EXO_POSITION_LEARNED) {
         d->position =
             declare(g, "position.weight", 2, (size_t[]){s->context + s->position_offset, s->width},
@@ -169,14 +190,14 @@ declare_all(exo_decoder *d, struct building *g)
     }
     if (s->embedding_norm)
         d->embedding_norm = declare_norm(g, "embedding_norm");
-    for (size_t i = 0; i < s->layers; i++)
-        declare_block(g, &d->blocks[i], i);
+    declare_blocks(d, g);
     exo_build_unit(g->b, "head");
+    g->absent = !last;
     d->norm = declare_norm(g, "norm");
     d->head.there = !s->tied;
     if (!s->tied)
         d->head.param = declare_table(g, "head.weight");
-    if (d->values)
+    if (d->values && last)
         declare_values(d, g);
     exo_decoder_declare_lora(d, g->b);
 }

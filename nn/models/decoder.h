@@ -44,10 +44,11 @@ typedef struct exo_decoder_lora {
     bool *chosen; /* (layers of exo_decoder_layer_at) */
 } exo_decoder_lora;
 
-/* The part of the decoder that a member of a group has (exo_model_part). The spec stays that of the
- * whole. */
+/* The part of the decoder that a member of a group has: of each layer (exo_model_part), or of the
+ * layers (exo_model_stage). The spec stays that of the whole. */
 typedef struct exo_decoder_part {
-    uint32_t rank, members; /* members 0: the whole decoder */
+    uint32_t rank, members; /* members 0: all of each layer */
+    uint32_t stage, stages; /* stages 0: all layers */
 } exo_decoder_part;
 
 /* The class's state. In exo_decoder_new, only `spec` is set before build; in exo_model_part also
@@ -70,6 +71,10 @@ typedef struct exo_decoder {
 
 /* The class of parts, with the same functions and without the output "logits". */
 extern const exo_model_class exo_gpt_part;
+/* The classes of stages: of those before the last one, whose outputs are "input" (R, W), a variable
+ * (not of the first stage), and "hidden" (R, W); and of the last one, which has the objective, too.
+ * After the first stage, a batch has a field "hidden" (T, W). */
+extern const exo_model_class exo_gpt_stage, exo_gpt_last_stage;
 /* The class's `build` and `release`. `config` is NULL where the state starts with a spec. */
 exo_status exo_decoder_build(void *self, exo_builder *builder, exo_config *config, exo_err *err);
 void exo_decoder_release(void *self);
@@ -82,6 +87,12 @@ typedef struct exo_decoder_cut {
 } exo_decoder_cut;
 /* The cut of a parameter in this part; without bands in a whole decoder. */
 exo_param_cut exo_decoder_part_cut(const exo_decoder_part *part, const exo_decoder_cut *cut);
+/* Whether the decoder has the embedding, or the last norm and the head; the blocks that it has. */
+bool exo_decoder_has_first(const exo_decoder *decoder);
+bool exo_decoder_has_last(const exo_decoder *decoder);
+void exo_decoder_blocks(const exo_decoder *decoder, size_t *first, size_t *count);
+/* What the making of a part or a stage does not support yet. NULL: nothing. */
+const char *exo_decoder_no_parts(const exo_decoder *decoder, const exo_model *whole);
 /* Checks the group of a pass over a part. False: it is missing or another one, recorded. */
 bool exo_decoder_check_group(const exo_decoder *decoder, exo_tape *tape);
 

@@ -17,6 +17,28 @@ exo_decoder_part_cut(const exo_decoder_part *part, const exo_decoder_cut *cut)
 }
 
 bool
+exo_decoder_has_first(const exo_decoder *decoder)
+{
+    return decoder->part.stages == 0 || decoder->part.stage == 0;
+}
+
+bool
+exo_decoder_has_last(const exo_decoder *decoder)
+{
+    return decoder->part.stages == 0 || decoder->part.stage + 1 == decoder->part.stages;
+}
+
+void
+exo_decoder_blocks(const exo_decoder *decoder, size_t *first, size_t *count)
+{
+    const exo_decoder_part *part = &decoder->part;
+    *first = 0;
+    *count = decoder->spec.layers;
+    if (part->stages > 0)
+        exo_shard(decoder->spec.layers, part->stages, part->stage, first, count);
+}
+
+bool
 exo_decoder_check_group(const exo_decoder *decoder, exo_tape *tape)
 {
     const exo_decoder_part *part = &decoder->part;

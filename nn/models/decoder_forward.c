@@ -3,6 +3,8 @@
  *
  * The decoder is read-only; what a pass changes belongs to its tape. Read next:
  * exogym/sequence.h. */
+#include <string.h>
+
 #include "nn/models/decoder.h"
 #include "nn/ops/embedding.h"
 #include "nn/tape_impl.h"
@@ -164,24 +166,41 @@ embed(const exo_decoder *d, exo_tape *t, exo_tensor *tokens, size_t sequence)
     return exo_dropout(t, x, d->spec.dropout);
 }
 
-/* tokens (N, T) -> norm(x) (R, W) */
+/* The result of the stage before, the batch's field "hidden" (N, T, W) -> (R, W), a variable. */
 static exo_tensor *
-hidden_of(const exo_decoder *d, exo_tape *t, exo_tensor *tokens)
+received(const exo_decoder *d, exo_tape *t, const exo_batch *batch, size_t rows)
 {
-    size_t sequence = check_tokens(d, t, tokens), layers = d->spec.layers;
+    const size_t dims[2] = {rows, d->spec.width};
+    for (size_t i = 0; i < batch->num_fields; i++)
+        if (batch->fields[i].name && strcmp(batch->fields[i].name, "hidden") == 0)
+            return exo_tape_variable(t, 2, dims, batch->data[i]);
+    return exo_tape_fail(t, EXO_INVAL, "gpt: stage %u needs the field hidden", d->part.stage);
+}
+
+/* tokens (N, T), or what the stage before gives -> norm(x) (R, W), or x of a stage before the last */
+static exo_tensor *
+hidden_of(const exo_decoder *d, exo_tape *t, const exo_batch *batch, exo_outputs *outputs)
+{
+    exo_tensor *tokens = exo_batch_field(t, batch, "tokens");
+    size_t sequence = check_tokens(d, t, tokens), first, layers;
+    exo_decoder_blocks(d, &first, &layers);
     struct step *steps = sequence ? exo_tape_host_buffer(t, layers * sizeof *steps) : NULL;
     if (!steps)
         return NULL;
     bool grad = exo_tape_pass(t)->grad;
-    exo_tensor *x = embed(d, t, tokens, sequence); /* (R, W) */
+    exo_tensor *x = exo_decoder_has_first(d) ? embed(d, t, tokens, sequence)
+                                             : received(d, t, batch, tokens->numel); /* (R, W) */
+    exo_outputs_give(outputs, "input", x);
     for (size_t i = 0; i < layers; i++) {
-        steps[i] = (struct step){.decoder = d, .block = &d->blocks[i], .sequence = sequence};
-        /* The last block needs no checkpoint: backward begins with it and would compute it again at
-         * once. */
-        bool forgets = !grad || (d->spec.checkpoint && i + 1 < layers);
+        steps[i] =
+            (struct step){.decoder = d, .block = &d->blocks[first + i], .sequence = sequence};
+        /* The decoder's last block needs no checkpoint: backward begins with it and would compute it
+         * again at once. */
+        bool forgets =
+            !grad || (d->spec.checkpoint && (i + 1 < layers || !exo_decoder_has_last(d)));
         x = forgets ? exo_checkpoint(t, x, block, &steps[i]) : block(&steps[i], t, x);
     }
-    return norm(d, t, &d->norm, x);
+    return exo_decoder_has_last(d) ? norm(d, t, &d->norm, x) : x;
 }
 
 void
@@ -190,9 +209,9 @@ exo_decoder_forward(const void *self, exo_tape *t, const exo_batch *batch, exo_o
     const exo_decoder *d = self;
     if (is_part(d) && !exo_decoder_check_group(d, t))
         return;
-    exo_tensor *hidden = hidden_of(d, t, exo_batch_field(t, batch, "tokens"));
+    exo_tensor *hidden = hidden_of(d, t, batch, outputs);
     exo_outputs_give(outputs, "hidden", hidden);
-    if (!is_part(d))
+    if (!is_part(d) && exo_decoder_has_last(d))
         exo_outputs_give_product(outputs, "logits", hidden,
                                  exo_tape_param(t, d->head.there ? d->head.param : d->embedding));
     if (!exo_outputs_wants(outputs, "values"))

@@ -59,9 +59,8 @@ check_sizes(const exo_decoder_spec *s, uint32_t rank, uint32_t members, exo_err 
     return EXO_OK;
 }
 
-/* What parts do not have yet. NULL: nothing is missing. */
-static const char *
-unsupported(const exo_decoder *d, const exo_model *whole)
+const char *
+exo_decoder_no_parts(const exo_decoder *d, const exo_model *whole)
 {
     if (d->part.members > 0)
         return "a part";
@@ -71,8 +70,6 @@ unsupported(const exo_decoder *d, const exo_model *whole)
         return "a directory (path)";
     if (d->spec.dropout > 0.0f)
         return "dropout";
-    if (d->spec.position == EXO_POSITION_ALIBI)
-        return "alibi positions";
     for (size_t i = 0; i < exo_model_num_infos(whole); i++)
         if (exo_model_infos(whole)[i].frozen)
             return "frozen parameters";
@@ -84,7 +81,9 @@ exo_model_part(exo_model **out, const exo_model *whole, uint32_t rank, uint32_t 
                exo_err *err)
 {
     const exo_decoder *d = exo_model_state_of(whole, &exo_gpt);
-    const char *lacks = d ? unsupported(d, whole) : NULL;
+    const char *lacks = d ? exo_decoder_no_parts(d, whole) : NULL;
+    if (d && !lacks && d->spec.position == EXO_POSITION_ALIBI)
+        lacks = "alibi positions";
     if (!d)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "tensor parallelism needs a model of the class gpt, not '%s'",
