@@ -74,7 +74,7 @@ release_fit(exo_shared *shared)
         exo_dataset_drop(&fit->train[r]);
     exo_dataset_drop(&fit->val);
     exo_model_drop(&fit->model);
-    for (uint32_t r = 0; fit->parts && r < fit->tensor; r++)
+    for (uint32_t r = 0; fit->parts && r < exo_fit_sharing(fit); r++)
         exo_model_drop(&fit->parts[r]);
     exo_free(fit->parts);
     exo_tape_pool_release(&fit->train_tapes);
@@ -100,37 +100,58 @@ exo_fit_new(exo_fit **out, uint32_t num_nodes, exo_err *err)
     if (!fit)
         return exo_fail(err, EXO_NOMEM, "no memory for a run");
     fit->num_nodes = num_nodes;
-    fit->tensor = 1;
+    fit->tensor = fit->stages = 1;
     snprintf(fit->device, sizeof fit->device, "cpu"); /* the default */
     *out = fit;
     return EXO_OK;
 }
 
 exo_status
-exo_fit_make_parts(exo_fit *fit, uint32_t tensor, exo_err *err)
+exo_fit_make_parts(exo_fit *fit, uint32_t tensor, uint32_t stages, exo_err *err)
 {
     exo_status st = EXO_OK;
     fit->tensor = tensor > 1 ? tensor : 1;
-    if (tensor <= 1)
+    fit->stages = stages > 1 ? stages : 1;
+    const uint32_t sharing = exo_fit_sharing(fit);
+    if (sharing == 1)
         return EXO_OK;
-    fit->parts = exo_calloc(tensor, sizeof *fit->parts);
+    fit->parts = exo_calloc(sharing, sizeof *fit->parts);
     if (!fit->parts)
-        return exo_fail(err, EXO_NOMEM, "no memory for the parts of %u nodes", tensor);
-    for (uint32_t r = 0; st == EXO_OK && r < tensor; r++)
-        st = exo_model_part(&fit->parts[r], fit->model, r, tensor, err);
+        return exo_fail(err, EXO_NOMEM, "no memory for the parts of %u nodes", sharing);
+    for (uint32_t r = 0; st == EXO_OK && r < sharing; r++)
+        st = fit->stages > 1 ? exo_model_stage(&fit->parts[r], fit->model, r, sharing, err)
+                             : exo_model_part(&fit->parts[r], fit->model, r, sharing, err);
     return st;
 }
 
 exo_model *
 exo_fit_model_of(const exo_fit *fit, uint32_t rank)
 {
-    return fit->parts ? fit->parts[rank % fit->tensor] : fit->model;
+    return fit->parts ? fit->parts[rank % exo_fit_sharing(fit)] : fit->model;
+}
+
+uint32_t
+exo_fit_sharing(const exo_fit *fit)
+{
+    return fit->tensor * fit->stages;
 }
 
 uint32_t
 exo_fit_copies(const exo_fit *fit)
 {
-    return fit->num_nodes / fit->tensor;
+    return fit->num_nodes / exo_fit_sharing(fit);
+}
+
+bool
+exo_fit_has_loss(const exo_fit *fit, uint32_t rank)
+{
+    return fit->stages <= 1 || rank % fit->stages == fit->stages - 1;
+}
+
+uint32_t
+exo_fit_first_with_loss(const exo_fit *fit)
+{
+    return fit->stages - 1;
 }
 
 /* The key contains the runtime, so runs of two runtimes differ even if their names are equal. */
@@ -319,16 +340,19 @@ make_model(exo_fit *fit, exo_config *document, exo_err *err)
 {
     const char *name = NULL;
     exo_config *options = NULL;
-    uint64_t tensor = 1;
+    uint64_t tensor = 1, stages = 1;
     exo_status st = exo_fit_read_named(document, "model", "a model", &name, &options, err);
     if (st == EXO_OK)
         st = exo_model_new_named(&fit->model, name, options, err);
     if (st == EXO_OK)
         st = exo_config_u64(document, "tensor", 1, 1, fit->num_nodes, &tensor, err);
-    if (st == EXO_OK && fit->num_nodes % tensor != 0)
-        st = exo_config_fail(document, err, "tensor %llu does not divide %u nodes",
-                             (unsigned long long)tensor, fit->num_nodes);
-    return st == EXO_OK ? exo_fit_make_parts(fit, (uint32_t)tensor, err) : st;
+    if (st == EXO_OK)
+        st = exo_config_u64(document, "pipeline", 1, 1, fit->num_nodes, &stages, err);
+    if (st == EXO_OK && (fit->num_nodes % (tensor * stages) != 0 || (tensor > 1 && stages > 1)))
+        st =
+            exo_config_fail(document, err, "tensor %llu and pipeline %llu do not cut %u nodes",
+                            (unsigned long long)tensor, (unsigned long long)stages, fit->num_nodes);
+    return st == EXO_OK ? exo_fit_make_parts(fit, (uint32_t)tensor, (uint32_t)stages, err) : st;
 }
 
 static exo_status
@@ -350,8 +374,8 @@ make_data(exo_fit *fit, exo_config *document, exo_err *err)
         st = exo_fail(err, EXO_NOMEM, "no memory for the data of %u nodes", fit->num_nodes);
     for (uint32_t r = 0; st == EXO_OK && r < fit->num_nodes; r++)
         if (split)
-            st =
-                exo_dataset_split(&fit->train[r], train, r / fit->tensor, exo_fit_copies(fit), err);
+            st = exo_dataset_split(&fit->train[r], train, r / exo_fit_sharing(fit),
+                                   exo_fit_copies(fit), err);
         else
             fit->train[r] = exo_dataset_hold(train);
     exo_dataset_drop(&train);

@@ -17,7 +17,7 @@
  *      validate: true, val_size: 1024, timeout_ms: 600000, device: cpu, engine: NAME,
  *      collectives: WAY, any_bits: false, measure_links: false, links: TEXT,
  *      resume_from: PATH, elapsed_ns: 0, graph: TEXT, elastic: false, verify: false, tensor: 1,
- *      position: 0}
+ *      pipeline: 1, position: 0}
  * `graph` is the job's graph with its hosts, links and edges. With `measure_links` the nodes measure
  * their links when they are set up; `links` has measured ones as JSON (fit_links.h). `position` is the node's first batch
  * of its data, where that is not its step (elastic runs). The entries from `nodes` on describe
@@ -51,13 +51,14 @@ typedef struct exo_fit {
     bool elastic, verify; /* exo_elastic of the options */
     bool rehearses;       /* time passes, and nothing is computed or sent (exo_fit_rehearse) */
     exo_time step_cost;   /* of a rehearsed step on a host of speed 1, ns */
-    /* The nodes of a tensor-parallel group, consecutive ranks; 1: every node has the whole model. */
-    uint32_t tensor;
+    /* The nodes that share a copy of the model, consecutive ranks, each with a part of its layers
+     * (tensor) or some of its layers (stages); 1: every node has the whole model. One of the two is 1. */
+    uint32_t tensor, stages;
     char device[32]; /* name of the device that each node opens (exo_device_open) */
     exo_time timeout;
 
     exo_model *model;    /* the whole one */
-    exo_model **parts;   /* (tensor) NULL: the nodes have the whole model */
+    exo_model **parts;   /* (tensor stages) NULL: the nodes have the whole model */
     exo_dataset **train; /* (num_nodes) the data set of each node */
     bool shared_data;    /* all nodes have the same data set, and each takes its share */
     exo_dataset *val;
@@ -108,13 +109,18 @@ void exo_fit_drop(exo_fit **fit);
 /* The run's name, under which the record was put or made. */
 const char *exo_fit_name(const exo_fit *fit);
 
-/* Makes the parts of the model for groups of `tensor` nodes; 0 and 1: none. INVAL, UNSUPPORTED: the
- * model cannot be cut so; NOMEM. */
-exo_status exo_fit_make_parts(exo_fit *fit, uint32_t tensor, exo_err *err);
+/* Makes the parts of the model for groups of `tensor` nodes, or its stages for groups of `stages`; 0
+ * and 1: none. INVAL, UNSUPPORTED: the model cannot be cut so; NOMEM. */
+exo_status exo_fit_make_parts(exo_fit *fit, uint32_t tensor, uint32_t stages, exo_err *err);
 /* The model that a node has: the whole one, or its part. */
 exo_model *exo_fit_model_of(const exo_fit *fit, uint32_t rank);
-/* The number of copies of the model. Nodes r with the same r / tensor share one. */
+/* The nodes that share a copy of the model: those with the same rank / exo_fit_sharing(). The number of
+ * copies. */
+uint32_t exo_fit_sharing(const exo_fit *fit);
 uint32_t exo_fit_copies(const exo_fit *fit);
+/* Whether the node has the losses of its copy: with stages, the last one. The first such rank. */
+bool exo_fit_has_loss(const exo_fit *fit, uint32_t rank);
+uint32_t exo_fit_first_with_loss(const exo_fit *fit);
 
 /* Chooses the samples of all evaluations: the first `most` of a seeded order of `val`; 0: all.
  * NOMEM. */

@@ -51,12 +51,15 @@ end_evaluation(struct run *run, exo_status asked, int local, int global, exo_err
     return st;
 }
 
-/* Evaluates the first node's copy (local), and the average (global) on the second one if there is
+/* Evaluates the first copy (local), and the average (global) on the second one if there is
  * one. Both run at the same time, unless each of them needs all nodes. */
 static exo_status
 evaluate_copies(struct run *run, exo_err *err)
 {
-    const uint32_t first = exo_fit_member_at(run, 0), second = exo_fit_member_at(run, 1);
+    const bool stages = run->fit->stages > 1;
+    const uint32_t with_loss = exo_fit_first_with_loss(run->fit);
+    const uint32_t first = stages ? with_loss : exo_fit_member_at(run, 0),
+                   second = stages ? with_loss : exo_fit_member_at(run, 1);
     exo_status st = ask_to_evaluate(run, first, EXO__TRAIN__COPY__OWN, err);
     if (exo_fit_num_members(run) == 1)
         return end_evaluation(run, st, (int)first, (int)first, err);
@@ -215,7 +218,7 @@ segment_end(const struct run *run)
     return end - run->step > steps ? run->step + steps : end;
 }
 
-/* Reads the replies of all nodes. *first: that with the most steps, of the lowest rank. */
+/* Reads the replies of all nodes. *first: that with the most steps, of the lowest rank with losses. */
 static exo_status
 read_replies(struct run *run, size_t steps, ProtobufCMessage **first, exo_err *err)
 {
@@ -231,7 +234,7 @@ read_replies(struct run *run, size_t steps, ProtobufCMessage **first, exo_err *e
             const uint64_t sent = exo_fit_note_bytes(run, r, now->bytes_sent);
             bytes = run->elastic ? sent : bytes + sent;
         }
-        if (st == EXO_OK &&
+        if (st == EXO_OK && exo_fit_has_loss(run->fit, r) &&
             (!*first || now->n_loss > ((const Exo__Train__Trained *)*first)->n_loss)) {
             exo_args_free(first);
             *first = reply;

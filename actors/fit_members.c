@@ -80,7 +80,7 @@ exo_fit_samples(const struct run *run)
     uint64_t batches = 0;
     for (uint32_t r = 0; r < run->fit->num_nodes; r++)
         batches += exo_fit_position(run, r);
-    return batches / run->fit->tensor * run->fit->batch_size;
+    return batches / exo_fit_sharing(run->fit) * run->fit->batch_size;
 }
 
 uint64_t

@@ -204,6 +204,7 @@ struct how {
     /* The nodes hold less than the whole model, and wait for each other within passes. */
     bool by_units;
     bool together;       /* all nodes are within passes at once */
+    size_t passes;       /* that a stage has at once; 0: the model has no stages */
     uint32_t open_units; /* of a copy by units; 0: all */
 };
 
@@ -214,8 +215,8 @@ plan_step(const char *name, exo_config *options, const exo_fit_opts *opts, size_
     exo_strategy *strategy = NULL;
     exo_status st = exo_strategy_new(&strategy, name, options, err);
     if (st == EXO_OK) {
-        how->within =
-            exo_fit_steps_within(strategy, opts->num_nodes, opts->batch_size, minibatch_size);
+        how->within = how->passes == 0 && exo_fit_steps_within(strategy, opts->num_nodes,
+                                                               opts->batch_size, minibatch_size);
         how->by_units = exo_strategy_keeps_units(strategy);
         how->together = how->together || how->by_units;
         how->open_units = exo_strategy_open_units(strategy);
@@ -253,7 +254,7 @@ plan_minibatch(exo_model *model, exo_dataset *train, const exo_fit_opts *opts, s
 {
     unsigned threads = exo_num_threads(),
              copies = opts->num_nodes < threads ? opts->num_nodes : threads;
-    if (opts->tensor > 1)
+    if (opts->tensor > 1 || opts->pipeline > 1)
         copies = opts->num_nodes; /* they wait for each other within passes */
     *size = opts->minibatch_size ? opts->minibatch_size : opts->batch_size;
     if (opts->minibatch_size != EXO_MINIBATCH_AUTO)
@@ -279,7 +280,7 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
     exo_status st = exo_model_pass_memory(model, &pass, train, m->minibatch_size, &memory, err);
     if (st != EXO_OK)
         return st;
-    m->activations = (memory.tape + memory.plans) * m->passes;
+    m->activations = (memory.tape + memory.plans) * m->passes * (how->passes ? how->passes : 1);
     m->evaluations = m->passes < EVALUATIONS || how->together ? m->passes : EVALUATIONS;
     size_t size = m->minibatch_size < val_count ? m->minibatch_size : val_count;
     if (size > 0) {
@@ -357,13 +358,13 @@ plan_numbers(const exo_model *model, const exo_fit_opts *opts, const struct how 
 }
 
 /* Plans the numbers and the passes of nodes that have `model` each. out->minibatch_size is planned;
- * again: out->optimizer is, too. */
+ * again: out->optimizer is, too; `passes` is that of struct how. */
 static exo_status
 plan_copies(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
-            exo_config *options, const exo_fit_opts *opts, bool again, exo_fit_memory *out,
-            exo_err *err)
+            exo_config *options, const exo_fit_opts *opts, bool again, size_t passes,
+            exo_fit_memory *out, exo_err *err)
 {
-    struct how how = {.together = out->nodes > opts->num_nodes};
+    struct how how = {.together = out->nodes > opts->num_nodes, .passes = passes};
     exo_status st = plan_step(strategy, options, opts, out->minibatch_size, &how, err);
     if (st == EXO_OK && !again)
         st = plan_strategy(model, strategy, options, opts, how.by_units, &out->optimizer, err);
@@ -376,12 +377,12 @@ plan_copies(exo_model *model, exo_dataset *train, exo_dataset *val, const char *
 
 /* UNSUPPORTED: the strategy does not train parts of models. */
 static exo_status
-check_strategy(const char *name, exo_config *options, exo_err *err)
+check_strategy(const char *name, exo_config *options, const exo_fit_opts *opts, exo_err *err)
 {
     exo_strategy *strategy = NULL;
     exo_status st = exo_strategy_new(&strategy, name, options, err);
     if (st == EXO_OK)
-        st = exo_fit_check_parts(strategy, NULL, err);
+        st = exo_fit_check_parts(strategy, NULL, opts, err);
     exo_strategy_free(&strategy);
     return st;
 }
@@ -398,9 +399,9 @@ plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *
     const uint32_t parts = opts->tensor;
     same.tensor = 1;
     same.num_nodes = opts->num_nodes / parts;
-    exo_status st = check_strategy(strategy, options, err);
+    exo_status st = check_strategy(strategy, options, opts, err);
     if (st == EXO_OK)
-        st = plan_copies(part, train, val, strategy, options, &same, false, out, err);
+        st = plan_copies(part, train, val, strategy, options, &same, false, 0, out, err);
     if (st != EXO_OK)
         return st;
     uint64_t *const each[] = {&out->parameters,  &out->gradients,  &out->optimizer, &out->average,
@@ -415,6 +416,64 @@ plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *
     }
     out->result = (exo_model_numel(whole) + opts->num_nodes * largest) * sizeof(float);
     return EXO_OK;
+}
+
+/* Adds what the nodes of one stage take. */
+static exo_status
+plan_stage(exo_model *whole, uint32_t index, exo_dataset *train, exo_dataset *val,
+           const char *strategy, exo_config *options, const exo_fit_opts *opts, exo_fit_memory *out,
+           exo_err *err)
+{
+    exo_model *stage = NULL;
+    exo_batch batch = {0};
+    const uint32_t stages = opts->pipeline;
+    exo_fit_memory m = {.nodes = opts->num_nodes, .minibatch_size = out->minibatch_size};
+    exo_fit_opts same = *opts; /* the nodes with the same stage */
+    same.pipeline = 1;
+    same.num_nodes = opts->num_nodes / stages;
+    size_t minibatches = opts->batch_size / out->minibatch_size, passes = stages - index;
+    passes = passes < minibatches ? passes : minibatches;
+    exo_status st = exo_model_stage(&stage, whole, index, stages, err);
+    if (st == EXO_OK)
+        st = plan_copies(stage, train, val, strategy, options, &same, false, passes, &m, err);
+    if (st == EXO_OK)
+        st = exo_batch_init(&batch, train, 1, err);
+    if (st == EXO_OK) {
+        /* What comes from the stage before for each pass, and what goes to the stage after. */
+        const size_t inputs = index > 0 ? passes : 0;
+        batch.size = out->minibatch_size;
+        m.activations +=
+            (inputs + 1) * exo_stage_numel(stage, &batch) * sizeof(float) * same.num_nodes;
+        out->parameters += m.parameters;
+        out->gradients += m.gradients;
+        out->optimizer += m.optimizer;
+        out->average += m.average;
+        out->activations += m.activations;
+        out->evaluation += m.evaluation;
+        out->evaluations += m.evaluations;
+        out->batches += m.batches;
+        out->passes += m.passes * (unsigned)passes;
+    }
+    exo_batch_release(&batch);
+    exo_model_drop(&stage);
+    return st;
+}
+
+/* Nodes with stages: the sum over the stages. The result is whole, and each node gathers it a unit at a
+ * time. */
+static exo_status
+plan_pipeline(exo_model *whole, exo_dataset *train, exo_dataset *val, const char *strategy,
+              exo_config *options, const exo_fit_opts *opts, exo_fit_memory *out, exo_err *err)
+{
+    size_t largest = 0;
+    exo_status st = check_strategy(strategy, options, opts, err);
+    for (uint32_t s = 0; st == EXO_OK && s < opts->pipeline; s++)
+        st = plan_stage(whole, s, train, val, strategy, options, opts, out, err);
+    for (size_t u = 0; u < exo_model_num_units(whole); u++)
+        if (exo_model_units(whole)[u].count > largest)
+            largest = exo_model_units(whole)[u].count;
+    out->result = (exo_model_numel(whole) + 2 * opts->num_nodes * largest) * sizeof(float);
+    return st;
 }
 
 /* again: out->optimizer is known, and the nodes have whole copies. */
@@ -433,8 +492,10 @@ plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strateg
         st = plan_minibatch(part ? part : model, train, opts, &out->minibatch_size, err);
     if (st == EXO_OK && part)
         st = plan_tensor(model, part, train, val, strategy, options, opts, out, err);
+    else if (st == EXO_OK && opts->pipeline > 1)
+        st = plan_pipeline(model, train, val, strategy, options, opts, out, err);
     else if (st == EXO_OK)
-        st = plan_copies(model, train, val, strategy, options, opts, again, out, err);
+        st = plan_copies(model, train, val, strategy, options, opts, again, 0, out, err);
     exo_model_drop(&part);
     if (st != EXO_OK)
         return st;

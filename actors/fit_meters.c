@@ -230,7 +230,7 @@ exo_fit_take_trained(struct run *run, uint32_t rank, const Exo__Train__Trained *
     struct exo_fit_node_meters *node = &run->meters.nodes[rank];
     char name[EXO_NODE_NAME];
     snprintf(name, sizeof name, "node_%u", rank);
-    if (reply->n_loss > 0)
+    if (reply->n_loss > 0 && exo_fit_has_loss(run->fit, rank))
         exo_meter_set(node->loss, (double)reply->loss[reply->n_loss - 1]);
     return take(run, node->scope, name, run->meters.before, reply->meters, reply->n_meters, err);
 }

@@ -58,20 +58,48 @@ not_with_parts(const exo_fit_opts *opts)
     return opts->device && strcmp(opts->device, "cpu") != 0 ? "a device other than cpu" : NULL;
 }
 
-exo_status
-exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
+/* How nodes share copies of the model, for messages. */
+static const char *
+kind_of_parts(const exo_fit_opts *opts)
 {
-    const char *lacks = opts->tensor > 1 ? not_with_parts(opts) : NULL;
-    if (opts->num_nodes < 1 || opts->num_nodes > EXO_FIT_MAX_NODES)
-        return exo_fail(err, EXO_INVAL, "num_nodes must be 1 to %d, got %u", EXO_FIT_MAX_NODES,
-                        opts->num_nodes);
+    return opts->pipeline > 1 ? "pipeline parallelism" : "tensor parallelism";
+}
+
+/* How the nodes share copies of the model. */
+static exo_status
+check_sharing(const exo_fit_opts *opts, exo_err *err)
+{
+    const char *lacks = opts->tensor > 1 || opts->pipeline > 1 ? not_with_parts(opts) : NULL;
     if (opts->tensor > 1 && opts->num_nodes % opts->tensor != 0)
         return exo_fail(err, EXO_INVAL, "tensor %u does not divide num_nodes %u", opts->tensor,
                         opts->num_nodes);
+    if (opts->pipeline > 1 && opts->num_nodes % opts->pipeline != 0)
+        return exo_fail(err, EXO_INVAL, "pipeline %u does not divide num_nodes %u", opts->pipeline,
+                        opts->num_nodes);
+    if (opts->tensor > 1 && opts->pipeline > 1)
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "pipeline parallelism does not go with tensor parallelism yet: leave one of "
+            "the two out");
+    if (opts->pipeline > 1 && opts->minibatch_size == EXO_MINIBATCH_AUTO)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "pipeline parallelism does not choose minibatch_size: give microbatches");
     if (lacks)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "tensor parallelism does not go with %s yet: leave one of the two out",
+                        "%s does not go with %s yet: leave one of the two out", kind_of_parts(opts),
                         lacks);
+    return EXO_OK;
+}
+
+exo_status
+exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
+{
+    if (opts->num_nodes < 1 || opts->num_nodes > EXO_FIT_MAX_NODES)
+        return exo_fail(err, EXO_INVAL, "num_nodes must be 1 to %d, got %u", EXO_FIT_MAX_NODES,
+                        opts->num_nodes);
+    exo_status shares = check_sharing(opts, err);
+    if (shares != EXO_OK)
+        return shares;
     if (exo_device_check(opts->device ? opts->device : "cpu", err) != EXO_OK) {
         if (err)
             err->code = EXO_INVAL;
@@ -127,13 +155,15 @@ settings_object(const exo_fit_opts *opts, const char *strategy, const char *opti
     json_t *elastic = opts->elastic.min_nodes > 0 ? json_true() : NULL;
     json_t *failures = settings_of_failures(&opts->failures);
     json_t *tensor = opts->tensor > 1 ? json_integer((json_int_t)opts->tensor) : NULL;
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:o*, s:o*, s:o*}",
+    json_t *stages = opts->pipeline > 1 ? json_integer((json_int_t)opts->pipeline) : NULL;
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:o*, s:o*, s:o*, s:o*}",
                      "strategy", strategy, "options", options, "model", exo_model_name(model),
                      "parameters", (json_int_t)exo_model_numel(model), "num_nodes",
                      (json_int_t)opts->num_nodes, "batch_size", (json_int_t)opts->batch_size,
                      "minibatch_size", (json_int_t)minibatch_size, "shuffle", (int)opts->shuffle,
                      "autocast", opts->autocast ? "bf16" : "none", "seed", (json_int_t)opts->seed,
-                     "elastic", elastic, "failures", failures, "tensor", tensor);
+                     "elastic", elastic, "failures", failures, "tensor", tensor, "pipeline",
+                     stages);
 }
 
 /* Writes a JSON value as text that exo_free frees, and drops the value. */
@@ -229,19 +259,20 @@ exo_fit_steps_within(const exo_strategy *strategy, uint32_t num_nodes, size_t ba
 }
 
 exo_status
-exo_fit_check_parts(const exo_strategy *strategy, const exo_graph_spec *graph, exo_err *err)
+exo_fit_check_parts(const exo_strategy *strategy, const exo_graph_spec *graph,
+                    const exo_fit_opts *opts, exo_err *err)
 {
     exo_codec *codec = NULL;
-    exo_status st = exo_strategy_check_parts(strategy, err);
-    if (st == EXO_OK && graph && (graph->emulated || graph->virtual_clock))
+    const char *what = kind_of_parts(opts);
+    exo_status st = exo_strategy_check_parts(strategy, what, err);
+    if (st == EXO_OK && opts->tensor > 1 && graph && (graph->emulated || graph->virtual_clock))
         return exo_fail(err, EXO_UNSUPPORTED,
                         "tensor parallelism does not go with emulated links and the virtual clock "
                         "yet: leave clock, hosts and links out");
     if (st == EXO_OK)
         st = exo_comm_codec_new(&codec, exo_fit_edge_codec(graph), err);
     if (codec)
-        st = exo_fail(err, EXO_UNSUPPORTED,
-                      "tensor parallelism does not go with a codec yet: leave it out");
+        st = exo_fail(err, EXO_UNSUPPORTED, "%s does not go with a codec yet: leave it out", what);
     exo_codec_free(&codec);
     return st;
 }

@@ -40,10 +40,10 @@ bool exo_fit_steps_within(const exo_strategy *strategy, uint32_t num_nodes, size
  * supports copies of units. */
 exo_status exo_fit_check_units(const exo_strategy *strategy, const char *device, exo_err *err);
 
-/* Checks whether nodes with parts of the model can train with the strategy in the graph, which may be
- * NULL. UNSUPPORTED names the reason. */
+/* Checks whether nodes with parts or stages of the model can train with the strategy in the graph, which
+ * may be NULL. UNSUPPORTED names the reason. */
 exo_status exo_fit_check_parts(const exo_strategy *strategy, const exo_graph_spec *graph,
-                               exo_err *err);
+                               const exo_fit_opts *opts, exo_err *err);
 
 /* Finds the largest divisor of `batch_size` for which the forward and backward passes of `copies`
  * nodes at once fit into most of the memory that is free now; 1 if none fits, batch_size if the

@@ -90,8 +90,8 @@ check_strategy(struct run *run, exo_config *options, exo_err *err)
         st = exo_strategy_new(&strategy, run->strategy_name, options, err);
     if (st == EXO_OK)
         st = exo_strategy_check(strategy, exo_fit_copies(run->fit), err);
-    if (st == EXO_OK && run->fit->tensor > 1)
-        st = exo_fit_check_parts(strategy, run->fit->graph, err);
+    if (st == EXO_OK && run->fit->parts)
+        st = exo_fit_check_parts(strategy, run->fit->graph, run->opts, err);
     if (st == EXO_OK)
         st = exo_strategy_check_model(strategy, run->fit->model, err);
     if (st == EXO_OK)
@@ -99,7 +99,7 @@ check_strategy(struct run *run, exo_config *options, exo_err *err)
     if (st == EXO_OK)
         st = exo_fit_elastic_check(run, strategy, err);
     if (st == EXO_OK) {
-        run->together = exo_strategy_awaits_units(strategy) || run->fit->tensor > 1;
+        run->together = exo_strategy_awaits_units(strategy) || run->fit->parts;
         run->apart = exo_strategy_is_apart(strategy);
         if (run->apart && run->fit->graph && run->fit->graph->virtual_clock)
             run->fit->elastic = false; /* each node takes its failures by itself */
@@ -122,8 +122,8 @@ make_data(struct run *run, exo_dataset *train, exo_dataset *val, exo_err *err)
     run->fit->shared_data = !factory->make;
     for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
         if (factory->make) {
-            st = factory->make(factory->context, r / run->fit->tensor, exo_fit_copies(run->fit),
-                               true, &run->fit->train[r], err);
+            st = factory->make(factory->context, r / exo_fit_sharing(run->fit),
+                               exo_fit_copies(run->fit), true, &run->fit->train[r], err);
             if (st != EXO_OK)
                 exo_fail_in(err, st, "the data of node_%u", r);
         } else if (train) {
@@ -202,7 +202,7 @@ plan_minibatch(struct run *run, exo_err *err)
         return st;
     }
     unsigned threads = exo_num_threads();
-    bool all = run->fit->tensor > 1 || run->fit->num_nodes < threads; /* at once */
+    bool all = run->fit->parts || run->fit->num_nodes < threads; /* at once */
     unsigned copies = all ? run->fit->num_nodes : threads;
     return exo_fit_auto_minibatch(exo_fit_model_of(run->fit, 0), run->fit->train[0],
                                   run->fit->batch_size, run->fit->autocast, copies,

@@ -109,7 +109,7 @@ exo_fit_report(struct run *run, bool evaluated)
     uint64_t left = run->fit->max_steps - run->step;
     p.num_nodes = run->fit->num_nodes;
     p.num_present = exo_fit_num_members(run);
-    double per_step = (double)run->fit->batch_size * p.num_present / run->fit->tensor;
+    double per_step = (double)run->fit->batch_size * p.num_present / exo_fit_sharing(run->fit);
     p.step = run->step;
     p.max_steps = run->fit->max_steps;
     p.train_loss = run->train_loss;

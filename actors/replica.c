@@ -104,9 +104,18 @@ open_among(exo_group *groups[2], exo_replica *r, uint32_t first, uint32_t stride
 static exo_status
 open_subgroups(exo_replica *r, exo_err *err)
 {
-    const uint32_t size = r->fit->tensor, part = r->rank % size;
-    exo_status st = open_among(r->tensor, r, r->rank - part, 1, size, err);
-    return st == EXO_OK ? open_among(r->copies, r, part, size, exo_fit_copies(r->fit), err) : st;
+    const uint32_t size = exo_fit_sharing(r->fit), part = r->rank % size, first = r->rank - part;
+    const bool stages = r->fit->stages > 1;
+    exo_status st = open_among(r->sharing, r, first, 1, size, err);
+    if (st == EXO_OK)
+        st = open_among(r->copies, r, part, size, exo_fit_copies(r->fit), err);
+    if (st == EXO_OK && stages && part > 0)
+        st = open_among(r->before, r, r->rank - 1, 1, 2, err);
+    if (st == EXO_OK && stages && part + 1 < size)
+        st = open_among(r->after, r, r->rank, 1, 2, err);
+    if (st == EXO_OK && stages && (part == 0 || part + 1 == size))
+        st = open_among(r->ends, r, first, size - 1, 2, err);
+    return st;
 }
 
 static exo_status
@@ -178,15 +187,17 @@ make_copy(exo_replica *r, exo_err *err)
     exo_status st = exo_fit_check_units(r->strategy, fit->device, err);
     if (st == EXO_OK)
         st = exo_device_open(&r->device, fit->device, err);
-    r->within = st == EXO_OK && exo_device_is_host(r->device) &&
+    r->within = st == EXO_OK && fit->stages == 1 && exo_device_is_host(r->device) &&
                 exo_fit_steps_within(r->strategy, exo_fit_copies(fit), fit->batch_size,
                                      fit->minibatch_size);
     if (st == EXO_OK)
         st = make_params(r, err);
+    if (st == EXO_OK && fit->stages > 1)
+        st = exo_pipeline_new(&r->pipeline, r, err);
     if (st != EXO_OK)
         return st;
     r->node = (exo_node){
-        .rank = r->rank / fit->tensor,
+        .rank = r->rank / exo_fit_sharing(fit),
         .num_nodes = exo_fit_copies(fit),
         .max_steps = fit->max_steps,
         .seed = fit->seed,
@@ -254,7 +265,10 @@ exo_replica_leave_comms(exo_replica *r)
     r->comm = r->side = NULL;
     pthread_mutex_unlock(&r->member.lock);
     for (int i = 0; i < 2; i++) {
-        exo_group_close(&r->tensor[i]);
+        exo_group_close(&r->before[i]);
+        exo_group_close(&r->after[i]);
+        exo_group_close(&r->ends[i]);
+        exo_group_close(&r->sharing[i]);
         exo_group_close(&r->copies[i]);
     }
     exo_group_close(&r->group);
@@ -285,6 +299,7 @@ exo_replica_close(exo_replica **replica)
     exo_replica_leave_comms(r);
     exo_tape_free(&r->train_tape);
     exo_tape_free(&r->eval_tape);
+    exo_pipeline_free(&r->pipeline);
     exo_params_free(&r->average);
     exo_shards_release(&r->average_shards);
     exo_params_free(&r->params);
@@ -507,10 +522,10 @@ exo_replica_open_loader(exo_replica *r, uint64_t first, exo_err *err)
     const exo_fit *fit = r->fit;
     const exo_loader_opts opts = {
         .num_nodes = fit->shared_data ? exo_fit_copies(fit) : 1,
-        .rank = fit->shared_data ? r->rank / fit->tensor : 0,
+        .rank = fit->shared_data ? r->rank / exo_fit_sharing(fit) : 0,
         .shuffle = fit->shuffle,
         /* Nodes with data of their own read it in different orders. */
-        .seed = fit->shared_data ? fit->seed : fit->seed + r->rank / fit->tensor,
+        .seed = fit->shared_data ? fit->seed : fit->seed + r->rank / exo_fit_sharing(fit),
         .batch_size = fit->batch_size,
         .first = first,
     };

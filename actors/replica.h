@@ -71,6 +71,8 @@ typedef struct exo_membership {
     uint64_t none[2]; /* stands for the counts that a list of state names */
 } exo_membership;
 
+typedef struct exo_pipeline exo_pipeline; /* replica_pipeline.c */
+
 typedef struct exo_replica {
     exo_fit *fit;  /* held */
     uint32_t rank; /* in the run; node.rank is the place among the present nodes */
@@ -83,10 +85,14 @@ typedef struct exo_replica {
     exo_group *group, *side_group;
     exo_group *inside; /* in a graph, for a strategy with two edges; else NULL */
     exo_model *model;  /* the run's: its own part of it, or all */
-    /* With parts, among the members of group and of side_group: the nodes of its tensor-parallel
-     * group, and the nodes with the same part. Else NULL. */
-    exo_group *tensor[2], *copies[2];
-    exo_device *device; /* this replica's alone, unless it is the CPU */
+    /* With parts or stages, among the members of group and of side_group: the nodes that share its
+     * copy of the model, and the nodes with the same part. Else NULL. */
+    exo_group *sharing[2], *copies[2];
+    /* With stages, likewise: this stage and the one before or after it. The first and the last stage,
+     * over the strategy's communicator. NULL: this stage is not in it. */
+    exo_group *before[2], *after[2], *ends[2];
+    exo_pipeline *pipeline; /* what a stage has for its passes; NULL: the model has no stages */
+    exo_device *device;     /* this replica's alone, unless it is the CPU */
     /* Tapes on the device; NULL for the CPU, whose tapes come from the run's pools. */
     exo_tape *train_tape, *eval_tape;
     exo_params *params;
@@ -230,10 +236,33 @@ typedef struct exo_replica_figures {
 
 /* In a rehearsal (fit_run.h): the calling thread computes nothing from now on, or does so again. */
 void exo_replica_rehearse(const exo_replica *r, bool on);
-/* Takes a step on the next batch; *loss is the batch's. */
+/* Rows [first, first + size) of a batch, not copied. */
+exo_batch exo_replica_rows(const exo_batch *batch, size_t first, size_t size);
+/* exo_grad_ready, with the replica as context: backward of the last minibatch has completed these
+ * gradients. */
+exo_status exo_replica_gradient_ready(void *context, size_t first, size_t count, exo_err *err);
+/* Whether gradients of the step's last minibatch are announced to the strategy. */
+bool exo_replica_announces(const exo_replica *r);
+
+/* replica_pipeline.c: the passes of a stage (exo_model_stage), together with the other stages. */
+
+/* Makes what a stage has for its passes. NOMEM. */
+exo_status exo_pipeline_new(exo_pipeline **out, const exo_replica *r, exo_err *err);
+/* Frees *pipeline and sets it to NULL; accepts NULL in it. */
+void exo_pipeline_free(exo_pipeline **pipeline);
+/* Adds the gradients of the step's batch, whose minibatches pass through the stages in the order 1F1B
+ * (Narayanan et al., 2021, arXiv:2104.04473). Adds the losses of the minibatches to *loss in the last
+ * stage. */
+exo_status exo_replica_pipeline(exo_replica *r, const exo_batch *batch, double *loss, exo_err *err);
+/* Computes a stage of an evaluation of `batch` over the second communicator. *out: NULL, or the loss in
+ * the last stage. `tape` has begun the pass. */
+exo_status exo_replica_pipeline_look(exo_replica *r, exo_tape *tape, const exo_batch *batch,
+                                     exo_tensor **out, exo_err *err);
+
+/* Takes a step on the next batch; *loss is the batch's, or NaN in a stage that has none. */
 exo_status exo_replica_step(exo_replica *r, float *loss, exo_err *err);
 /* Evaluates its own parameters or the average in eval mode, over the run's evaluation samples,
- * which are always the same. `reported` is a scope that gets the model's other figures as
+ * which are always the same. A stage that has no loss gives NaN. `reported` is a scope that gets the model's other figures as
  * gauges. */
 exo_status exo_replica_evaluate(exo_replica *r, bool average, exo_replica_figures *out,
                                 exo_meters *reported, exo_err *err);

@@ -126,24 +126,27 @@ exo_replica_average_close(exo_replica *r, size_t unit)
     exo_unit_close(r->average, unit);
 }
 
-/* Each node of the tensor-parallel group sends its part in turn. */
+/* Each node that shares the copy sends its part of the unit in turn; stages may lack it. */
 exo_status
 exo_replica_average_whole(exo_replica *r, size_t unit, float **values, exo_err *err)
 {
     const exo_fit *fit = r->fit;
     exo_status st = EXO_OK;
-    exo_array own = exo_unit_values(r->average, unit);
+    const uint32_t size = exo_fit_sharing(fit);
     float *whole = exo_calloc(exo_model_units(fit->model)[unit].count, sizeof *whole);
     if (!whole)
         return exo_fail(err, EXO_NOMEM, "no memory for a unit of the average");
-    for (uint32_t p = 0; st == EXO_OK && p < fit->tensor; p++) {
-        const size_t count = exo_model_units(fit->parts[p])[unit].count;
+    for (uint32_t p = 0; st == EXO_OK && p < size; p++) {
+        size_t at = 0;
+        if (!exo_part_unit(fit->model, fit->parts[p], unit, &at))
+            continue;
+        const size_t count = exo_model_units(fit->parts[p])[at].count;
         float *part = exo_calloc(count, sizeof *part);
         st = part ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a unit of the average");
-        if (st == EXO_OK && p == r->rank % fit->tensor)
-            st = exo_array_read(own, part, err);
+        if (st == EXO_OK && p == r->rank % size)
+            st = exo_array_read(exo_unit_values(r->average, at), part, err);
         if (st == EXO_OK)
-            st = exo_broadcast(r->tensor[1], exo_host_array(EXO_F32, part, count), p, err);
+            st = exo_broadcast(r->sharing[1], exo_host_array(EXO_F32, part, count), p, err);
         if (st == EXO_OK)
             exo_part_put_unit(fit->model, fit->parts[p], unit, whole, part);
         exo_free(part);

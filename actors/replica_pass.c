@@ -10,9 +10,8 @@
 
 /* --- A step ----------------------------------------------------------------------------------- */
 
-/* Rows [first, first + size) of a batch, not copied. */
-static exo_batch
-batch_rows(const exo_batch *batch, size_t first, size_t size)
+exo_batch
+exo_replica_rows(const exo_batch *batch, size_t first, size_t size)
 {
     exo_batch rows = *batch;
     rows.size = size;
@@ -35,14 +34,19 @@ part_done(const exo_replica *r)
     return (minibatches - 1 + (1 + 2 * backward) / 3) / minibatches;
 }
 
-/* exo_grad_ready: backward of the last minibatch has completed these gradients. */
-static exo_status
-gradient_ready(void *context, size_t first, size_t count, exo_err *err)
+exo_status
+exo_replica_gradient_ready(void *context, size_t first, size_t count, exo_err *err)
 {
     exo_replica *r = context;
     r->ready += count;
     exo_pace_reach(r->pace, part_done(r));
     return exo_strategy_gradient_ready(r->strategy, &r->node, first, count, err);
+}
+
+bool
+exo_replica_announces(const exo_replica *r)
+{
+    return !exo_replica_is_elastic(r) && !r->within && exo_strategy_awaits_gradients(r->strategy);
 }
 
 /* exo_unit_hooks: a step begins to use a unit, and stops using it. */
@@ -60,6 +64,16 @@ after_use(void *context, size_t unit, exo_err *err)
     return exo_strategy_after_use(r->strategy, &r->node, unit, r->group, err);
 }
 
+static exo_status
+loss_of(const exo_replica *r, exo_tape *tape, const exo_batch *batch, exo_tensor **out,
+        exo_err *err)
+{
+    *out = exo_model_loss(r->model, tape, batch);
+    exo_status st = *out ? EXO_OK : exo_tape_error(tape, err);
+    return *out || st != EXO_OK ? st
+                                : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
+}
+
 /* Runs one forward and backward pass, which adds to the gradients, or takes the inner step. Adds
  * its loss to *loss. */
 static exo_status
@@ -68,29 +82,26 @@ run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t min
 {
     size_t minibatches = r->fit->batch_size / r->fit->minibatch_size;
     const exo_grad_sink sink = r->within ? exo_node_inner_sink(&r->node) : (exo_grad_sink){0};
-    const exo_grad_ready ready = {.tell = gradient_ready, .context = r};
+    const exo_grad_ready ready = {.tell = exo_replica_gradient_ready, .context = r};
     const exo_unit_hooks units = {.before = before_use, .after = after_use, .context = r};
-    bool tells = !exo_replica_is_elastic(r) && !r->within && minibatch + 1 == minibatches &&
-                 exo_strategy_awaits_gradients(r->strategy);
+    bool tells = minibatch + 1 == minibatches && exo_replica_announces(r);
     const exo_pass pass = {
         .train = true,
         .grad = true,
         .autocast = r->fit->autocast,
         .seed = r->fit->seed,
-        .node = r->rank / r->fit->tensor,
+        .node = r->rank / exo_fit_sharing(r->fit),
         .step = r->node.step * minibatches + minibatch,
         .sink = r->within ? &sink : NULL,
         .ready = tells ? &ready : NULL,
         .units = exo_strategy_awaits_units(r->strategy) ? &units : NULL,
     };
-    exo_tape_set_group(tape, r->tensor[0]);
+    exo_tape_set_group(tape, r->sharing[0]);
     exo_tape_begin(tape, r->params, &pass);
-    exo_tensor *out = exo_model_loss(r->model, tape, batch);
-    if (!out) {
-        exo_status st = exo_tape_error(tape, err);
-        return st != EXO_OK ? st
-                            : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
-    }
+    exo_tensor *out = NULL;
+    exo_status st = loss_of(r, tape, batch, &out, err);
+    if (st != EXO_OK)
+        return st;
     if (!r->fit->rehearses) { /* the results of a rehearsal are meaningless */
         *loss += (double)exo_tensor_item(out);
         exo_pass_figures_add(&r->meters.figures, tape);
@@ -98,12 +109,12 @@ run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t min
     return exo_tape_backward(tape, out, 1.0f / (float)minibatches, err);
 }
 
-/* Takes a tape on the replica's device: on the CPU one of the run's pool, else the replica's
- * own. */
+/* Takes a tape on the replica's device: on the CPU one of the run's pool, else the replica's own. The
+ * passes of stages differ, so that a stage has its own, too. */
 static exo_status
 take_tape(const exo_replica *r, exo_tape_pool *pool, exo_tape **own, exo_tape **out, exo_err *err)
 {
-    if (exo_device_is_host(r->device))
+    if (exo_device_is_host(r->device) && !r->pipeline)
         return exo_tape_pool_take(pool, out, err);
     exo_status st = *own ? EXO_OK : exo_tape_new_on(own, r->device, err);
     *out = *own;
@@ -113,7 +124,7 @@ take_tape(const exo_replica *r, exo_tape_pool *pool, exo_tape **own, exo_tape **
 static void
 give_tape(const exo_replica *r, exo_tape_pool *pool, exo_tape **tape)
 {
-    if (exo_device_is_host(r->device))
+    if (exo_device_is_host(r->device) && !r->pipeline)
         exo_tape_pool_give(pool, tape);
 }
 
@@ -132,12 +143,27 @@ compute_gradients(exo_replica *r, const exo_batch *batch, float *loss, exo_err *
     if (!r->within)
         exo_params_zero_grads(r->params);
     for (size_t m = 0; st == EXO_OK && m < minibatches; m++) {
-        exo_batch rows = batch_rows(batch, m * r->fit->minibatch_size, r->fit->minibatch_size);
+        exo_batch rows =
+            exo_replica_rows(batch, m * r->fit->minibatch_size, r->fit->minibatch_size);
         st = run_minibatch(r, tape, &rows, m, &sum, err);
     }
     give_tape(r, &r->fit->train_tapes, &tape);
     exo_pass_figures_set(&r->meters.figures, r->meters.model);
     *loss = (float)(sum / (double)minibatches);
+    return st;
+}
+
+/* The same for a stage. */
+static exo_status
+compute_stage(exo_replica *r, const exo_batch *batch, float *loss, exo_err *err)
+{
+    const size_t minibatches = r->fit->batch_size / r->fit->minibatch_size;
+    double sum = 0;
+    r->ready = 0;
+    exo_params_zero_grads(r->params);
+    exo_status st = exo_replica_pipeline(r, batch, &sum, err);
+    exo_pass_figures_set(&r->meters.figures, r->meters.model);
+    *loss = exo_fit_has_loss(r->fit, r->rank) ? (float)(sum / (double)minibatches) : NAN;
     return st;
 }
 
@@ -160,7 +186,7 @@ exo_replica_step(exo_replica *r, float *loss, exo_err *err)
     exo_pace_phase(r->pace, "step", r->step_cost);
     exo_replica_rehearse(r, true);
     if (st == EXO_OK && !again)
-        st = compute_gradients(r, batch, &r->member.loss, err);
+        st = (r->pipeline ? compute_stage : compute_gradients)(r, batch, &r->member.loss, err);
     *loss = r->member.loss;
     exo_pace_phase(r->pace, "update", declared ? 0 : -1);
     if (st == EXO_OK)
@@ -217,14 +243,13 @@ evaluate_batch(exo_replica *r, exo_tape *tape, bool average, struct eval_sums *s
                            .seed = r->fit->seed,
                            .node = r->rank,
                            .units = evaluation_hooks(r, average, &hooks)};
-    exo_tape_set_group(tape, r->tensor[1]);
+    exo_tape_set_group(tape, r->sharing[1]);
     exo_tape_begin(tape, average ? r->average : r->params, &pass);
-    exo_tensor *out = exo_model_loss(r->model, tape, &r->eval_batch);
-    if (!out) {
-        exo_status st = exo_tape_error(tape, err);
-        return st != EXO_OK ? st
-                            : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
-    }
+    exo_tensor *out = NULL;
+    exo_status st = r->pipeline ? exo_replica_pipeline_look(r, tape, &r->eval_batch, &out, err)
+                                : loss_of(r, tape, &r->eval_batch, &out, err);
+    if (st != EXO_OK || !out)
+        return st;
     for (size_t i = 0; i < exo_tape_num_metrics(tape); i++) {
         double mean = 0;
         size_t count = 0;
@@ -240,7 +265,7 @@ evaluate_batch(exo_replica *r, exo_tape *tape, bool average, struct eval_sums *s
     if (weight > 0) /* the loss of an empty set is undefined */
         sums->loss += (double)exo_tensor_item(out) * (double)weight;
     sums->weighed += weight;
-    exo_status st = exo_tape_error(tape, err);
+    st = exo_tape_error(tape, err);
     return st == EXO_OK ? exo_tape_leave_units(tape, err) : st;
 }
 
@@ -266,7 +291,9 @@ exo_replica_evaluate(exo_replica *r, bool average, exo_replica_figures *out, exo
     }
     give_tape(r, &r->fit->eval_tapes, &tape);
     exo_pass_figures_set(&sums.figures, reported);
-    out->loss = sums.weighed ? sums.loss / (double)sums.weighed : 0.0;
+    out->loss = sums.weighed                        ? sums.loss / (double)sums.weighed
+                : exo_fit_has_loss(r->fit, r->rank) ? 0.0
+                                                    : (double)NAN;
     out->accuracy = sums.judged ? sums.hits / (double)sums.judged : (double)NAN;
     return st;
 }

@@ -162,7 +162,7 @@ one_step(struct train_node *n, exo_err *err)
     if (st != EXO_OK)
         return st;
     record(n, loss, node->lr);
-    if (!isfinite(loss) && !n->warned) {
+    if (!isfinite(loss) && !n->warned && exo_fit_has_loss(n->replica->fit, rank_of(n))) {
         n->warned = true;
         EXO_LOG(WARN, TRAIN,
                 "node=%u step=%llu loss=%g the loss is not finite; a lower learning rate may help",
@@ -315,15 +315,16 @@ result(exo_call_context *call, void *self, const void *args, exo_payload *reply,
     exo_replica *r = NULL;
     exo_array values;
     exo_status st = get_replica(self, "result", &r, err);
-    if (st == EXO_OK && part > r->node.num_units)
+    const size_t units = st == EXO_OK ? exo_model_num_units(r->fit->model) : 0;
+    if (st == EXO_OK && part > units)
         st = exo_fail(err, EXO_INVAL,
                       "result: part: %zu is beyond the last of %zu units and the buffers", part,
-                      r->node.num_units);
+                      units);
     if (st == EXO_OK && !r->averaged)
         st = exo_fail(err, EXO_INVAL, "result: node_%u has no average yet", r->rank);
     if (st != EXO_OK)
         return st;
-    if (part == r->node.num_units) {
+    if (part == units) {
         values = exo_params_buffers_array(r->average);
         return pack_values(r, values, reply, err);
     }

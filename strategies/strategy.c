@@ -162,7 +162,7 @@ exo_strategy_check_model(const exo_strategy *strategy, const exo_model *model, e
 }
 
 exo_status
-exo_strategy_check_parts(const exo_strategy *strategy, exo_err *err)
+exo_strategy_check_parts(const exo_strategy *strategy, const char *what, exo_err *err)
 {
     const exo_strategy_class *c = strategy->strategy_class;
     const exo_optim_spec *inner = &strategy->inner;
@@ -170,15 +170,15 @@ exo_strategy_check_parts(const exo_strategy *strategy, exo_err *err)
     for (size_t i = 0; i < inner->num_groups; i++)
         muon = muon || inner->groups[i].spec.kind == EXO_MUON;
     if (!c->elementwise)
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "tensor parallelism does not go with the strategy '%s' yet: use ddp",
-                        c->name);
+        return exo_fail(err, EXO_UNSUPPORTED, "%s does not go with the strategy '%s' yet: use ddp",
+                        what, c->name);
     if (strategy->max_norm > 0)
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "tensor parallelism does not clip gradients yet: leave max_norm out");
+        return exo_fail(err, EXO_UNSUPPORTED, "%s does not clip gradients yet: leave max_norm out",
+                        what);
     return muon ? exo_fail(err, EXO_UNSUPPORTED,
-                           "tensor parallelism does not go with muon, which needs whole matrices: "
-                           "use another optimizer")
+                           "%s does not go with muon, which needs whole matrices: "
+                           "use another optimizer",
+                           what)
                 : EXO_OK;
 }
 

@@ -266,8 +266,10 @@ EXO_API exo_status exo_strategy_check_model(const exo_strategy *strategy, const 
                                             exo_err *err);
 
 /* Checks whether the nodes may have parts of a model: the class is elementwise, gradients are not
- * clipped, and the optimizer is not muon. UNSUPPORTED names the reason. */
-EXO_API exo_status exo_strategy_check_parts(const exo_strategy *strategy, exo_err *err);
+ * clipped, and the optimizer is not muon. `what` is the subject of the messages, such as "tensor
+ * parallelism". UNSUPPORTED names the reason. */
+EXO_API exo_status exo_strategy_check_parts(const exo_strategy *strategy, const char *what,
+                                            exo_err *err);
 
 /* Makes the inner optimizer and the strategy's own state for `node`. The caller has filled in the
  * members from rank to group, and sets meters and inside if there are such; this function sets

@@ -82,11 +82,12 @@ check_keys(exo_config *root, exo_err *err)
     return st == EXO_OK ? exo_config_finish(root, err) : st;
 }
 
-/* The copies of the model: the nodes, or their tensor-parallel groups. */
+/* The copies of the model: the nodes, or the groups that share one. */
 static uint32_t
 num_copies(const exo_job *job)
 {
-    return job->opts.num_nodes / (job->opts.tensor > 1 ? job->opts.tensor : 1);
+    const exo_fit_opts *o = &job->opts;
+    return o->num_nodes / (o->tensor > 1 ? o->tensor : 1) / (o->pipeline > 1 ? o->pipeline : 1);
 }
 
 /* Reads "name" or {name: ..., options}. *map is a mapping in both cases. */
@@ -322,7 +323,9 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
     st = exo_job_read_parallel(root, job, err);
     if (st == EXO_OK)
         st = read_failures(root, &job->opts.failures, err);
-    return st == EXO_OK ? read_train(root, job, err) : st;
+    if (st == EXO_OK)
+        st = read_train(root, job, err);
+    return st == EXO_OK ? exo_job_cut_batch(root, job, err) : st;
 }
 
 /* Adds the place of a key's wrong value to an error. */

@@ -72,6 +72,8 @@ exo_status exo_job_label_seed(const exo_job *job, exo_job_run *run, size_t index
 
 /* job_parallel.c: reads the key, once the nodes are known; checks it against the whole job. INVAL. */
 exo_status exo_job_read_parallel(exo_config *root, exo_job *job, exo_err *err);
+/* Sets the minibatch from the key `microbatches`, once `train` is known. INVAL. */
+exo_status exo_job_cut_batch(exo_config *root, exo_job *job, exo_err *err);
 exo_status exo_job_check_parallel(const exo_job *job, exo_err *err);
 /* job_parallel.c: whether the key leaves the choice to a plan; *how: its mapping of `auto`, or NULL. INVAL. */
 exo_status exo_job_asks_plan(exo_config *root, bool *asks, exo_config **how, exo_err *err);

@@ -99,6 +99,8 @@ write_config(const exo_job *job, exo_job_run *run, exo_err *err)
     exo_job_write_collectives(&m, root, job);
     if (job->opts.tensor > 1)
         exo_make_number(&m, exo_make_map(&m, root, "parallel"), "tensor", job->opts.tensor);
+    if (job->opts.pipeline > 1)
+        exo_make_number(&m, exo_make_map(&m, root, "parallel"), "pipeline", job->opts.pipeline);
     add_train(&m, root, job);
     add_strategy(&m, root, run);
     add_plugins(&m, root, job);

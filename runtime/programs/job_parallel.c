@@ -32,7 +32,7 @@ exo_status
 exo_job_read_parallel(exo_config *root, exo_job *job, exo_err *err)
 {
     exo_config *map = NULL;
-    uint64_t tensor = 1;
+    uint64_t tensor = 1, stages = 1;
     exo_fit_opts *o = &job->opts;
     exo_status st = exo_config_map(root, "parallel", &map, err);
     if (!map)
@@ -44,8 +44,50 @@ exo_job_read_parallel(exo_config *root, exo_job *job, exo_err *err)
                              "parallel: tensor %" PRIu64 " does not divide the %u nodes", tensor,
                              o->num_nodes);
     o->tensor = (uint32_t)tensor;
-    exo_config_get(map, "auto"); /* known, and replaced before (exo_job_choose_parallel) */
+    exo_config_get(map, "auto");         /* known, and replaced before (exo_job_choose_parallel) */
+    exo_config_get(map, "microbatches"); /* exo_job_cut_batch reads it */
+    if (st == EXO_OK)
+        st = exo_config_u64(map, "pipeline", 1, 1, o->num_nodes, &stages, err);
+    if (st == EXO_OK && o->num_nodes % stages != 0)
+        st = exo_config_fail(exo_config_get(map, "pipeline"), err,
+                             "parallel: pipeline %" PRIu64 " does not divide the %u nodes", stages,
+                             o->num_nodes);
+    o->pipeline = (uint32_t)stages;
     return st == EXO_OK ? exo_config_finish(map, err) : st;
+}
+
+exo_status
+exo_job_cut_batch(exo_config *root, exo_job *job, exo_err *err)
+{
+    exo_config *map = exo_config_get(root, "parallel"), *train = exo_config_get(root, "train");
+    exo_config *key = map ? exo_config_get(map, "microbatches") : NULL;
+    const bool cut = train && exo_config_has(train, "minibatch_size");
+    exo_fit_opts *o = &job->opts;
+    uint64_t count = 1;
+    if (!key && o->pipeline > 1 && !cut)
+        return exo_config_fail(
+            map, err,
+            "parallel: pipeline needs microbatches, a divisor of batch_size %zu: "
+            "at least 2 for each stage keep the nodes busy",
+            o->batch_size);
+    if (!key)
+        return EXO_OK;
+    exo_status st = exo_config_u64(map, "microbatches", 1, 1, o->batch_size, &count, err);
+    if (st != EXO_OK)
+        return st;
+    if (o->pipeline <= 1)
+        return exo_config_fail(key, err,
+                               "parallel: microbatches go with pipeline; without one, "
+                               "train.minibatch_size cuts the batch");
+    if (o->batch_size % count != 0 || (cut && o->minibatch_size != o->batch_size / count))
+        return exo_config_fail(key, err,
+                               cut ? "parallel: microbatches %" PRIu64
+                                     " and train.minibatch_size differ: leave one of the two out"
+                                   : "parallel: microbatches %" PRIu64
+                                     " does not divide batch_size",
+                               count);
+    o->minibatch_size = o->batch_size / count;
+    return EXO_OK;
 }
 
 /* INVAL, with the place of `parallel`. */
@@ -55,9 +97,9 @@ check_run(const exo_job *job, const exo_job_run *run, exo_err *err)
     exo_strategy *strategy = NULL;
     exo_status st = exo_strategy_new(&strategy, run->strategy, run->options, err);
     if (st == EXO_OK)
-        st = exo_fit_check_parts(strategy, run->graph, err);
+        st = exo_fit_check_parts(strategy, run->graph, &job->opts, err);
     exo_strategy_free(&strategy);
-    return st == EXO_OK ? exo_fit_opts_check(&job->opts, err) : st;
+    return st;
 }
 
 exo_status
@@ -65,9 +107,12 @@ exo_job_check_parallel(const exo_job *job, exo_err *err)
 {
     exo_config *place = exo_config_get(exo_config_root(job->doc), "parallel");
     exo_model *part = NULL;
-    if (job->opts.tensor <= 1)
+    if (job->opts.tensor <= 1 && job->opts.pipeline <= 1)
         return EXO_OK;
-    exo_status st = exo_model_part(&part, job->model, 0, job->opts.tensor, err);
+    exo_status st = exo_fit_opts_check(&job->opts, err);
+    if (st == EXO_OK)
+        st = job->opts.pipeline > 1 ? exo_model_stage(&part, job->model, 0, job->opts.pipeline, err)
+                                    : exo_model_part(&part, job->model, 0, job->opts.tensor, err);
     exo_model_drop(&part);
     for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++)
         st = check_run(job, &job->runs[i], err);

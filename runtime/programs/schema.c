@@ -142,6 +142,10 @@ static const struct key keys[] = {
 
     {"parallel", "tensor", "positive",
      "So many consecutive nodes have a part of each layer; a divisor of nodes."},
+    {"parallel", "pipeline", "positive",
+     "So many consecutive nodes have some of the layers each; a divisor of nodes."},
+    {"parallel", "microbatches", "positive",
+     "Pieces of the batch that pass through the stages of a pipeline one after another."},
     {"parallel", "auto", "#parallel_auto", "The fastest form of ddp and fsdp that fits."},
 
     {"parallel_auto", "memory", "bytes",
