@@ -236,6 +236,9 @@ typedef struct exo_replica_figures {
 
 /* In a rehearsal (fit_run.h): the calling thread computes nothing from now on, or does so again. */
 void exo_replica_rehearse(const exo_replica *r, bool on);
+
+/* replica_rows.c: what passes of whole models and of stages share. */
+
 /* Rows [first, first + size) of a batch, not copied. */
 exo_batch exo_replica_rows(const exo_batch *batch, size_t first, size_t size);
 /* exo_grad_ready, with the replica as context: backward of the last minibatch has completed these

@@ -350,6 +350,12 @@ prepare_form(struct form *form, exo_err *err)
 {
     exo_strategy *strategy = NULL;
     const exo_reshard_form *is = &form->is;
+    if (is->pipeline > 1)
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "checkpoints of pipeline stages are not converted (parallel.pipeline %" PRIu32
+            "): the run goes on only with the same nodes and stages",
+            is->pipeline);
     if (is->num_nodes % is->tensor != 0)
         return exo_fail(err, EXO_INVAL, "tensor %" PRIu32 " does not divide the %" PRIu32 " nodes",
                         is->tensor, is->num_nodes);
@@ -359,7 +365,7 @@ prepare_form(struct form *form, exo_err *err)
     if (st == EXO_OK)
         st = exo_strategy_check(strategy, is->num_nodes / is->tensor, err);
     if (st == EXO_OK && is->tensor > 1)
-        st = exo_strategy_check_parts(strategy, err);
+        st = exo_strategy_check_parts(strategy, "tensor parallelism", err);
     exo_strategy_free(&strategy);
     return st == EXO_OK ? make_parts(form, err) : st;
 }
@@ -418,6 +424,7 @@ read_old(struct conversion *c, exo_err *err)
     if (st == EXO_OK)
         c->old.is = (exo_reshard_form){.num_nodes = nodes,
                                        .tensor = setting(c->settings, "tensor", 1),
+                                       .pipeline = setting(c->settings, "pipeline", 1),
                                        .strategy = strategy,
                                        .options = exo_config_root(c->old.options)};
     return st;
@@ -435,6 +442,7 @@ read_new(struct conversion *c, const exo_reshard_form *to, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_graft_whole(exo_config_root(c->new.options), "options", to->options, err);
     c->new.is = *to;
+    c->new.is.pipeline = to->pipeline > 1 ? to->pipeline : 1;
     if (st == EXO_OK)
         c->new.is.options = exo_config_get(exo_config_root(c->new.options), "options");
     return st;
@@ -487,7 +495,7 @@ exo_reshard_differs(const char *from, const exo_reshard_form *to, bool *differs,
     if (st == EXO_OK) {
         const exo_reshard_form *old = &c.old.is, *new = &c.new.is;
         *differs = old->num_nodes != new->num_nodes || old->tensor != new->tensor ||
-                   strcmp(old->strategy, new->strategy) != 0 ||
+                   old->pipeline != new->pipeline || strcmp(old->strategy, new->strategy) != 0 ||
                    exo_config_differs(old->options, new->options, skipped, &path);
     }
     exo_free(path.data);

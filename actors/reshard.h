@@ -25,6 +25,7 @@
 /* The nodes of a checkpoint. */
 typedef struct exo_reshard_form {
     uint32_t num_nodes, tensor; /* tensor: nodes that share a copy of the model, from 1 */
+    uint32_t pipeline;          /* stages of a copy of the model; above 1: UNSUPPORTED */
     const char *strategy;
     exo_config *options; /* the strategy's, a mapping */
 } exo_reshard_form;

@@ -381,7 +381,8 @@ exo_tape_backward_from(exo_tape *tape, exo_tensor *x, const float *grad, exo_err
         return left == EXO_OK ? exo_tape_sink_rest(tape, err) : left;
     }
     float *seed = exo_tape_grad(tape, x, &add, &st);
-    if (!seed || exo_tape_take(tape, seed, grad, x->numel * sizeof *grad) != EXO_OK)
+    if (!seed || (!exo_tape_rehearses(tape) &&
+                  exo_tape_take(tape, seed, grad, x->numel * sizeof *grad) != EXO_OK))
         return exo_tape_error(tape, err);
     return walk(tape, err);
 }

@@ -24,8 +24,7 @@ bool exo_tape_scratch(exo_tape *tape, exo_shape_kind kind, const void *shape, ex
                       void **out);
 /* Copies on the device, in the order of its work. Errors are recorded in the tape. */
 exo_status exo_tape_copy(exo_tape *tape, void *to, const void *from, size_t bytes);
-/* Copies from the host, and waits for the device. A rehearsal copies nothing. Errors are recorded in
- * the tape. */
+/* Copies from the host, and waits for the device. Errors are recorded in the tape. */
 exo_status exo_tape_take(exo_tape *tape, void *to, const void *from, size_t bytes);
 /* Copies to the host, and waits for the device. Errors are recorded in the tape. */
 exo_status exo_tape_read(exo_tape *tape, void *to, const void *from, size_t bytes);

@@ -149,6 +149,12 @@ EXO_API bool exo_part_unit(const exo_model *whole_model, const exo_model *part_m
  * initial values that they have in the whole model. */
 EXO_API void exo_build_absent(exo_builder *builder);
 
+/* For `build`: the model is a stage of a pipeline, whose pass hands on `width` numbers a token. Its
+ * class has the output "hidden" (R, width) and, if the stage follows another one, "input", a variable
+ * (R, width) with the values of the batch's field "hidden" (T, width). The last stage is the one whose
+ * class has an objective. */
+EXO_API void exo_build_stage(exo_builder *builder, size_t width, bool follows);
+
 /* Makes stage `stage` of `stages` of a model of the class "gpt": the blocks exo_shard(layers, stages,
  * stage). The first stage has the embedding and the positions, too, and the last one the last norm,
  * the head and the value head. A head that is tied to the embedding makes the last stage have a copy

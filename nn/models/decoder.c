@@ -215,6 +215,8 @@ exo_decoder_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
     d->blocks = exo_calloc(d->spec.layers, sizeof *d->blocks);
     if (!d->blocks)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu blocks", d->spec.layers);
+    if (d->part.stages > 0)
+        exo_build_stage(b, d->spec.width, !exo_decoder_has_first(d));
     declare_all(d,
                 &(struct building){
                     .b = b, .spec = &d->spec, .part = &d->part, .from_files = d->folder != NULL});

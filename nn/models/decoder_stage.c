@@ -1,13 +1,10 @@
 /* Stages of the class "gpt" for pipeline parallelism (Huang et al., 2019, arXiv:1811.06965): their
- * making, and their passes. decoder.c declares the parameters, and decoder_forward.c has the pass. No
+ * making. decoder.c declares the parameters, decoder_forward.c has the pass, and nn/stage.c runs it. No
  * state; any thread. Read next: exogym/parallel.h. */
-#include <string.h>
-
 #include "nn/builtin_models.h"
 #include "nn/model_impl.h"
 #include "nn/models/decoder.h"
 #include "nn/ops/objectives.h"
-#include "nn/tape_impl.h"
 
 const exo_model_class exo_gpt_stage = {
     .name = "gpt",
@@ -68,14 +65,6 @@ exo_model_stage(exo_model **out, const exo_model *whole, uint32_t stage, uint32_
                               &part, err);
 }
 
-/* --- Passes ----------------------------------------------------------------------------------- */
-
-bool
-exo_model_is_stage(const exo_model *model)
-{
-    return stage_of(model) != NULL;
-}
-
 bool
 exo_stage_tied(const exo_model *stage, size_t *first, size_t *count)
 {
@@ -86,55 +75,4 @@ exo_stage_tied(const exo_model *stage, size_t *first, size_t *count)
     *first = table->offset;
     *count = table->numel;
     return true;
-}
-
-size_t
-exo_stage_numel(const exo_model *stage, const exo_batch *batch)
-{
-    const exo_decoder *d = stage_of(stage);
-    for (size_t i = 0; d && i < batch->num_fields; i++)
-        if (batch->fields[i].name && strcmp(batch->fields[i].name, "tokens") == 0)
-            return batch->size * batch->fields[i].dims[0] * d->spec.width;
-    return 0;
-}
-
-bool
-exo_stage_forward(const exo_model *stage, exo_tape *tape, const exo_batch *batch,
-                  const float *input, exo_stage_pass *out)
-{
-    const exo_decoder *d = stage_of(stage);
-    const size_t samples = batch->size ? batch->size : 1;
-    exo_batch with = *batch;
-    *out = (exo_stage_pass){0};
-    if (!d || with.num_fields == EXO_MAX_FIELDS) {
-        exo_tape_fail(tape, EXO_INVAL,
-                      d ? "a stage's batch has too many fields"
-                        : "the model is no stage of a pipeline");
-        return false;
-    }
-    const bool last = exo_decoder_has_last(d);
-    if (!exo_decoder_has_first(d)) {
-        with.fields[with.num_fields] = (exo_field){
-            .name = "hidden",
-            .dtype = EXO_F32,
-            .num_dims = 2,
-            .dims = {exo_stage_numel(stage, batch) / samples / d->spec.width, d->spec.width}};
-        with.data[with.num_fields++] = (void *)(uintptr_t)input;
-    }
-    exo_outputs outputs =
-        exo_outputs_init((const char *const[]){"input", "hidden", last ? "logits" : NULL, NULL});
-    if (!exo_model_forward(stage, tape, &with, &outputs))
-        return false;
-    out->input = exo_decoder_has_first(d) ? NULL : exo_outputs_get(&outputs, "input");
-    out->output =
-        last ? exo_next_token.loss(d, tape, &outputs, &with) : exo_outputs_get(&outputs, "hidden");
-    return out->output && exo_tape_error(tape, NULL) == EXO_OK;
-}
-
-exo_status
-exo_stage_backward(exo_tape *tape, const exo_stage_pass *pass, float scale, const float *grad,
-                   exo_err *err)
-{
-    return grad ? exo_tape_backward_from(tape, pass->output, grad, err)
-                : exo_tape_backward(tape, pass->output, scale, err);
 }

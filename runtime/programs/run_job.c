@@ -228,6 +228,7 @@ convert_checkpoint(const exo_job *job, const exo_job_run *run, const char *folde
     char newest[EXO_CHECKPOINT_PATH];
     const exo_reshard_form to = {.num_nodes = job->opts.num_nodes,
                                  .tensor = job->opts.tensor > 1 ? job->opts.tensor : 1,
+                                 .pipeline = job->opts.pipeline,
                                  .strategy = run->strategy,
                                  .options = run->options};
     exo_resharded done;
