@@ -325,7 +325,8 @@ write_manifest(const char *folder, uint64_t step, const char *settings, const ch
 }
 
 /* Gives the folder its final name. After a resume there may be an older checkpoint of the same
- * step. The two are exchanged then, so that there is a complete one at any moment. */
+ * step. The two are exchanged then, so that there is a complete one at any moment; where the file
+ * system cannot do that, the older one is moved aside until the new one has its name. */
 static exo_status
 give_name(const char *partial, const char *whole, exo_err *err)
 {
@@ -333,10 +334,18 @@ give_name(const char *partial, const char *whole, exo_err *err)
         remove_folder(partial);
         return EXO_OK;
     }
-    remove_folder(whole); /* there is none, or the file system does not support the exchange */
-    return exo_dir_rename(partial, whole, 0) == 0
-               ? EXO_OK
-               : exo_fail(err, EXO_IO, "%s: %s", whole, exo_dir_reason(errno));
+    char aside[EXO_CHECKPOINT_PATH + 8];
+    snprintf(aside, sizeof aside, "%s.older", partial);
+    remove_folder(aside);
+    const bool moved = exo_dir_rename(whole, aside, 0) == 0; /* otherwise there is none */
+    exo_status st = EXO_OK;
+    if (exo_dir_rename(partial, whole, 0) != 0)
+        st = exo_fail(err, EXO_IO, "%s: %s", whole, exo_dir_reason(errno));
+    if (moved && st == EXO_OK)
+        remove_folder(aside);
+    else if (moved)
+        exo_dir_rename(aside, whole, 0);
+    return st;
 }
 
 exo_status

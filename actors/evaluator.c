@@ -115,7 +115,7 @@ exo_evaluator_look(exo_evaluator *e, const exo_policy *policy, uint64_t update, 
         look.evaluation.mean >= e->opts.threshold)
         e->reached = look;
     const exo_evaluated *best = exo_evaluator_best(e);
-    if (!best || look.evaluation.mean > best->evaluation.mean)
+    if (!best || look.evaluation.mean > best->evaluation.mean || isnan(best->evaluation.mean))
         st = keep(e, policy, err);
     return st == EXO_OK ? write_line(e, err) : st;
 }

@@ -12,6 +12,7 @@
 #include <exogym/strategy.h>
 
 #include "actors/checkpoint.h"
+#include "actors/fit_opts.h"
 #include "actors/node_state.h"
 #include "base/config_edit.h"
 #include "base/file.h"
@@ -174,6 +175,7 @@ join_part(struct conversion *c, const exo_model *part, const exo_whole *from, ex
         if (!to->moments[m] && !(to->moments[m] = exo_calloc(to->numel, sizeof(float))))
             return exo_fail(err, EXO_NOMEM, "no memory for the moments of %zu parameters",
                             to->numel);
+        to->moment_names[m] = from->moment_names[m];
         exo_part_put(c->old.model, part, to->moments[m], from->moments[m]);
     }
     return EXO_OK;
@@ -254,6 +256,7 @@ cut_part(const struct conversion *c, const exo_model *part, exo_whole *to, exo_e
         if (!(to->moments[m] = exo_calloc(to->numel, sizeof(float))))
             return exo_fail(err, EXO_NOMEM, "no memory for the moments of %zu parameters",
                             to->numel);
+        to->moment_names[m] = c->whole.moment_names[m];
         exo_part_take(c->new.model, part, c->whole.moments[m], to->moments[m]);
     }
     return EXO_OK;
@@ -370,11 +373,17 @@ prepare_form(struct form *form, exo_err *err)
     return st == EXO_OK ? make_parts(form, err) : st;
 }
 
-static uint32_t
-setting(const json_t *settings, const char *key, uint32_t otherwise)
+/* Reads a number of nodes; 1 if the file does not have it. INVAL: it is no such number. */
+static exo_status
+read_number(const json_t *settings, const char *path, const char *key, uint32_t *out, exo_err *err)
 {
-    const json_int_t value = json_integer_value(json_object_get(settings, key));
-    return value >= 1 && value <= UINT32_MAX ? (uint32_t)value : otherwise;
+    const json_t *value = json_object_get(settings, key);
+    const json_int_t number = value ? json_integer_value(value) : 1;
+    if (number < 1 || number > EXO_FIT_MAX_NODES)
+        return exo_fail(err, EXO_INVAL, "%s: '%s' is no number from 1 to %d", path, key,
+                        EXO_FIT_MAX_NODES);
+    *out = (uint32_t)number;
+    return EXO_OK;
 }
 
 /* Checks that the checkpoint is of the model, and of a run whose nodes all took every step. */
@@ -416,18 +425,18 @@ read_old(struct conversion *c, exo_err *err)
     exo_free(text);
     const char *options = json_string_value(json_object_get(c->settings, "options"));
     const char *strategy = json_string_value(json_object_get(c->settings, "strategy"));
-    const uint32_t nodes = setting(c->settings, "num_nodes", 0);
-    if (st == EXO_OK && (!options || !strategy || nodes == 0))
+    exo_reshard_form *is = &c->old.is;
+    if (st == EXO_OK && (!options || !strategy || !json_object_get(c->settings, "num_nodes")))
         st = exo_fail(err, EXO_INVAL, "%s: a key is missing: strategy, options or num_nodes", path);
     if (st == EXO_OK)
         st = exo_config_parse(&c->old.options, path, options, err);
     if (st == EXO_OK)
-        c->old.is = (exo_reshard_form){.num_nodes = nodes,
-                                       .tensor = setting(c->settings, "tensor", 1),
-                                       .pipeline = setting(c->settings, "pipeline", 1),
-                                       .strategy = strategy,
-                                       .options = exo_config_root(c->old.options)};
-    return st;
+        *is = (exo_reshard_form){.strategy = strategy, .options = exo_config_root(c->old.options)};
+    if (st == EXO_OK)
+        st = read_number(c->settings, path, "num_nodes", &is->num_nodes, err);
+    if (st == EXO_OK)
+        st = read_number(c->settings, path, "tensor", &is->tensor, err);
+    return st == EXO_OK ? read_number(c->settings, path, "pipeline", &is->pipeline, err) : st;
 }
 
 /* Takes the new form with all options of its strategy, as a run has them. */

@@ -4,16 +4,18 @@
  *     node_0 ... node_3 --put--> whole: parameters, moments, steps --get--> node_0 ... node_2
  *
  * The state of the training is made whole from the files of all nodes, and cut for the new nodes: both
- * by the strategies themselves (to_whole, from_whole). Then each node of the old checkpoint is made of
- * the whole once more and must have the bytes of its file. So a state that does not follow from the
- * whole is found and refused, whatever the reason.
+ * by the strategies themselves (to_whole, from_whole). Then what a strategy takes from the whole is
+ * laid over each node of the old checkpoint, which must keep the bytes of its file. So nodes of other
+ * values than the others are found and refused. What a class leaves out of from_whole is not looked
+ * at: a class that has to_whole vouches for all of its state.
  *
  * What follows from the step needs no conversion: position in the data, random streams, schedules. The
  * samples of an epoch are divided anew, so the rest of the epoch may repeat some and leave some out.
  * Statistics such as batch-norm's are each node's own: node r gets those of node r modulo the old
  * number. The time and the mean of the bytes sent stay; traffic, meters and timeline begin anew.
  *
- * No state. The host needs memory for the whole model with its moments, and for two nodes. Read next:
+ * No state. The host needs memory for the whole model with its moments, a node, and two
+ * copies of its state. Read next:
  * reshard.c, exogym/whole.h. */
 #ifndef EXO_RESHARD_H
 #define EXO_RESHARD_H

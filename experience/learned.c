@@ -74,7 +74,8 @@ exo_learned_open(exo_learned **out, const char *folder, const char *actor,
                       mark ? &mark->items : NULL, err);
     if (folder && st == EXO_OK)
         st = open_one(&l->versions, folder, "versions", actor,
-                      "version,time,sha256,items,score,loss,kl,ratio_off",
+                      "version,time,sha256,items,score,loss,kl,ratio_off,kl_makers,chi_squared,"
+                      "effective",
                       mark ? &mark->versions : NULL, err);
     if (st == EXO_OK)
         *out = l;
@@ -239,10 +240,10 @@ exo_learned_write(exo_learned *l, const exo_experience *items, size_t count, exo
         write_item(l->items, &items[i], now, version);
     fprintf(l->versions, "%llu,%.6f,%s,", (unsigned long long)version, seconds(now), sha256);
     if (f)
-        fprintf(l->versions, "%.0f,%.9g,%.9g,%.9g,%.9g\n", f->items, f->score, f->loss, f->kl,
-                f->ratio_off);
+        fprintf(l->versions, "%.0f,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g\n", f->items, f->score,
+                f->loss, f->kl, f->ratio_off, f->kl_makers, f->chi_squared, f->effective);
     else
-        fprintf(l->versions, "0,,,,\n");
+        fprintf(l->versions, "0,,,,,,,\n");
     if (fflush(l->items) != 0 || fflush(l->versions) != 0 || ferror(l->items) ||
         ferror(l->versions))
         return exo_fail(err, EXO_IO, "the files learned_*.csv in the run's folder: %s",

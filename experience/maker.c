@@ -187,7 +187,7 @@ catch_up(struct maker *m, exo_graph_actor *actor, exo_err *err)
 {
     exo_status st = renew(m, actor, err);
     skip_finished(m, actor);
-    if (st != EXO_OK || m->draw < exo_maker_weights_quota(m->weights) ||
+    if (st != EXO_OK || m->draw >= m->total || m->draw < exo_maker_weights_quota(m->weights) ||
         exo_experience_source_active(m->source) > 0)
         return st;
     st = exo_maker_weights_wait(m->weights, actor, err);

@@ -43,6 +43,9 @@ enum {
     LOSS,
     KL,
     RATIO_OFF,
+    KL_MAKERS,
+    CHI_SQUARED,
+    EFFECTIVE,
     CLIPPED,
     NORM,
     PTX,
@@ -74,6 +77,22 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
                    .unit = "1",
                    .help = "largest deviation of p / p_maker from 1, of a token before the first "
                            "step of the last update",
+                   .kind = EXO_GAUGE},
+    [KL_MAKERS] = {.name = "kl_makers",
+                   .unit = "nats",
+                   .help = "KL divergence of p_maker to p, the mean of p / p_maker - 1 - log(p / "
+                           "p_maker) over the tokens before the first step of the last update",
+                   .kind = EXO_GAUGE},
+    [CHI_SQUARED] = {.name = "chi_squared",
+                     .unit = "1",
+                     .help = "chi-squared divergence of p from p_maker, estimated by the mean of "
+                             "(p / p_maker)^2 - 1 over the tokens before the first step of the "
+                             "last update",
+                     .kind = EXO_GAUGE},
+    [EFFECTIVE] = {.name = "effective",
+                   .unit = "1",
+                   .help = "effective sample size by p / p_maker as a share of the tokens, before "
+                           "the first step of the last update",
                    .kind = EXO_GAUGE},
     [CLIPPED] = {.name = "clipped",
                  .unit = "1",
@@ -390,6 +409,9 @@ report(const struct trainer *t)
     exo_meter_set(t->meters[LOSS], f->loss);
     exo_meter_set(t->meters[KL], f->kl);
     exo_meter_set(t->meters[RATIO_OFF], f->ratio_off);
+    exo_meter_set(t->meters[KL_MAKERS], f->kl_makers);
+    exo_meter_set(t->meters[CHI_SQUARED], f->chi_squared);
+    exo_meter_set(t->meters[EFFECTIVE], f->effective);
     exo_meter_set(t->meters[CLIPPED], f->clipped);
     exo_meter_set(t->meters[NORM], f->norm);
     exo_meter_set(t->meters[PTX], f->ptx_loss);

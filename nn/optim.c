@@ -551,10 +551,10 @@ moment_of(const exo_optim *optim, const struct range *range, size_t index)
                           used ? range->end - range->begin : 0);
 }
 
-bool
-exo_optim_has_moment(const exo_optim *optim, size_t index)
+const char *
+exo_optim_moment_name(const exo_optim *optim, size_t index)
 {
-    return index < MAX_BUFFERS && buffer_of(optim, index) != NULL;
+    return index < MAX_BUFFERS ? buffer_of(optim, index) : NULL;
 }
 
 exo_status

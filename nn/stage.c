@@ -70,7 +70,9 @@ exo_stage_forward(const exo_model *stage, exo_tape *tape, const exo_batch *batch
     out->input = follows ? exo_outputs_find(&outputs, "input")->made.x : NULL;
     out->output = objective ? objective->loss(stage->self, tape, &outputs, &with)
                             : exo_outputs_find(&outputs, "hidden")->made.x;
-    return out->output && exo_tape_error(tape, NULL) == EXO_OK;
+    if (!out->output && exo_tape_error(tape, NULL) == EXO_OK)
+        exo_tape_fail(tape, EXO_FAILED, "the stage gave no result and no reason");
+    return exo_tape_error(tape, NULL) == EXO_OK;
 }
 
 exo_status

@@ -2,6 +2,8 @@
  * next: actors/reshard.h. */
 #include <exogym/whole.h>
 
+#include <string.h>
+
 #include <exogym/memory.h>
 
 exo_status
@@ -34,8 +36,10 @@ put_moments(exo_whole *whole, size_t first, const exo_optim *optim, exo_err *err
 {
     exo_status st = EXO_OK;
     for (size_t m = 0; st == EXO_OK && m < EXO_OPTIM_MOMENTS; m++) {
-        if (!exo_optim_has_moment(optim, m))
+        const char *name = exo_optim_moment_name(optim, m);
+        if (!name)
             continue;
+        whole->moment_names[m] = name;
         if (!whole->moments[m])
             whole->moments[m] = exo_calloc(whole->numel + 1, sizeof(float));
         st = whole->moments[m]
@@ -72,9 +76,12 @@ exo_whole_get(const exo_whole *whole, size_t first, exo_array params, exo_optim 
     if (st == EXO_OK && params.count > 0)
         st = exo_array_write(params, whole->params + first, err);
     for (size_t m = 0; st == EXO_OK && m < EXO_OPTIM_MOMENTS; m++) {
-        if (exo_optim_has_moment(optim, m) != (whole->moments[m] != NULL))
+        const char *name = exo_optim_moment_name(optim, m), *here = whole->moment_names[m];
+        if ((name != NULL) != (here != NULL) || (name && strcmp(name, here) != 0))
             st = exo_fail(err, EXO_INVAL,
-                          "the optimizer has other moments than the one of the checkpoint");
+                          "the optimizer has other moments than the one of the checkpoint: %s "
+                          "instead of %s",
+                          name ? name : "none", here ? here : "none");
         else if (whole->moments[m])
             st = exo_optim_write_moment(optim, m, whole->moments[m] + first, err);
     }

@@ -152,8 +152,9 @@ EXO_API bool exo_optim_moments(const exo_optim *optim, exo_array *exp_avg, exo_a
 enum {
     EXO_OPTIM_MOMENTS = 4
 };
-/* Whether any group of the optimizer has the moment `index`. */
-EXO_API bool exo_optim_has_moment(const exo_optim *optim, size_t index);
+/* What the moment `index` is, a constant such as "exp_avg", as in a checkpoint. NULL: no group of the
+ * optimizer has it. */
+EXO_API const char *exo_optim_moment_name(const exo_optim *optim, size_t index);
 /* Copies that moment to `out` (numel), in host memory and in the order of the parameters. Elements of
  * groups without the moment are 0. Errors: the device's. */
 EXO_API exo_status exo_optim_read_moment(const exo_optim *optim, size_t index, float *out,

@@ -15,10 +15,11 @@ EXO_DECLS_BEGIN
 typedef struct exo_whole {
     size_t numel;  /* Psi */
     float *params; /* (numel) owned */
-    /* (numel) each, owned; NULL: the optimizer has no such moment (exo_optim_has_moment) */
+    /* (numel) each, owned; NULL: the optimizer has no such moment */
     float *moments[EXO_OPTIM_MOMENTS];
-    uint64_t steps; /* of the optimizer */
-    bool begun;     /* something was put */
+    const char *moment_names[EXO_OPTIM_MOMENTS]; /* exo_optim_moment_name; NULL where moments is */
+    uint64_t steps;                              /* of the optimizer */
+    bool begun;                                  /* something was put */
 } exo_whole;
 
 /* Makes the whole of `numel` parameters, all zero, without moments. The caller releases it. NOMEM. */
@@ -31,7 +32,7 @@ EXO_API void exo_whole_release(exo_whole *whole);
 EXO_API exo_status exo_whole_put(exo_whole *whole, size_t first, exo_array params,
                                  const exo_optim *optim, exo_err *err);
 /* Gets these elements, and the state of their optimizer, from the whole. Errors: INVAL (the elements
- * are not in the whole, or the optimizer has other moments), the device's. */
+ * are not in the whole, or the optimizer has other moments, also by their names), the device's. */
 EXO_API exo_status exo_whole_get(const exo_whole *whole, size_t first, exo_array params,
                                  exo_optim *optim, exo_err *err);
 

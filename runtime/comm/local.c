@@ -301,9 +301,9 @@ arrive_locked(struct local *l, uint32_t rank, const exo_collective_args *args)
 /* The first of the looks at a call: with more members than cores the one that is awaited may need
  * this core, so no look comes before the yields. */
 static int
-first_look(const struct local *l, const exo_local_call *c)
+first_look(const struct local *l)
 {
-    return c->args.size <= l->cores ? 0 : SPINS;
+    return l->size <= l->cores ? 0 : SPINS;
 }
 
 /* What a thread does between two looks at a call. */
@@ -425,7 +425,7 @@ static exo_status
 complete(struct local *l, exo_local_call *c, const exo_collective_args *args, exo_err *err)
 {
     help(l, c, args);
-    for (int i = first_look(l, c); i < SPINS + YIELDS && atomic_load(&c->done) < c->blocks; i++)
+    for (int i = first_look(l); i < SPINS + YIELDS && atomic_load(&c->done) < c->blocks; i++)
         give_way(i);
     if (atomic_load(&c->done) < c->blocks) {
         pthread_mutex_lock(&l->lock);
@@ -521,7 +521,7 @@ meet_in_real_time(struct local *l, exo_local_call *c, uint32_t rank, exo_time de
 {
     exo_status st = EXO_OK;
     /* the others often come at once: it takes longer to sleep and be woken */
-    for (int i = first_look(l, c); i < SPINS && !atomic_load(&c->committed); i++)
+    for (int i = first_look(l); i < SPINS && !atomic_load(&c->committed); i++)
         exo_relax();
     if (atomic_load(&c->committed))
         return EXO_OK;

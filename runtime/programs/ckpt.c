@@ -214,7 +214,9 @@ copy_rows(const struct reshard *r, exo_err *err)
         st = put_path(from, err, r->run, files[i]);
         if (st == EXO_OK)
             st = put_path(to, err, r->args->to, files[i]);
-        if (st == EXO_OK && exo_file_read(from, MAX_ROWS, &data, &size, NULL) == EXO_OK)
+        if (st == EXO_OK && has(r->run, files[i]))
+            st = exo_file_read(from, MAX_ROWS, &data, &size, err);
+        if (st == EXO_OK && data)
             st = exo_file_write_atomic(to, data, size, err);
         exo_free(data);
     }
@@ -311,7 +313,7 @@ reshard(struct reshard *r, exo_resharded *out, exo_err *err)
         st = make_job(r, err);
     if (st == EXO_OK)
         st = write_run(r, out, err);
-    if (st != EXO_OK && is_new)
+    if (st != EXO_OK && is_new && r->lock >= 0) /* otherwise the folder is another process's */
         remove_remains(r);
     return st;
 }
@@ -397,7 +399,7 @@ const exo_command exo_command_ckpt = {
         "The checkpoint's files are checked by their SHA-256 first. Parameters, the optimizer's "
         "moments and the step are those of the checkpoint, to the bit; position in the data, "
         "random streams and learning rate follow from the step. Each node of the old checkpoint "
-        "is computed back from the result and compared with its file.\n\n"
+        "is compared with what the result says of it.\n\n"
         "Checkpoints of ddp and fsdp can be converted, into each other, too; under other "
         "strategies nodes have states of their own. docs/checkpoints.md says what begins anew.",
     .args = table,

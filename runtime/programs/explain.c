@@ -332,7 +332,8 @@ const exo_command exo_command_explain = {
     .summary = "Tells what became of an item of experience",
     .description =
         "Prints the maker of the item, the version of the weights that drew each token, "
-        "with its SHA-256, the oldest version in the caches of keys and values, when the "
+        "with the SHA-256 of the trainer's weights in that version, the oldest version in the "
+        "caches of keys and values, when the "
         "item was sent and received, and which version was made from it. Without an item, "
         "checks that no item was learned from twice, and that no version is missing. Works on "
         "a run that is still going.",

@@ -19,6 +19,8 @@ ok run "$example/1m1t.yaml" "${few[@]}"
 "$EXO_SOURCE/tools/check_meters.py" --result runs/ppo_text_1m1t/result.json || fail 'docs/meters.md does not have all meters'
 [ "$(cut -d, -f8 runs/ppo_text_1m1t/versions_trainer_0.csv | sort -u)" = "$(printf '\n0\nratio_off' | sort)" ] ||
     fail 'a maker samples other probabilities than the trainer computes'
+awk -F, 'NR > 2 && !($9 == 0 && $10 == 0 && $11 == 1) { exit 1 }' runs/ppo_text_1m1t/versions_trainer_0.csv ||
+    fail 'the policy of a maker differs from the trainer'"'"'s'
 [ "$(tail -n +2 runs/ppo_text_1m1t/learned_trainer_0.csv | cut -d, -f1 | sort -un | wc -l)" = $items ] || fail 'not each item was learned from'
 
 # The same bits with two makers, with two trainers, on workers and on the virtual clock.
@@ -29,6 +31,8 @@ ok run "$example/1m1t.yaml" "${few[@]}" --name virtual --set clock=virtual
 [ "$(final virtual sha256)" = "$sha" ] || fail 'the virtual clock gives other bits'
 ok run "$example/1m1t.yaml" "${few[@]}" --name far --workers 2
 [ "$(final far sha256)" = "$sha" ] || fail 'workers give other bits'
+ok run "$example/1m1t.yaml" "${few[@]}" --name far_two --set actors.maker.count=2 --workers 2
+[ "$(final far_two sha256)" = "$sha" ] || fail 'two makers on workers give other bits'
 ok run "$example/2m2t.yaml" "${few[@]}"
 ok run "$example/2m2t.yaml" "${few[@]}" --name far2 --workers 2
 [ "$(final far2 sha256)" = "$(final ppo_text_2m2t sha256)" ] || fail 'two trainers on workers give other bits'
@@ -72,6 +76,8 @@ grep -q "^$items items, each learned from once" out || fail "$(cat out)"
 quantized=$EXO_SOURCE/examples/33_quantized_makers/int8.yaml
 ok run "$quantized" --set actors.maker.config.epochs=8
 awk -F, 'NR > 2 && !($8 > 0 && $8 < 0.05) { exit 1 }' runs/quantized_makers/versions_trainer_0.csv || fail 'the ratios with int8 makers'
+awk -F, 'NR > 2 && !($9 > 0 && $10 != 0 && $11 > 0.9 && $11 < 1) { exit 1 }' runs/quantized_makers/versions_trainer_0.csv ||
+    fail 'the distance of int8 makers'
 ok run "$quantized" --name plain --set actors.maker.config.epochs=8 --set actors.maker.config.weights=fp32
 awk -F, 'NR > 2 && $8 != 0 { exit 1 }' runs/plain/versions_trainer_0.csv || fail 'the ratios with fp32 makers'
 

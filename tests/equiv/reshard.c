@@ -227,6 +227,8 @@ Test(reshard, what_cannot_be_converted_is_named)
     refused(&w, "full", 3, "fsdp", "{group_size: 2}", "3 nodes cannot be cut into groups of 2");
     refused(&w, "full", 2, "fsdp", "{optimizer: muon}", "muon: the matrix fc1.weight is divided");
     refused(&w, "full", 2, "ddp", "{optimizer: sgd}", "the optimizer has other moments");
+    refused(&w, "full", 2, "ddp", "{optimizer: adagrad}",
+            "other moments than the one of the checkpoint: sum instead of exp_avg");
     refused(&w, "full", 2, "ddp", "{optimiser: sgd}", "did you mean 'optimizer'?");
     exo_model *other = points_mlp(), *own = w.model;
     w.model = other;
