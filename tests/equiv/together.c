@@ -84,9 +84,9 @@ read_versions(struct outcome *out, const char *folder, uint32_t trainer)
     for (char *line; (line = strtok_r(NULL, "\n", &rest)); lines++) {
         cr_assert_leq(lines, UPDATES, "%s has more lines", path);
         cr_assert_eq(sscanf(line, "%*[^,],%*[^,],%64[0-9a-f]", out->sha256[trainer][lines]), 1);
-        const char *ratio = strrchr(line, ',') + 1;
-        out->first_ratios_are_1 =
-            out->first_ratios_are_1 && (lines == 0 || strcmp(ratio, "0") == 0);
+        /* ratio_off, kl_makers, chi_squared and effective of ratios that are 1 */
+        const char ones[] = ",0,0,0,1", *end = line + strlen(line) - strlen(ones);
+        out->first_ratios_are_1 = out->first_ratios_are_1 && (lines == 0 || strcmp(end, ones) == 0);
     }
     cr_assert_eq(lines, UPDATES + 1, "%s: %zu lines", path, lines);
     exo_free(text);
