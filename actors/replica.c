@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include <exogym/data_parallel.h>
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
@@ -471,16 +472,17 @@ measure_links(exo_replica *r, exo_err *err)
     return st;
 }
 
-/* Distributes rank 0's values of a unit to all members. */
+/* Distributes rank 0's values of a unit to all members, unless each has drawn its own. */
 static exo_status
 agree_on_unit(exo_replica *r, size_t unit, exo_err *err)
 {
+    const bool syncs = exo_strategy_syncs(r->strategy);
     exo_array values;
     exo_status st = exo_unit_open(r->params, unit, &values, err);
-    bool draws = r->by_units && r->node.rank == 0 && !r->fit->rehearses;
+    bool draws = r->by_units && (r->node.rank == 0 || !syncs) && !r->fit->rehearses;
     if (st == EXO_OK && draws)
         st = exo_unit_draw(r->model, r->params, unit, r->node.seed, err);
-    if (st == EXO_OK && !r->fit->rehearses)
+    if (st == EXO_OK && !r->fit->rehearses && syncs)
         st = exo_broadcast(exo_replica_side(r), values, 0, err);
     if (st == EXO_OK)
         st = exo_strategy_keep(r->strategy, &r->node, unit, err);
@@ -495,7 +497,7 @@ agree_on_parameters(exo_replica *r, exo_err *err)
     exo_status st = EXO_OK;
     for (size_t u = 0; st == EXO_OK && u < r->node.num_units; u++)
         st = agree_on_unit(r, u, err);
-    if (st != EXO_OK || r->fit->rehearses)
+    if (st != EXO_OK || r->fit->rehearses || !exo_strategy_syncs(r->strategy))
         return st;
     return exo_broadcast(exo_replica_side(r), exo_params_buffers_array(r->params), 0, err);
 }

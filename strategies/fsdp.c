@@ -122,6 +122,7 @@ fsdp_init(void *self, exo_config *config, exo_err *err)
 {
     struct fsdp *f = self;
     const exo_config *size = exo_config_get(config, "group_size");
+    bool offload = false;
     snprintf(f->place, sizeof f->place, "fsdp");
     if (size)
         exo_config_where(size, f->place, sizeof f->place);
@@ -131,6 +132,9 @@ fsdp_init(void *self, exo_config *config, exo_err *err)
         st = exo_config_u64(config, "group_size", 0, 0, UINT32_MAX, &f->group_size, err);
     if (st == EXO_OK)
         st = exo_config_bool(config, "prefetch", false, &f->prefetch, err);
+    /* Units and shards are on the host (exo_fit_check_units), so there is nothing to move. */
+    if (st == EXO_OK && exo_config_get(config, "cpu_offload"))
+        st = exo_config_bool(config, "cpu_offload", false, &offload, err);
     if (st == EXO_OK)
         st = exo_part_read(&f->across, config, "across", NULL, err);
     if (st == EXO_OK && f->across.strategy)

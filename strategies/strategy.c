@@ -9,6 +9,7 @@
 #include <float.h>
 #include <string.h>
 
+#include <exogym/data_parallel.h>
 #include <exogym/memory.h>
 
 #include "base/config_edit.h"
@@ -19,6 +20,7 @@ struct exo_strategy {
     exo_optim_spec inner;
     exo_schedule *schedule;
     float max_norm;
+    bool alone_at_start; /* nodes draw their own parameters, and node 0 sends none */
     bool started;
     exo_meter *grad_norm; /* NULL: gradients are not clipped */
     void *self;           /* (state_size) the state of the class */
@@ -35,6 +37,7 @@ read_common(exo_strategy *strategy, exo_config *config, exo_err *err)
     const exo_strategy_class *c = strategy->strategy_class;
     const exo_optim_spec fallback = c->optimizer ? c->optimizer() : exo_optim_spec_init(EXO_ADAMW);
     const char *name = NULL;
+    bool syncs = true;
     /* the caller has read it: this only marks the key as known */
     exo_status st = exo_config_string(config, "name", NULL, &name, err);
     if (st == EXO_OK)
@@ -43,6 +46,10 @@ read_common(exo_strategy *strategy, exo_config *config, exo_err *err)
         st = exo_schedule_read(&strategy->schedule, config, "lr_scheduler", err);
     if (st == EXO_OK)
         st = exo_config_float(config, "max_norm", 0, 0, (double)FLT_MAX, &strategy->max_norm, err);
+    /* Read only if it is given, so that it is not among the settings of every checkpoint. */
+    if (st == EXO_OK && exo_config_get(config, "sync_module_states"))
+        st = exo_config_bool(config, "sync_module_states", true, &syncs, err);
+    strategy->alone_at_start = !syncs;
     return st;
 }
 
@@ -133,6 +140,12 @@ const char *
 exo_strategy_name(const exo_strategy *strategy)
 {
     return strategy->strategy_class->name;
+}
+
+bool
+exo_strategy_syncs(const exo_strategy *strategy)
+{
+    return !strategy->alone_at_start;
 }
 
 void

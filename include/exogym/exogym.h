@@ -11,6 +11,7 @@
 #include <exogym/compress.h>
 #include <exogym/config.h>
 #include <exogym/data.h>
+#include <exogym/data_parallel.h>
 #include <exogym/decoder.h>
 #include <exogym/device.h>
 #include <exogym/dtype.h>

@@ -741,6 +741,8 @@ exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_e
     for (size_t i = 0; st == EXO_OK && i < opts->sets.length; i++)
         st = exo_config_set(job->doc, opts->sets.items[i], err);
     if (st == EXO_OK)
+        st = exo_job_take_wrapping(job->doc, err);
+    if (st == EXO_OK)
         st = exo_job_choose_parallel(job, err);
     if (st == EXO_OK)
         st = check_keys(root, err);

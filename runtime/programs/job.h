@@ -70,6 +70,11 @@ void exo_job_release(exo_job *job);
 exo_status exo_job_read_seeds(exo_config *root, exo_job *job, exo_err *err);
 exo_status exo_job_label_seed(const exo_job *job, exo_job_run *run, size_t index, exo_err *err);
 
+/* job_wrap.c: moves what `parallel` says of data parallelism (use_fsdp, sharding_strategy, cpu_offload,
+ * sync_module_states) to `strategy`, before the job is read. INVAL, with the place; NOMEM. */
+exo_status exo_job_take_wrapping(exo_config_doc *doc, exo_err *err);
+/* Marks these keys of `parallel` as known. */
+void exo_job_know_wrapping(exo_config *parallel);
 /* job_parallel.c: reads the key, once the nodes are known; checks it against the whole job. INVAL. */
 exo_status exo_job_read_parallel(exo_config *root, exo_job *job, exo_err *err);
 /* Sets the minibatch from the key `microbatches`, once `train` is known. INVAL. */

@@ -44,6 +44,7 @@ exo_job_read_parallel(exo_config *root, exo_job *job, exo_err *err)
                              "parallel: tensor %" PRIu64 " does not divide the %u nodes", tensor,
                              o->num_nodes);
     o->tensor = (uint32_t)tensor;
+    exo_job_know_wrapping(map);          /* moved before (exo_job_take_wrapping) */
     exo_config_get(map, "auto");         /* known, and replaced before (exo_job_choose_parallel) */
     exo_config_get(map, "microbatches"); /* exo_job_cut_batch reads it */
     if (st == EXO_OK)

@@ -146,6 +146,12 @@ static const struct key keys[] = {
      "So many consecutive nodes have some of the layers each; a divisor of nodes."},
     {"parallel", "microbatches", "positive",
      "Pieces of the batch that pass through the stages of a pipeline one after another."},
+    {"parallel", "use_fsdp", "bool", "The strategy is fsdp; false: ddp."},
+    {"parallel", "sharding_strategy",
+     "full_shard|shard_grad_op|no_shard|hybrid_shard|hybrid_shard_zero2", "Of fsdp."},
+    {"parallel", "cpu_offload", "bool", "Of fsdp: shards are in the memory of the host."},
+    {"parallel", "sync_module_states", "bool",
+     "Whether the nodes begin with the parameters of node 0."},
     {"parallel", "auto", "#parallel_auto", "The fastest form of ddp and fsdp that fits."},
 
     {"parallel_auto", "memory", "bytes",
