@@ -86,8 +86,9 @@ static const void *const protocols[] = {
     &exo_train_node_protocol,
 };
 
-static const void *const rewards[] = {&exo_calculation_reward, &exo_expression_reward,
-                                      &exo_function_reward, &exo_model_reward, &exo_share_reward};
+static const void *const rewards[] = {&exo_calculation_reward, &exo_exact_reward,
+                                      &exo_expression_reward,  &exo_function_reward,
+                                      &exo_model_reward,       &exo_share_reward};
 static const void *const tools[] = {&exo_calculator_tool};
 
 static const void *const devices[] = {&exo_cpu_device_kind};

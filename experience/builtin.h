@@ -10,7 +10,8 @@
 
 extern exo_registry exo_reward_registry;
 extern const exo_reward_class exo_share_reward, exo_function_reward;
-extern const exo_reward_class exo_model_reward, exo_expression_reward, exo_calculation_reward;
+extern const exo_reward_class exo_model_reward, exo_expression_reward, exo_calculation_reward,
+    exo_exact_reward;
 
 extern exo_registry exo_tool_registry;
 extern const exo_tool_class exo_calculator_tool;

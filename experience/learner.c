@@ -237,6 +237,12 @@ exo_learner_epochs(const exo_learner *l)
     return l->epochs;
 }
 
+double
+exo_learner_beta(const exo_learner *l)
+{
+    return l->objective.reward.kl_coef + l->objective.loss.kl_coef;
+}
+
 uint64_t
 exo_learner_version(const exo_learner *l)
 {

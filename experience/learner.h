@@ -21,6 +21,7 @@
 #include <exogym/state.h>
 
 #include "experience/experience.h"
+#include "experience/rows.h"
 
 typedef struct exo_learner exo_learner;
 
@@ -111,6 +112,13 @@ size_t exo_learner_trained(const exo_learner *learner);
 uint64_t exo_learner_epochs(const exo_learner *learner);
 uint64_t exo_learner_version(const exo_learner *learner);
 void exo_learner_sha256(const exo_learner *learner, char out[65]);
+/* The coefficient of the KL penalty, in the reward and in the loss together, as it is in the options. */
+double exo_learner_beta(const exo_learner *learner);
+/* Writes the log-probabilities of the tokens of answers (count), one answer after the other,
+ * under the present policy; `initial`: under the initial model, of a learner with a KL penalty.
+ * Between two updates. NOMEM; INVAL: an answer does not fit the model. */
+exo_status exo_learner_read_answers(exo_learner *learner, bool initial, const exo_pick *picks,
+                                    size_t count, float *log_probs, exo_err *err);
 /* Adds weights, optimizers or strategies, the version and the coefficient of the KL penalty to a
  * checkpoint. After exo_learner_join, between two updates. learner_state.c */
 void exo_learner_state(exo_learner *learner, exo_state *state);

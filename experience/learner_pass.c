@@ -158,6 +158,30 @@ look_at_policy(exo_learner *l, const exo_model *model, exo_params *params, size_
     return st;
 }
 
+exo_status
+exo_learner_read_answers(exo_learner *l, bool initial, const exo_pick *picks, size_t count,
+                         float *out, exo_err *err)
+{
+    exo_tensor *log_probs = NULL;
+    exo_outputs outputs = exo_outputs_init((const char *const[]){"logits", NULL});
+    const exo_model *model = initial && l->initial ? l->initial : l->actor.model;
+    exo_params *params = initial ? l->reference : l->actor.params;
+    exo_status st = EXO_OK;
+    for (size_t i = 0, n; st == EXO_OK && i < count; i += n) {
+        n = count - i < l->rows_a_pass ? count - i : (size_t)l->rows_a_pass;
+        st = lay_out(l, picks + i, n, err);
+        if (st == EXO_OK)
+            st = log_probs_of(l, model, params, picks[i].from, false, &outputs, &log_probs, err);
+        for (size_t k = 0; st == EXO_OK && k < n; k++) {
+            size_t length = (size_t)picks[i + k].from->lengths[picks[i + k].answer];
+            memcpy(out, l->row_log_probs + exo_rows_first(&l->rows, picks + i, k),
+                   length * sizeof *out);
+            out += length;
+        }
+    }
+    return st;
+}
+
 static exo_status
 look_at_values(exo_learner *l, size_t first, size_t count, exo_err *err)
 {

@@ -29,6 +29,7 @@
 #include "experience/learned.h"
 #include "experience/observer.h"
 #include "experience/publisher.h"
+#include "experience/regret.h"
 #include "experience/stock.h"
 
 enum {
@@ -49,6 +50,7 @@ enum {
     CLIPPED,
     NORM,
     PTX,
+    REGRET,
     STALENESS,
     ITEMS,
     REPEATED,
@@ -107,6 +109,10 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
              .help = "cross-entropy of the texts of `ptx` in the last update, the mean over its "
                      "steps",
              .kind = EXO_GAUGE},
+    [REGRET] = {.name = "regret",
+                .unit = "1",
+                .help = "J* - J of the policy in the task of `exact`, by enumeration",
+                .kind = EXO_GAUGE},
     [STALENESS] = {.name = "staleness",
                    .unit = "versions",
                    .help = "age of the oldest item in the last update",
@@ -134,6 +140,7 @@ struct trainer {
     exo_learned *learned;
     exo_publisher *publisher;
     exo_observer observer;
+    exo_regret *regret; /* NULL: the makers have no exact task */
     uint64_t batch, updates, staleness;
     uint64_t update_steps; /* batches of an update */
     uint64_t under_way;    /* draws of an update and of later ones that makers may have begun */
@@ -211,6 +218,8 @@ trainer_init(void *self, exo_config *config, exo_err *err)
         st = exo_observer_read(&t->observer, config, err);
     if (st == EXO_OK)
         st = exo_publisher_read(&t->publisher, config, err);
+    if (st == EXO_OK)
+        st = exo_regret_read(&t->regret, config, t->learner, err);
     if (st != EXO_OK)
         return st;
     t->items = exo_calloc(items_of_update(t), sizeof *t->items);
@@ -239,6 +248,7 @@ trainer_release(void *self)
     exo_free(t->experience);
     exo_learned_close(&t->learned);
     exo_publisher_free(&t->publisher);
+    exo_regret_free(&t->regret);
     exo_learner_free(&t->learner);
 }
 
@@ -320,6 +330,8 @@ take_item(struct trainer *t, exo_graph_actor *actor, exo_item *item, exo_err *er
         late = e.life >= 0 && e.life != (int64_t)exo_graph_life(actor);
     if (st == EXO_OK && !late)
         st = check_quota(t, actor, e.id, err);
+    if (st == EXO_OK && !late)
+        st = exo_regret_check(t->regret, &e, err);
     if (st == EXO_OK && !late && is_after_the_end(t, actor, e.id)) {
         exo_item_drop(&item);
         return EXO_OK;
@@ -480,6 +492,35 @@ learn(struct trainer *t, exo_graph_actor *actor, bool *end, exo_err *err)
     return st;
 }
 
+/* Measures the distance from the best policy of an exact task. */
+static exo_status
+measure_regret(struct trainer *t, exo_regret_figures *out, exo_err *err)
+{
+    exo_status st = exo_regret_measure(t->regret, t->learner, out, err);
+    if (st == EXO_OK)
+        exo_meter_set(t->meters[REGRET], out->regret);
+    return st;
+}
+
+/* Writes the last regret to exact_TRAINER.json. */
+static exo_status
+write_regret(struct trainer *t, const exo_graph_actor *actor, exo_err *err)
+{
+    char path[MAX_PATH], text[512];
+    exo_regret_figures f;
+    exo_status st = t->regret ? measure_regret(t, &f, err) : EXO_OK;
+    if (st != EXO_OK || !t->regret || !exo_graph_folder(actor))
+        return st;
+    int size = snprintf(text, sizeof text,
+                        "{\"regret\": %.9g, \"optimum\": %.9g, \"objective\": %.9g, \"reward\": "
+                        "%.9g, \"kl\": %.9g}\n",
+                        f.regret, f.optimum, f.optimum - f.regret, f.reward, f.kl);
+    if ((size_t)snprintf(path, sizeof path, "%s/exact_%s.json", exo_graph_folder(actor),
+                         exo_graph_name(actor)) >= sizeof path)
+        return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
+    return exo_file_write_atomic(path, text, (size_t)size, err);
+}
+
 /* The first trainer writes the model, which all have. */
 static exo_status
 save_model(const struct trainer *t, const exo_graph_actor *actor, exo_err *err)
@@ -637,6 +678,8 @@ run_episode(struct trainer *t, exo_graph_actor *actor, bool *end, exo_err *err)
     exo_observer_end(&t->observer, EXO_TRAINER_EPISODE);
     if (st == EXO_OK)
         report(t);
+    if (st == EXO_OK && exo_regret_is_due(t->regret, t->observer.version))
+        st = measure_regret(t, &(exo_regret_figures){0}, err);
     if (st == EXO_OK && t->every && t->observer.version % t->every == 0)
         st = save(t, actor, err);
     return st;
@@ -655,6 +698,8 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
         st = save(t, actor, err);
     exo_learner_leave(t->learner);
     exo_observer_close(&t->observer);
+    if (st == EXO_OK)
+        st = write_regret(t, actor, err);
     return st == EXO_OK ? write_result(t, actor, err) : st;
 }
 
@@ -678,7 +723,7 @@ const exo_graph_class exo_ppo_trainer_class = {
     .help =
         "learns from answers and sends the weights; options model, algorithm, batch, updates, "
         "update_steps, staleness, oversample, update, epochs, minibatches, optimizer, strategy, "
-        "checkpoint, ...",
+        "checkpoint, exact, ...",
     .ports = trainer_ports,
     .num_ports = sizeof trainer_ports / sizeof *trainer_ports,
     .phases = trainer_phases,

@@ -28,6 +28,7 @@ HOST = {
     "experience/learner_update.c": ITEMS,
     "experience/learner_batch.c": ITEMS,
     "experience/learner_pass.c": ITEMS,
+    "experience/regret.c": "log-probabilities of enumerated answers, which the host has read and adds up",
     "experience/reward_model.c": "values of a pass's answers, which the host has read for scores",
     "experience/rows.c": ITEMS,
     "experience/text_rows.c": BATCH,

@@ -72,6 +72,28 @@ ok explain runs/over
 grep -q "^$items items, each learned from once" out || fail "$(cat out)"
 ! grep -q 'were not learned from' out || fail "$(cat out)"
 
+# exact.yaml: through makers and trainers, GRPO, RLOO and PPO come within 0.01 of the best policy, by
+# enumeration; the policy that they begin with is far from it.
+exact=$example/exact.yaml
+trainer=actors.trainer.config
+value_model='{name: gpt, layers: 1, heads: 2, width: 32, context: 8, vocabulary: 3, values: true}'
+ppo=(--set "$trainer.algorithm={name: ppo, kl_coef: 0.2}" --set "$trainer.critic=$value_model" --set "$trainer.critic_optimizer={name: adamw, lr: 5e-3}")
+regret() {
+    sed 's/.*"regret": \([^,]*\),.*/\1/' "runs/$1/exact_trainer_0.json"
+}
+short=()
+[ $items = 400 ] || short=(--set $trainer.updates=3)
+ok run "$exact" --name first --set $trainer.updates=1 --set $trainer.optimizer.lr=1e-9
+awk "BEGIN { exit !($(regret first) > 0.1) }" || fail "J* - J is $(regret first) at the beginning"
+ok run "$exact" --name exact_grpo "${short[@]}"
+ok run "$exact" --name exact_rloo "${short[@]}" --set $trainer.algorithm.name=rloo
+ok run "$exact" --name exact_ppo "${short[@]}" "${ppo[@]}"
+for run in exact_grpo exact_rloo exact_ppo; do
+    awk "BEGIN { r = $(regret $run); exit !(r > -1e-6 && r <= ($items == 400 ? 0.01 : 1)) }" || fail "$run: J* - J is $(regret $run)"
+    awk "BEGIN { d = $(meter runs/$run/result.json trainer_0.regret) - $(regret $run); exit !(d < 1e-6 && d > -1e-6) }" ||
+        fail "$run: the meter has another regret"
+done
+
 # examples/33_quantized_makers: ratios are near 1 with int8, and are 1 with fp32.
 quantized=$EXO_SOURCE/examples/33_quantized_makers/int8.yaml
 ok run "$quantized" --set actors.maker.config.epochs=8
@@ -115,5 +137,10 @@ bad 2 "unknown key 'from'" run "$example/1m1t.yaml" --name w --set 'actors.train
 bad 2 'kv says nothing without swap: step' run "$example/1m1t.yaml" --name w --set actors.maker.config.kv=keep
 bad 2 'oversample needs staleness of at least 1' run "$example/1m1t.yaml" --name w --set actors.trainer.config.oversample=1.5
 bad 2 'oversample' run "$example/1m1t.yaml" --name w --set actors.trainer.config.oversample=2.5 --set actors.trainer.config.staleness=1
+bad 2 "exact: the model's vocabulary is 4, the task's 3" run "$exact" --name w --set $trainer.model.vocabulary=4
+bad 2 'set algorithm.kl_coef' run "$exact" --name w --set $trainer.algorithm.kl_coef=0
+bad 2 'more than 1048576 sequences' run "$exact" --name w --set $trainer.exact.length=20
+bad 2 'set generate: {max_new_tokens: 3}' run "$exact" --name w4 --set actors.maker.config.generate.max_new_tokens=4
+bad 2 "let the makers' reward be the same task" run "$exact" --name w5 --set actors.maker.config.reward.seed=12
 bad 2 "'every' does not fit this edge" run "$example/1m1t.yaml" --name w3 --set edges.1.every=2
 finish
