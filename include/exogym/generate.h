@@ -28,6 +28,7 @@
 #ifndef EXOGYM_GENERATE_H
 #define EXOGYM_GENERATE_H
 
+#include <exogym/comm.h>
 #include <exogym/decoder.h>
 
 EXO_DECLS_BEGIN
@@ -55,6 +56,13 @@ typedef struct exo_generator_opts {
     /* Most tokens that one step computes, at least `sequences`; 0: 256, or `sequences` if
      * larger. */
     size_t step_tokens;
+    /* The members that generate together, each with a part of the weights and of the caches (tensor
+     * parallelism): the parameters are those of exo_model_output_part, and all members call the same
+     * functions with the same arguments in the same order. Then all have the results of one generator
+     * with the whole parameters, to the bit. An error of a collective ends the step, and further
+     * steps. The caller's, of the thread that uses the generator; it closes the group after the
+     * generator. NULL: none. */
+    exo_group *group;
 } exo_generator_opts;
 
 /* A generator: weights for inference, and sequences with their caches. */

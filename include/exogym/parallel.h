@@ -123,6 +123,13 @@ EXO_API const exo_param_cut *exo_model_cut(const exo_model *model, size_t index)
  * dropout, ALiBi, LoRA, a directory, frozen parameters), NOMEM. */
 EXO_API exo_status exo_model_part(exo_model **out, const exo_model *whole, uint32_t rank,
                                   uint32_t members, exo_err *err);
+/* Makes part `rank` of `members` of a model of the class "gpt" for generation by a group
+ * (exo_generator_opts.group): every matrix and its bias is cut by rows, attention.out and mlp.down too,
+ * so each sum is computed by one member as the whole model computes it. The part has no pass on a
+ * tape. The caller drops it. Errors: those of exo_model_part, but ALiBi is supported, and members must
+ * divide the width, too. */
+EXO_API exo_status exo_model_output_part(exo_model **out, const exo_model *whole, uint32_t rank,
+                                         uint32_t members, exo_err *err);
 /* Copies between flat values of the whole model and those of a part or stage, in host memory:
  * exo_part_take reads the part's slices from `whole`, exo_part_put writes them there. Both have the
  * order of their model's flat parameters; gradients and the state of optimizers have it, too. */

@@ -211,10 +211,16 @@ typedef struct exo_update_receiver_opts {
     /* The largest difference of a log-probability of the canary if the sender's processor has
      * another arithmetic (exo_generator_arithmetic); 0: 1e-3. Equal arithmetic has equal bits. */
     double tolerance;
+    /* The part of the model that the receiver keeps (exo_model_output_part); held. NULL: all. It decodes
+     * and verifies every tensor whole, piece after piece, and keeps its rows. So an update that has
+     * changes only (EXO_UPDATE_DELTA, EXO_UPDATE_BF16_DELTA) is refused as UNSUPPORTED: their base is
+     * not whole here. If the generator is one of a group (exo_generator_opts.group), every member calls
+     * exo_update_agree after each update. */
+    exo_model *part;
 } exo_update_receiver_opts;
 
 /* Makes a receiver. `initial`: values to begin with, of the model and on any device, which are
- * copied; NULL: zeros. They are no version, so the first update must be a whole one. `opts` may be
+ * copied; NULL: zeros, and always NULL with `part`. They are no version, so the first update must be a whole one. `opts` may be
  * NULL. The caller frees the receiver. Holds the model. Errors: INVAL (`initial` or the generator
  * are not the model's), NOMEM, or the device's. */
 EXO_API exo_status exo_update_receiver_new(exo_update_receiver **out, exo_model *model,
@@ -235,6 +241,13 @@ EXO_API void exo_update_receiver_free(exo_update_receiver **receiver);
  * and with the last chunk for packing and the canary. */
 EXO_API exo_status exo_update_receive(exo_update_receiver *receiver, const void *bytes, size_t size,
                                       exo_update_reply *reply, exo_err *err);
+/* For the members of a generator's group, each with a receiver that was given the same update: they
+ * accept it together or not at all. `reply`: the answer of the update, ACCEPTED or not. If all have
+ * accepted it, the group computes the canary. Otherwise, or if the canary differs, *reply refuses it,
+ * and no version is ready. Errors, with which *reply is a refusal, too: those of the collective, FAILED
+ * (the canary). Blocks for the other members. */
+EXO_API exo_status exo_update_agree(exo_update_receiver *receiver, exo_update_reply *reply,
+                                    exo_err *err);
 /* Gives up an update that is under way, for instance because its sender is lost. *reply: REFUSED,
  * with the chunks that are missing; NONE: there was none. */
 EXO_API void exo_update_abandon(exo_update_receiver *receiver, exo_update_reply *reply);

@@ -14,6 +14,7 @@ enum {
 
 _Static_assert((int)EXO_DECODE_PANEL == (int)EXO_DECODER_PITCH, "logits are written in panels");
 
+/* The strides of activations, in the whole spec or that of a member. */
 static size_t
 inner_stride(const exo_decoder_spec *s)
 {
@@ -80,7 +81,8 @@ embed_row(void *context, size_t row)
     const exo_decoder_spec *s = &w->spec;
     size_t stride = exo_decode_stride(s->width);
     float *x = d->at.x + row * stride, *h = d->at.h + row * stride;
-    exo_decode_unpack(&w->embedding.matrix, (size_t)d->pass->tokens[row], x);
+    if (d->shape.members == 0)
+        exo_decode_unpack(&w->embedding.matrix, (size_t)d->pass->tokens[row], x);
     if (w->position) {
         const float *position =
             w->position + ((size_t)d->pass->positions[row] + s->position_offset) * s->width;
@@ -169,14 +171,14 @@ cache_of(const struct at *at, size_t row)
            at->layer * (floats / d->weights.spec.layers);
 }
 
-/* Writes a row's keys and values into the cache, after rotary positions have turned its queries
+/* Writes a row's keys and values of this member's heads into the cache, after rotary positions have turned its queries
  * and keys. */
 static void
 remember_row(void *context, size_t row)
 {
     const struct at *at = context;
     const exo_cpu_decoder *d = at->d;
-    const exo_decoder_spec *s = &d->weights.spec;
+    const exo_decoder_spec *s = &d->mine;
     size_t width = s->head_width, position = (size_t)d->pass->positions[row];
     size_t keys = exo_decode_keys_size(d->shape.context, width),
            values = exo_decode_values_size(d->shape.context, width);
@@ -197,7 +199,7 @@ attend_tile(void *context, size_t index)
 {
     const struct at *at = context;
     const exo_cpu_decoder *d = at->d;
-    const exo_decoder_spec *s = &d->weights.spec;
+    const exo_decoder_spec *s = &d->mine;
     const exo_row_tile *tile = &d->tile[index / s->kv_heads];
     size_t g = index % s->kv_heads, width = s->head_width, shared = s->heads / s->kv_heads;
     size_t keys = exo_decode_keys_size(d->shape.context, width),
@@ -209,10 +211,11 @@ attend_tile(void *context, size_t index)
                               .scale = (float)(1.0 / sqrt((double)width))};
     for (size_t i = 0; i < tile->count * shared; i++) {
         size_t row = tile->first + i / shared, head = g * shared + i % shared;
+        size_t whole = d->shape.rank * s->heads + head; /* its number in the whole decoder */
         a.query[a.queries] = d->at.qkv + row * qkv_stride(s) + head * width;
-        a.out[a.queries] = d->at.mixed + row * mixed_stride(s) + head * width;
+        a.out[a.queries] = d->at.my_mixed + row * mixed_stride(s) + head * width;
         a.position[a.queries] = (size_t)d->pass->positions[row];
-        a.slope[a.queries++] = d->slopes ? d->slopes[head] : 0;
+        a.slope[a.queries++] = d->slopes ? d->slopes[whole] : 0;
         if (a.queries == EXO_DECODE_QUERIES || i + 1 == tile->count * shared) {
             exo_decode_attend(&a);
             a.queries = 0;
@@ -240,31 +243,50 @@ product(exo_member *member, struct at *at, const exo_linear_weights *linear, con
     exo_team_run(member, (linear->matrix.panels + share - 1) / share, product_share, at);
 }
 
+/* The first half of a block up to attention's output, of this member's heads. */
 static void
-run_block(exo_member *member, struct at *at, size_t layer)
+run_attention(exo_member *member, struct at *at)
 {
     const exo_cpu_decoder *d = at->d;
     const exo_decoder_activations *a = &d->at;
-    const exo_decoder_spec *s = &d->weights.spec;
-    const exo_block_weights *b = &d->weights.blocks[layer];
-    size_t width = exo_decode_stride(s->width);
-    at->block = b;
-    at->layer = layer;
     exo_team_run(member, at->rows, norm1_row, at);
-    product(member, at, &b->qkv, a->h, width, a->qkv, qkv_stride(s), EXO_LINEAR, EXO_DECODE_SET,
-            false);
+    product(member, at, &at->block->qkv, a->h, exo_decode_stride(d->mine.width), a->qkv,
+            qkv_stride(&d->mine), EXO_LINEAR, EXO_DECODE_SET, false);
     exo_team_run(member, at->rows, remember_row, at);
-    exo_team_run(member, d->tiles * s->kv_heads, attend_tile, at);
-    product(member, at, &b->out, a->mixed, mixed_stride(s), a->x, width, EXO_LINEAR, EXO_DECODE_ADD,
-            true);
+    exo_team_run(member, d->tiles * d->mine.kv_heads, attend_tile, at);
+}
+
+/* x += attention's output out^T, of all columns or those of this member. */
+static void
+run_out(exo_member *member, struct at *at, float *x, size_t stride)
+{
+    const exo_cpu_decoder *d = at->d;
+    product(member, at, &at->block->out, d->at.mixed, mixed_stride(&d->weights.spec), x, stride,
+            EXO_LINEAR, EXO_DECODE_ADD, true);
+}
+
+/* The inside of the MLP, of this member's inner width. */
+static void
+run_up(exo_member *member, struct at *at)
+{
+    const exo_cpu_decoder *d = at->d;
+    const exo_decoder_spec *s = &d->mine;
+    const exo_block_weights *b = at->block;
     exo_team_run(member, at->rows, norm2_row, at);
     at->gate = s->gated ? &b->gate : NULL;
-    product(member, at, &b->up, a->h, width, a->inner, inner_stride(s),
-            s->gated ? EXO_LINEAR : s->activation, s->gated ? EXO_DECODE_MULTIPLY : EXO_DECODE_SET,
-            false);
+    product(member, at, &b->up, d->at.h, exo_decode_stride(s->width), d->at.my_inner,
+            inner_stride(s), s->gated ? EXO_LINEAR : s->activation,
+            s->gated ? EXO_DECODE_MULTIPLY : EXO_DECODE_SET, false);
     at->gate = NULL;
-    product(member, at, &b->down, a->inner, inner_stride(s), a->x, width, EXO_LINEAR,
-            EXO_DECODE_ADD, true);
+}
+
+/* x += inner down^T, of all columns or those of this member. */
+static void
+run_down(exo_member *member, struct at *at, float *x, size_t stride)
+{
+    const exo_cpu_decoder *d = at->d;
+    product(member, at, &at->block->down, d->at.inner, inner_stride(&d->weights.spec), x, stride,
+            EXO_LINEAR, EXO_DECODE_ADD, true);
 }
 
 static void
@@ -272,21 +294,171 @@ run_pass(void *context, exo_member *member)
 {
     const exo_cpu_decoder *d = context;
     struct at at = {.d = d, .rows = d->pass->rows};
+    size_t stride = exo_decode_stride(d->mine.width);
     exo_team_run(member, at.rows, embed_row, &at);
-    for (size_t layer = 0; layer < d->weights.spec.layers; layer++)
-        run_block(member, &at, layer);
+    for (at.layer = 0; at.layer < d->weights.spec.layers; at.layer++) {
+        at.block = &d->weights.blocks[at.layer];
+        run_attention(member, &at);
+        run_out(member, &at, d->at.x, stride);
+        run_up(member, &at);
+        run_down(member, &at, d->at.x, stride);
+    }
+}
+
+/* Logits of this member's vocabulary to y. */
+static void
+run_head(exo_member *member, const exo_cpu_decoder *d, float *y)
+{
+    const exo_linear_weights head = {.matrix = *exo_decoder_weights_head(&d->weights)};
+    struct at at = {.d = d, .rows = d->wanted->rows};
+    exo_team_run(member, at.rows, last_norm_row, &at);
+    product(member, &at, &head, d->at.h, exo_decode_stride(d->mine.width), y,
+            exo_decode_stride(d->mine.vocabulary), EXO_LINEAR, EXO_DECODE_SET, false);
 }
 
 static void
 run_logits(void *context, exo_member *member)
 {
     const exo_cpu_decoder *d = context;
-    const exo_decoder_spec *s = &d->weights.spec;
-    const exo_linear_weights head = {.matrix = *exo_decoder_weights_head(&d->weights)};
-    struct at at = {.d = d, .rows = d->wanted->rows};
-    exo_team_run(member, at.rows, last_norm_row, &at);
-    product(member, &at, &head, d->at.h, exo_decode_stride(s->width), d->wanted->logits,
-            exo_decode_stride(s->vocabulary), EXO_LINEAR, EXO_DECODE_SET, false);
+    run_head(member, d, d->wanted->logits);
+}
+
+/* --- A part: the same steps, with the other members' results between them --------------------- */
+
+/* A step of a part's pass, which the team runs at once. */
+struct part_step {
+    const exo_cpu_decoder *d;
+    size_t layer;
+    enum part_kind {
+        PART_EMBED,
+        PART_ATTEND,
+        PART_OUT,
+        PART_UP,
+        PART_DOWN,
+        PART_HEAD
+    } kind;
+};
+
+static void
+run_part_step(void *context, exo_member *member)
+{
+    const struct part_step *step = context;
+    const exo_cpu_decoder *d = step->d;
+    struct at at = {.d = d, .layer = step->layer};
+    size_t stride = exo_decode_stride(d->mine.width / d->shape.members);
+    at.rows = step->kind == PART_HEAD ? d->wanted->rows : d->pass->rows;
+    at.block = &d->weights.blocks[step->layer];
+    switch (step->kind) {
+    case PART_EMBED:
+        exo_team_run(member, at.rows, embed_row, &at);
+        break;
+    case PART_ATTEND:
+        run_attention(member, &at);
+        break;
+    case PART_OUT:
+        run_out(member, &at, d->at.my_x, stride);
+        break;
+    case PART_UP:
+        run_up(member, &at);
+        break;
+    case PART_DOWN:
+        run_down(member, &at, d->at.my_x, stride);
+        break;
+    case PART_HEAD:
+        run_head(member, d, d->at.my_logits);
+        break;
+    }
+}
+
+/* Copies rows of `columns` elements. */
+static void
+copy_rows(float *to, size_t to_stride, const float *from, size_t from_stride, size_t rows,
+          size_t columns)
+{
+    for (size_t r = 0; r < rows; r++)
+        memcpy(to + r * to_stride, from + r * from_stride, columns * sizeof *to);
+}
+
+/* all (rows, members x columns) from mine (rows, columns) of each member. */
+static void
+gather(const exo_cpu_decoder *d, const exo_decoder_peers *peers, size_t rows, const float *mine,
+       size_t my_stride, size_t columns, float *all, size_t stride)
+{
+    float *exchange = d->at.exchange, *block = exchange + d->shape.rank * rows * columns;
+    copy_rows(block, columns, mine, my_stride, rows, columns);
+    peers->gather(peers->context, exchange, rows * columns);
+    for (size_t m = 0; m < d->shape.members; m++)
+        copy_rows(all + m * columns, stride, exchange + m * rows * columns, columns, rows, columns);
+}
+
+/* The rows of the embedding, from the members that have them. The others add -0, which changes no
+ * bits. */
+static void
+embed_part(exo_cpu_decoder *d, const exo_decoder_pass_args *k)
+{
+    size_t width = d->mine.width, stride = exo_decode_stride(width);
+    float *x = d->at.exchange, *row = d->at.x;
+    for (size_t r = 0; r < k->rows; r++, x += width) {
+        size_t token = (size_t)k->tokens[r] - d->first_token; /* wraps below the first */
+        if (token < d->mine.vocabulary)
+            exo_decode_unpack(&d->weights.embedding.matrix, token, row);
+        for (size_t i = 0; i < width; i++)
+            x[i] = token < d->mine.vocabulary ? row[i] : -0.0f;
+    }
+    k->peers->add(k->peers->context, d->at.exchange, k->rows * width);
+    copy_rows(d->at.x, stride, d->at.exchange, width, k->rows, width);
+    exo_team_go(d->team, run_part_step, &(struct part_step){.d = d, .kind = PART_EMBED});
+}
+
+/* Runs a step that adds to x: of this member's columns, then of all. */
+static void
+add_part(exo_cpu_decoder *d, struct part_step *step, enum part_kind kind)
+{
+    size_t width = d->mine.width, columns = width / d->shape.members, rows = d->pass->rows;
+    size_t mine = exo_decode_stride(columns), stride = exo_decode_stride(width);
+    copy_rows(d->at.my_x, mine, d->at.x + d->shape.rank * columns, stride, rows, columns);
+    step->kind = kind;
+    exo_team_go(d->team, run_part_step, step);
+    gather(d, d->pass->peers, rows, d->at.my_x, mine, columns, d->at.x, stride);
+}
+
+static void
+pass_part(exo_cpu_decoder *d)
+{
+    const exo_decoder_spec *s = &d->weights.spec, *mine = &d->mine;
+    const exo_decoder_peers *peers = d->pass->peers;
+    size_t rows = d->pass->rows;
+    embed_part(d, d->pass);
+    for (size_t layer = 0; layer < s->layers; layer++) {
+        struct part_step step = {.d = d, .layer = layer, .kind = PART_ATTEND};
+        exo_team_go(d->team, run_part_step, &step);
+        gather(d, peers, rows, d->at.my_mixed, mixed_stride(mine), mine->heads * mine->head_width,
+               d->at.mixed, mixed_stride(s));
+        add_part(d, &step, PART_OUT);
+        step.kind = PART_UP;
+        exo_team_go(d->team, run_part_step, &step);
+        gather(d, peers, rows, d->at.my_inner, inner_stride(mine), mine->inner, d->at.inner,
+               inner_stride(s));
+        add_part(d, &step, PART_DOWN);
+    }
+}
+
+/* The vocabulary in equal blocks, which the last members do not fill. */
+static void
+logits_part(exo_cpu_decoder *d, const exo_decoder_logits_args *k)
+{
+    size_t members = d->shape.members, vocabulary = d->weights.spec.vocabulary;
+    size_t most = (vocabulary + members - 1) / members, stride = exo_decode_stride(vocabulary);
+    size_t mine = exo_decode_stride(d->mine.vocabulary), count = d->mine.vocabulary, first = 0;
+    float *exchange = d->at.exchange, *block = exchange + d->shape.rank * k->rows * most;
+    exo_team_go(d->head_team, run_part_step, &(struct part_step){.d = d, .kind = PART_HEAD});
+    memset(block, 0, k->rows * most * sizeof *block);
+    copy_rows(block, most, d->at.my_logits, mine, k->rows, count);
+    k->peers->gather(k->peers->context, exchange, k->rows * most);
+    for (size_t m = 0; m < members; m++, first += count) {
+        count = vocabulary / members + (m < vocabulary % members); /* exo_shard */
+        copy_rows(k->logits + first, stride, exchange + m * k->rows * most, most, k->rows, count);
+    }
 }
 
 /* --- The kernels ------------------------------------------------------------------------------ */
@@ -327,7 +499,10 @@ exo_cpu_decoder_pass(exo_device *device, const exo_decoder_pass_args *k, exo_err
     exo_cpu_decoder_lay_out(&d->at, &d->shape, k->scratch);
     make_tiles(d, k);
     d->pass = k;
-    exo_team_go(d->team, run_pass, d);
+    if (d->shape.members > 0)
+        pass_part(d);
+    else
+        exo_team_go(d->team, run_pass, d);
     return EXO_OK;
 }
 
@@ -340,6 +515,9 @@ exo_cpu_decoder_logits(exo_device *device, const exo_decoder_logits_args *k, exo
     exo_decoder_weights_bind(&d->weights, k->weights);
     exo_cpu_decoder_lay_out(&d->at, &d->shape, k->scratch);
     d->wanted = k;
-    exo_team_go(d->head_team, run_logits, d);
+    if (d->shape.members > 0)
+        logits_part(d, k);
+    else
+        exo_team_go(d->head_team, run_logits, d);
     return EXO_OK;
 }

@@ -34,13 +34,52 @@ take(struct room *r, size_t rows, size_t width, size_t size)
     return at;
 }
 
+exo_decoder_spec
+exo_cpu_decoder_mine(const exo_decoder_shape *shape, size_t *first_token)
+{
+    exo_decoder_spec mine = shape->spec;
+    size_t members = exo_cpu_decoder_members(shape), each = mine.vocabulary / members,
+           rest = mine.vocabulary % members;
+    *first_token = shape->rank * each + (shape->rank < rest ? shape->rank : rest); /* exo_shard */
+    mine.vocabulary = each + (shape->rank < rest);
+    mine.heads /= members;
+    mine.kv_heads /= members;
+    mine.inner /= members;
+    return mine;
+}
+
+/* Lays out what a part has besides: its shares, and the largest exchange. */
+static void
+lay_out_part(exo_decoder_activations *a, const exo_decoder_shape *shape, struct room *r)
+{
+    const exo_decoder_spec *s = &shape->spec;
+    size_t members = shape->members, rows = shape->rows, mixed = s->heads * s->head_width;
+    size_t widest = s->width > s->inner ? s->width : s->inner;
+    widest = widest > mixed ? widest : mixed;
+    size_t tokens = (s->vocabulary + members - 1) / members; /* the most of a member */
+    size_t logit_rows = rows < EXO_DECODER_LOGIT_ROWS ? rows : EXO_DECODER_LOGIT_ROWS;
+    size_t logits = 0, passes = 0;
+    bool bad = __builtin_mul_overflow(logit_rows, tokens * members, &logits) ||
+               __builtin_mul_overflow(rows, widest, &passes);
+    a->my_x = take(r, rows, exo_decode_stride(s->width / members), sizeof *a->my_x);
+    a->my_mixed = take(r, rows, exo_decode_stride(mixed / members), sizeof *a->my_mixed);
+    a->my_inner = take(r, rows, exo_decode_stride(s->inner / members), sizeof *a->my_inner);
+    a->my_logits = take(r, logit_rows, exo_decode_stride(tokens), sizeof *a->my_logits);
+    a->exchange = take(r, 1,
+                       bad               ? SIZE_MAX
+                       : passes > logits ? passes
+                                         : logits,
+                       sizeof *a->exchange);
+}
+
 size_t
 exo_cpu_decoder_lay_out(exo_decoder_activations *a, const exo_decoder_shape *shape, void *scratch)
 {
     const exo_decoder_spec *s = &shape->spec;
+    size_t members = exo_cpu_decoder_members(shape);
     size_t rows = shape->rows, width = exo_decode_stride(s->width),
            inner = exo_decode_stride(s->inner), mixed = exo_decode_stride(s->heads * s->head_width),
-           qkv = exo_decode_stride((s->heads + 2 * s->kv_heads) * s->head_width);
+           qkv = exo_decode_stride((s->heads + 2 * s->kv_heads) / members * s->head_width);
     size_t widest = width > inner ? width : inner;
     widest = widest > mixed ? widest : mixed;
     struct room r = {.memory = scratch};
@@ -53,6 +92,11 @@ exo_cpu_decoder_lay_out(exo_decoder_activations *a, const exo_decoder_shape *sha
     a->q = take(&r, rows, widest, sizeof *a->q);
     a->scales = take(&r, rows, a->groups, sizeof *a->scales);
     a->sums = take(&r, rows, a->groups, sizeof *a->sums);
+    a->my_x = a->my_logits = a->exchange = NULL;
+    a->my_mixed = a->mixed;
+    a->my_inner = a->inner;
+    if (shape->members > 0)
+        lay_out_part(a, shape, &r);
     return r.bytes;
 }
 
@@ -63,7 +107,8 @@ exo_cpu_decoder_cache(const exo_decoder_shape *shape)
     size_t head = exo_decode_keys_size(shape->context, s->head_width) +
                   exo_decode_values_size(shape->context, s->head_width);
     size_t heads = 0, floats = 0, bytes = 0;
-    return __builtin_mul_overflow(s->kv_heads, s->layers, &heads) ||
+    size_t mine = s->kv_heads / exo_cpu_decoder_members(shape);
+    return __builtin_mul_overflow(mine, s->layers, &heads) ||
                    __builtin_mul_overflow(head, heads, &floats) ||
                    __builtin_mul_overflow(floats, sizeof(float), &bytes)
                ? SIZE_MAX
@@ -82,9 +127,8 @@ exo_cpu_decoder_scratch(const exo_decoder_shape *shape, exo_scratch_use use)
     case EXO_SCRATCH_CACHE:
         return exo_cpu_decoder_cache(shape) * sizeof(float);
     case EXO_SCRATCH_WEIGHTS:
-        bytes = exo_decoder_weights_init(&weights, &shape->spec, shape->format, NULL) == EXO_OK
-                    ? weights.bytes
-                    : SIZE_MAX;
+        bytes =
+            exo_decoder_weights_init(&weights, shape, NULL) == EXO_OK ? weights.bytes : SIZE_MAX;
         exo_decoder_weights_release(&weights);
         return bytes;
     case EXO_SCRATCH_BACKWARD:
@@ -146,8 +190,9 @@ exo_cpu_decoder_plan(exo_plan **out, const exo_decoder_shape *shape, exo_err *er
     if (!d)
         return exo_fail(err, EXO_NOMEM, "no memory for a plan");
     d->shape = *shape;
+    d->mine = exo_cpu_decoder_mine(shape, &d->first_token);
     size_t loops = EXO_DECODER_EMBEDDING_LOOPS + shape->spec.layers * EXO_DECODER_BLOCK_LOOPS;
-    st = exo_decoder_weights_init(&d->weights, &shape->spec, shape->format, err);
+    st = exo_decoder_weights_init(&d->weights, shape, err);
     if (st == EXO_OK)
         st = exo_team_new(&d->team, loops, err);
     if (st == EXO_OK)

@@ -15,10 +15,14 @@ typedef struct exo_row_tile {
 } exo_row_tile;
 
 /* Activations (rows, the stride of each), in the kernels' scratch: the residual stream, its norm,
- * queries with keys and values, attention's output, the inside of the MLP. */
+ * queries with keys and values, attention's output, the inside of the MLP. A part has its own share of
+ * the last two, too, and of x. Of a whole decoder, my_mixed and my_inner are mixed and inner. */
 typedef struct exo_decoder_activations {
     float *x, *h, *qkv, *mixed, *inner;
-    int16_t *q; /* the quantized input of a product: see exo_decode_rows */
+    float *my_x, *my_mixed, *my_inner;
+    float *exchange;  /* what the members of a group gather and add; NULL of a whole decoder */
+    float *my_logits; /* (rows of logits, the stride of this member's vocabulary); NULL likewise */
+    int16_t *q;       /* the quantized input of a product: see exo_decode_rows */
     float *scales, *sums;
     size_t groups;
 } exo_decoder_activations;
@@ -26,6 +30,8 @@ typedef struct exo_decoder_activations {
 typedef struct exo_cpu_decoder {
     exo_plan plan;
     exo_decoder_shape shape;
+    exo_decoder_spec mine; /* the spec with this member's heads, inner width and vocabulary */
+    size_t first_token;    /* of its vocabulary */
     exo_decoder_weights weights;
     exo_team *team;      /* of a pass */
     exo_team *head_team; /* of logits */
@@ -52,6 +58,16 @@ enum {
     EXO_DECODER_EMBEDDING_LOOPS = 1,
     EXO_DECODER_LOGIT_LOOPS = 2
 };
+
+/* The spec with the heads, the inner width and the vocabulary of the shape's part. *first_token: the
+ * first of the vocabulary. */
+exo_decoder_spec exo_cpu_decoder_mine(const exo_decoder_shape *shape, size_t *first_token);
+/* The members of the shape's group, at least 1. */
+static inline size_t
+exo_cpu_decoder_members(const exo_decoder_shape *shape)
+{
+    return shape->members > 0 ? shape->members : 1;
+}
 
 /* Lays the activations of a shape into `scratch`, and returns their bytes. SIZE_MAX: they cannot be
  * counted. `scratch` may be NULL, to count them only. */

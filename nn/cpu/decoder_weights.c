@@ -114,20 +114,20 @@ place_matrix(exo_decoder_weights *w, struct exo_weight_place *place, const exo_d
 }
 
 exo_status
-exo_decoder_weights_init(exo_decoder_weights *w, const exo_decoder_spec *spec,
-                         exo_weight_format format, exo_err *err)
+exo_decoder_weights_init(exo_decoder_weights *w, const exo_decoder_shape *shape, exo_err *err)
 {
+    const exo_decoder_spec *spec = &shape->spec;
     exo_decoder_entry p;
     exo_status st = EXO_OK;
     w->spec = *spec;
-    w->format = format;
+    w->format = shape->format;
     w->blocks = exo_calloc(spec->layers, sizeof *w->blocks);
-    while (w->blocks && exo_decoder_entry_at(spec, w->num_places, &p))
+    while (w->blocks && exo_decoder_part_entry_at(shape, w->num_places, &p))
         w->num_places++;
     w->places = exo_calloc(w->num_places, sizeof *w->places);
     if (!w->blocks || !w->places)
         return exo_fail(err, EXO_NOMEM, "no memory for a plan of %zu layers", spec->layers);
-    for (size_t i = 0; st == EXO_OK && exo_decoder_entry_at(spec, i, &p); i++) {
+    for (size_t i = 0; st == EXO_OK && exo_decoder_part_entry_at(shape, i, &p); i++) {
         struct exo_weight_place *place = &w->places[i];
         place->parts = p.role == EXO_DECODER_UP && spec->gated ? 2 : 1;
         st = p.num_dims == 1 || p.role == EXO_DECODER_POSITION ? place_vector(w, place, &p, err)

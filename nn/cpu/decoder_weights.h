@@ -40,10 +40,10 @@ typedef struct exo_decoder_weights {
     const void *memory; /* the memory that was bound last */
 } exo_decoder_weights;
 
-/* Sets the layout, without memory. `out` must be zero. The caller releases it, also after an error.
+/* Sets the layout of a shape, or of its part, without memory. `out` must be zero. The caller releases it, also after an error.
  * NOMEM, or INVAL: a matrix too large to count its bytes. */
-exo_status exo_decoder_weights_init(exo_decoder_weights *out, const exo_decoder_spec *spec,
-                                    exo_weight_format format, exo_err *err);
+exo_status exo_decoder_weights_init(exo_decoder_weights *out, const exo_decoder_shape *shape,
+                                    exo_err *err);
 void exo_decoder_weights_release(exo_decoder_weights *weights);
 /* Lets all pointers point into `memory`, which is aligned to 64 bytes. */
 void exo_decoder_weights_bind(exo_decoder_weights *weights, const void *memory);

@@ -13,7 +13,8 @@
 typedef struct exo_plan exo_plan; /* device_impl.h */
 
 enum {
-    EXO_DECODER_PITCH = 32 /* rows of logits begin at multiples of so many elements */
+    EXO_DECODER_PITCH = 32,     /* rows of logits begin at multiples of so many elements */
+    EXO_DECODER_LOGIT_ROWS = 24 /* the most rows of one decoder_logits */
 };
 
 /* exo_decoder_check accepts the spec. */
@@ -22,14 +23,27 @@ typedef struct exo_decoder_shape {
     exo_weight_format format;
     size_t context; /* most tokens of a sequence, at most the spec's */
     size_t rows;    /* most rows of a pass */
+    /* The plan has part `rank` of `members`, which is cut by outputs (exo_model_output_part); members 0:
+     * all. The spec is that of the whole. */
+    uint32_t rank, members;
 } exo_decoder_shape;
+
+/* The other members of a group that shares a pass. Calls are on the thread that asked for the kernel,
+ * in the same order on all members. A call that fails does nothing; the context remembers it. */
+typedef struct exo_decoder_peers {
+    void *context;
+    /* data (members, count): block `rank` is this member's; afterwards all blocks are there. */
+    void (*gather)(void *context, float *data, size_t count);
+    /* data (count): the sum over all members, in the order of ranks. */
+    void (*add)(void *context, float *data, size_t count);
+} exo_decoder_peers;
 
 /* Writes one parameter to `weights` (EXO_SCRATCH_WEIGHTS), in the shape's format. The weights are
  * zero before the first parameter. */
 typedef struct exo_decoder_pack_args {
     exo_plan *plan;
     size_t parameter;    /* its number: exo_decoder_entry_at */
-    const float *values; /* as in exogym/decoder.h */
+    const float *values; /* as in exogym/decoder.h; of a part, those that it has */
     void *weights;
 } exo_decoder_pack_args;
 
@@ -41,8 +55,9 @@ typedef struct exo_decoder_pass_args {
     size_t rows;
     const int32_t *tokens, *positions, *sequences; /* (rows) */
     const void *weights;
-    void *caches;  /* (sequences), EXO_SCRATCH_CACHE each */
-    void *scratch; /* EXO_SCRATCH_FORWARD */
+    void *caches;                   /* (sequences), EXO_SCRATCH_CACHE each */
+    void *scratch;                  /* EXO_SCRATCH_FORWARD */
+    const exo_decoder_peers *peers; /* of a part; NULL of a whole decoder */
 } exo_decoder_pass_args;
 
 /* Logits of `rows` rows of the last pass: norm(x[which[r]]) head^T. */
@@ -53,6 +68,7 @@ typedef struct exo_decoder_logits_args {
     float *logits; /* (rows, V rounded up to EXO_DECODER_PITCH); no meaning beyond V of a row */
     const void *weights;
     void *scratch;
+    const exo_decoder_peers *peers; /* of a part; NULL of a whole decoder */
 } exo_decoder_logits_args;
 
 /* --- Parameters ------------------------------------------------------------------------------- */
@@ -81,6 +97,9 @@ typedef struct exo_decoder_entry {
 
 /* The parameter of that number in the order of exogym/decoder.h; false after the last. */
 bool exo_decoder_entry_at(const exo_decoder_spec *spec, size_t index, exo_decoder_entry *out);
+/* The same, with the dimensions that the shape's part has. */
+bool exo_decoder_part_entry_at(const exo_decoder_shape *shape, size_t index,
+                               exo_decoder_entry *out);
 
 /* --- LoRA ------------------------------------------------------------------------------------- */
 

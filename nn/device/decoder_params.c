@@ -93,6 +93,32 @@ exo_decoder_entry_at(const exo_decoder_spec *s, size_t index, exo_decoder_entry 
            (!s->tied && visit(&w, EXO_DECODER_HEAD, 0, "head", false, 2, s->vocabulary, s->width));
 }
 
+bool
+exo_decoder_part_entry_at(const exo_decoder_shape *shape, size_t index, exo_decoder_entry *out)
+{
+    size_t members = shape->members, rest;
+    if (!exo_decoder_entry_at(&shape->spec, index, out))
+        return false;
+    if (members == 0)
+        return true;
+    switch (out->role) {
+    case EXO_DECODER_EMBEDDING:
+    case EXO_DECODER_HEAD: /* as exo_shard divides them */
+        rest = out->dims[0] % members;
+        out->dims[0] = out->dims[0] / members + (shape->rank < rest);
+        break;
+    case EXO_DECODER_QKV:
+    case EXO_DECODER_OUT:
+    case EXO_DECODER_UP:
+    case EXO_DECODER_DOWN:
+        out->dims[0] /= members;
+        break;
+    default:
+        break;
+    }
+    return true;
+}
+
 /* The layers of a block with all their names. Families with three projections have q, k and v. */
 static size_t
 list_layers(const exo_decoder_spec *s, exo_decoder_layer out[7])

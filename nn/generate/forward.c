@@ -13,6 +13,48 @@
 /* The share of the free memory that the caches may take. */
 static const double share_of_memory = 0.9;
 
+/* --- The group of a part ---------------------------------------------------------------------- */
+
+/* Notes the first error. The kernels of a pass cannot return it, and further collectives are left
+ * out. */
+static void
+note_peers(exo_forward *f, exo_status st, const exo_err *err)
+{
+    if (st == EXO_OK || f->peer_status != EXO_OK)
+        return;
+    f->peer_status = st;
+    f->peer_err = *err;
+}
+
+static void
+gather_peers(void *context, float *data, size_t count)
+{
+    exo_forward *f = context;
+    exo_err err = {0};
+    exo_array all = exo_host_array(EXO_F32, data, count * f->shape.members);
+    note_peers(f, f->peer_status == EXO_OK ? exo_all_gather(f->group, all, &err) : EXO_OK, &err);
+}
+
+static void
+add_peers(void *context, float *data, size_t count)
+{
+    exo_forward *f = context;
+    exo_err err = {0};
+    exo_array sum = exo_host_array(EXO_F32, data, count);
+    note_peers(f, f->peer_status == EXO_OK ? exo_all_reduce(f->group, sum, EXO_SUM, &err) : EXO_OK,
+               &err);
+}
+
+/* The errors of the collectives of a pass, then those of the device. */
+static exo_status
+end_kernels(exo_forward *f, exo_err *err)
+{
+    exo_status st = exo_device_synchronize(f->device, err);
+    return f->peer_status == EXO_OK ? st
+                                    : exo_fail(err, f->peer_status, "generation by %u makers: %s",
+                                               f->shape.members, f->peer_err.text);
+}
+
 /* --- Memory ----------------------------------------------------------------------------------- */
 
 static size_t
@@ -81,8 +123,17 @@ exo_forward_init(exo_forward *f, const exo_decoder_shape *shape, exo_params *par
     size_t panels = (shape->spec.vocabulary + EXO_DECODER_PITCH - 1) / EXO_DECODER_PITCH;
     f->device = exo_params_device(params);
     f->shape = *shape;
+    f->peers = (exo_decoder_peers){.context = f, .gather = gather_peers, .add = add_peers};
+    if (f->group) {
+        f->shape.rank = exo_group_rank(f->group);
+        f->shape.members = exo_group_size(f->group);
+    }
+    if (f->group && !exo_device_is_host(f->device))
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "generation by a group needs the device cpu, not '%s'",
+                        exo_device_name(f->device));
     f->pitch = panels * EXO_DECODER_PITCH;
-    exo_status st = exo_plan_new(&f->plan, f->device, EXO_SHAPE_DECODER, shape, err);
+    exo_status st = exo_plan_new(&f->plan, f->device, EXO_SHAPE_DECODER, &f->shape, err);
     if (st != EXO_OK)
         return st;
     f->weight_bytes = bytes_for(f, EXO_SCRATCH_WEIGHTS);
@@ -149,13 +200,13 @@ exo_forward_release(exo_forward *f)
 /* Checks the parameters' names and shapes. *num: the decoder's parameters, after which a value head
  * and LoRA parameters may follow; *largest: the elements of the largest one. */
 static exo_status
-check(const exo_decoder_spec *spec, const exo_params *params, size_t *num, size_t *largest,
+check(const exo_decoder_shape *shape, const exo_params *params, size_t *num, size_t *largest,
       exo_err *err)
 {
     size_t count = exo_params_count(params), i = 0;
     exo_decoder_entry p;
     *largest = 0;
-    for (; exo_decoder_entry_at(spec, i, &p); i++) {
+    for (; exo_decoder_part_entry_at(shape, i, &p); i++) {
         const exo_param_info *info = i < count ? exo_params_info(params, i) : NULL;
         if (!info || strcmp(info->name, p.name) != 0)
             return exo_fail(
@@ -172,7 +223,7 @@ check(const exo_decoder_spec *spec, const exo_params *params, size_t *num, size_
     *num = i;
     while (i < count && strncmp(exo_params_info(params, i)->name, "value.", 6) == 0)
         i++; /* generation does not read it */
-    return exo_lora_check_params(spec, params, i, err);
+    return exo_lora_check_params(&shape->spec, params, i, err);
 }
 
 /* The way of parameters to the device: through the host, if it is not theirs. All zero: the kernels
@@ -306,7 +357,7 @@ exo_forward_pack(exo_forward *f, exo_params *params, exo_err *err)
 {
     struct way way = {0};
     size_t num = 0, largest = 0;
-    exo_status st = check(&f->shape.spec, params, &num, &largest, err);
+    exo_status st = check(&f->shape, params, &num, &largest, err);
     if (st == EXO_OK)
         st = way_init(&way, f, params, largest, err);
     for (size_t i = 0; st == EXO_OK && i < num; i++)
@@ -369,9 +420,8 @@ use_logits(exo_forward *f, size_t count, exo_err *err)
     exo_array logits = exo_array_part(f->logits, 0, count * f->pitch);
     exo_device_run(f->device, decoder_logits, .plan = f->plan, .rows = count,
                    .which = (const int32_t *)f->which.data + f->first, .logits = logits.data,
-                   .weights = f->weights.data, .scratch = f->scratch.data);
-    exo_status st =
-        f->copy ? exo_array_read(logits, f->copy, err) : exo_device_synchronize(f->device, err);
+                   .weights = f->weights.data, .scratch = f->scratch.data, .peers = &f->peers);
+    exo_status st = f->copy ? exo_array_read(logits, f->copy, err) : end_kernels(f, err);
     if (st == EXO_OK)
         exo_parallel_for(count, use_row, f);
     return st;
@@ -389,12 +439,12 @@ exo_pass_run(exo_forward *f, exo_err *err)
     exo_device_run(f->device, decoder_pass, .plan = f->plan, .rows = f->rows,
                    .tokens = f->tokens.data, .positions = f->positions.data,
                    .sequences = f->places.data, .weights = f->weights.data,
-                   .caches = f->caches.data, .scratch = f->scratch.data);
+                   .caches = f->caches.data, .scratch = f->scratch.data, .peers = &f->peers);
     exo_status st = EXO_OK;
     for (f->first = 0; st == EXO_OK && f->first < f->outputs; f->first += EXO_LOGIT_ROWS)
         st = use_logits(
             f, f->outputs - f->first < EXO_LOGIT_ROWS ? f->outputs - f->first : EXO_LOGIT_ROWS,
             err);
     /* A pass that only takes prompts reads nothing. It waits, to report its own failure. */
-    return f->outputs > 0 ? st : exo_device_synchronize(f->device, err);
+    return f->outputs > 0 ? st : end_kernels(f, err);
 }

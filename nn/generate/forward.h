@@ -10,12 +10,13 @@
 #ifndef EXO_GENERATE_FORWARD_H
 #define EXO_GENERATE_FORWARD_H
 
+#include <exogym/comm.h>
 #include <exogym/generate.h>
 
 #include "nn/device/device_impl.h"
 
 enum {
-    EXO_LOGIT_ROWS = 24 /* rows whose logits are in memory at once */
+    EXO_LOGIT_ROWS = EXO_DECODER_LOGIT_ROWS /* rows whose logits are in memory at once */
 };
 
 /* Working memory of an exo_logits_use: four arrays of as many elements as a row of logits. */
@@ -32,6 +33,10 @@ typedef void (*exo_logits_use)(void *context, size_t tag, float *logits,
 typedef struct exo_forward {
     exo_device *device;
     exo_decoder_shape shape;
+    exo_group *group;        /* of a part; the caller's. NULL: a whole decoder */
+    exo_decoder_peers peers; /* its collectives */
+    exo_status peer_status;  /* the first error of a collective, */
+    exo_err peer_err;        /* and its reason */
     exo_plan *plan;
     size_t sequences;                    /* the number of caches */
     size_t weight_bytes, cache_bytes;    /* of all weights; of one cache */
@@ -56,7 +61,7 @@ typedef struct exo_forward {
 } exo_forward;
 
 /* Makes everything but the caches, on the device of `params`, and packs the parameters. `out` must
- * be zero. The caller releases it, also after an error, before the device is closed. Errors: INVAL
+ * be zero but for `group`, whose member the shape's part is of. The caller releases it, also after an error, before the device is closed. Errors: INVAL
  * (they are not the spec's parameters), UNSUPPORTED, NOMEM, or the device's. */
 exo_status exo_forward_init(exo_forward *out, const exo_decoder_shape *shape, exo_params *params,
                             exo_err *err);

@@ -118,6 +118,7 @@ exo_generator_new(exo_generator **out, const exo_decoder_spec *spec, exo_params 
                                      .format = g->opts.weights,
                                      .context = g->opts.context,
                                      .rows = g->opts.step_tokens};
+    g->forward.group = g->opts.group;
     if (st == EXO_OK)
         st = exo_forward_init(&g->forward, &shape, params, err);
     if (st == EXO_OK)
@@ -173,6 +174,7 @@ exo_generator_check_swap(const exo_generator *generator, const exo_generator *ot
 {
     const exo_forward *a = &generator->forward, *b = &other->forward;
     if (a->device != b->device || a->shape.format != b->shape.format ||
+        a->shape.rank != b->shape.rank || a->shape.members != b->shape.members ||
         !have_one_layout(&a->shape.spec, &b->shape.spec))
         return exo_fail(err, EXO_INVAL,
                         "weights are exchanged between generators of one spec, format and device; "

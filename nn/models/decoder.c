@@ -114,6 +114,10 @@ declare_block(struct building *g, exo_decoder_block *block, size_t index)
     const float deviation = 0.02f, ends = deviation / sqrtf(2.0f * (float)s->layers);
     const size_t heads = s->heads * s->head_width, groups = s->kv_heads * s->head_width;
     const size_t up = s->gated ? 2 * s->inner : s->inner, width = s->width;
+    const bool by_outputs = g->part->by_outputs;
+    const exo_decoder_cut rows = {.num = 1, .pieces = {width}};
+    const exo_decoder_cut mixed = {.dim = 1, .num = 1, .pieces = {heads}};
+    const exo_decoder_cut inner = {.dim = 1, .num = 1, .pieces = {s->inner}};
     snprintf(g->prefix, sizeof g->prefix, "block.%zu", index);
     exo_build_unit(g->b, g->prefix);
     snprintf(g->prefix, sizeof g->prefix, "blocks.%zu.", index);
@@ -122,13 +126,13 @@ declare_block(struct building *g, exo_decoder_block *block, size_t index)
                                 s->attention_qkv_bias, deviation,
                                 (exo_decoder_cut){.num = 3, .pieces = {heads, groups, groups}});
     block->out = declare_linear(g, "attention.out", (size_t[]){width, heads}, s->attention_out_bias,
-                                ends, (exo_decoder_cut){.dim = 1, .num = 1, .pieces = {heads}});
+                                ends, by_outputs ? rows : mixed);
     block->norm2 = declare_norm(g, "norm2");
     block->up =
         declare_linear(g, "mlp.up", (size_t[]){up, width}, s->mlp_bias, deviation,
                        (exo_decoder_cut){.num = s->gated ? 2 : 1, .pieces = {s->inner, s->inner}});
     block->down = declare_linear(g, "mlp.down", (size_t[]){width, s->inner}, s->mlp_bias, ends,
-                                 (exo_decoder_cut){.dim = 1, .num = 1, .pieces = {s->inner}});
+                                 by_outputs ? rows : inner);
     g->prefix[0] = '\0';
 }
 

@@ -44,10 +44,11 @@ typedef struct exo_decoder_lora {
     bool *chosen; /* (layers of exo_decoder_layer_at) */
 } exo_decoder_lora;
 
-/* The part of the decoder that a member of a group has: of each layer (exo_model_part), or of the
- * layers (exo_model_stage). The spec stays that of the whole. */
+/* The part of the decoder that a member of a group has: of each layer (exo_model_part,
+ * exo_model_output_part), or of the layers (exo_model_stage). The spec stays that of the whole. */
 typedef struct exo_decoder_part {
     uint32_t rank, members; /* members 0: all of each layer */
+    bool by_outputs;        /* each layer is cut by its outputs, for generation */
     uint32_t stage, stages; /* stages 0: all layers */
 } exo_decoder_part;
 
@@ -69,8 +70,9 @@ typedef struct exo_decoder {
     float *scaled; /* (head_width / 2): factors of the rotary frequencies, or NULL */
 } exo_decoder;
 
-/* The class of parts, with the same functions and without the output "logits". */
-extern const exo_model_class exo_gpt_part;
+/* The class of parts, with the same functions and without the output "logits"; and that of parts that
+ * are cut by outputs, which have no pass. */
+extern const exo_model_class exo_gpt_part, exo_gpt_output_part;
 /* The classes of stages: of those before the last one, whose outputs are "input" (R, W), a variable
  * (not of the first stage), and "hidden" (R, W); and of the last one, which has the objective, too.
  * After the first stage, a batch has a field "hidden" (T, W). */

@@ -34,23 +34,50 @@ const exo_model_class exo_gpt_part = {
     .takes_vocabulary = true,
 };
 
+/* --- Parts for generation ---------------------------------------------------------------------- */
+
+static void
+no_pass(const void *self, exo_tape *tape, const exo_batch *batch, exo_outputs *outputs)
+{
+    (void)self;
+    (void)batch;
+    (void)outputs;
+    exo_tape_fail(tape, EXO_UNSUPPORTED,
+                  "gpt: a part that is cut by outputs computes in generators only");
+}
+
+const exo_model_class exo_gpt_output_part = {
+    .name = "gpt",
+    .help = "a part of a decoder, for one of the generators that share it",
+    .state_size = sizeof(exo_decoder),
+    .build = exo_decoder_build,
+    .outputs = (const char *const[]){"hidden", NULL},
+    .forward = no_pass,
+    .release = exo_decoder_release,
+    .takes_vocabulary = true,
+};
+
 /* --- Making a part ---------------------------------------------------------------------------- */
 
 static exo_status
-check_sizes(const exo_decoder_spec *s, uint32_t rank, uint32_t members, exo_err *err)
+check_sizes(const exo_decoder_spec *s, uint32_t rank, uint32_t members, bool by_outputs,
+            exo_err *err)
 {
     const struct {
         const char *name;
         size_t value;
-    } divided[] = {{"heads", s->heads}, {"kv_heads", s->kv_heads}, {"inner", s->inner}};
+    } divided[] = {{"heads", s->heads},
+                   {"kv_heads", s->kv_heads},
+                   {"inner", s->inner},
+                   {"width", by_outputs ? s->width : 0}};
     if (members < 1 || rank >= members)
         return exo_fail(err, EXO_INVAL, "tensor parallelism: there is no part %u of %u", rank,
                         members);
     for (size_t i = 0; i < sizeof divided / sizeof *divided; i++)
         if (divided[i].value % members != 0)
             return exo_fail(err, EXO_INVAL,
-                            "tensor parallelism over %u nodes: it must divide the model's %s, "
-                            "which are %zu",
+                            "tensor parallelism over %u nodes: it must divide the model's %s "
+                            "(%zu)",
                             members, divided[i].name, divided[i].value);
     if (s->vocabulary < members)
         return exo_fail(err, EXO_INVAL,
@@ -76,13 +103,13 @@ exo_decoder_no_parts(const exo_decoder *d, const exo_model *whole)
     return NULL;
 }
 
-exo_status
-exo_model_part(exo_model **out, const exo_model *whole, uint32_t rank, uint32_t members,
-               exo_err *err)
+/* Makes a part of a decoder without what no part supports. */
+static exo_status
+make_part(exo_model **out, const exo_model *whole, const exo_decoder_part *how, exo_err *err)
 {
     const exo_decoder *d = exo_model_state_of(whole, &exo_gpt);
     const char *lacks = d ? exo_decoder_no_parts(d, whole) : NULL;
-    if (d && !lacks && d->spec.position == EXO_POSITION_ALIBI)
+    if (d && !lacks && !how->by_outputs && d->spec.position == EXO_POSITION_ALIBI)
         lacks = "alibi positions";
     if (!d)
         return exo_fail(err, EXO_UNSUPPORTED,
@@ -91,10 +118,26 @@ exo_model_part(exo_model **out, const exo_model *whole, uint32_t rank, uint32_t 
     if (lacks)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "tensor parallelism does not support a gpt with %s: leave it out", lacks);
-    exo_status st = check_sizes(&d->spec, rank, members, err);
+    exo_status st = check_sizes(&d->spec, how->rank, how->members, how->by_outputs, err);
     if (st != EXO_OK)
         return st;
-    const exo_decoder part = {
-        .spec = d->spec, .values = d->values, .part = {.rank = rank, .members = members}};
-    return exo_model_new_from(out, &exo_gpt_part, &part, err);
+    const exo_decoder part = {.spec = d->spec, .values = d->values, .part = *how};
+    return exo_model_new_from(out, how->by_outputs ? &exo_gpt_output_part : &exo_gpt_part, &part,
+                              err);
+}
+
+exo_status
+exo_model_part(exo_model **out, const exo_model *whole, uint32_t rank, uint32_t members,
+               exo_err *err)
+{
+    const exo_decoder_part part = {.rank = rank, .members = members};
+    return make_part(out, whole, &part, err);
+}
+
+exo_status
+exo_model_output_part(exo_model **out, const exo_model *whole, uint32_t rank, uint32_t members,
+                      exo_err *err)
+{
+    const exo_decoder_part part = {.rank = rank, .members = members, .by_outputs = true};
+    return make_part(out, whole, &part, err);
 }

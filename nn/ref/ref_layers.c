@@ -22,6 +22,8 @@ exo_ref_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const 
                  exo_err *err)
 {
     (void)device;
+    if (kind == EXO_SHAPE_DECODER && ((const exo_decoder_shape *)shape)->members > 0)
+        return exo_fail(err, EXO_UNSUPPORTED, "the device 'ref' has no parts of decoders");
     exo_ref_plan *p = exo_calloc(1, sizeof *p);
     if (!p)
         return exo_fail(err, EXO_NOMEM, "no memory for a plan");

@@ -304,6 +304,13 @@ take_delta(exo_body *body, exo_delta_shape shape, size_t count, const float *bas
     return EXO_OK;
 }
 
+bool
+exo_body_has_changes(const exo_body *body)
+{
+    const exo_stream *s = &body->streams[EXO_STREAM_RECORDS];
+    return s->size - s->at >= EXO_RECORD && exo_get_u32(s->data + s->at + 4) <= EXO_DELTA_SPARSE16;
+}
+
 exo_status
 exo_body_take(exo_body *body, const exo_piece_of *piece, const float *base, float *now,
               exo_err *err)

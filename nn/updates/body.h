@@ -74,6 +74,8 @@ exo_status exo_body_finish(exo_body *body, exo_err *err);
  * NOMEM. Memory is bounded by these numbers. */
 exo_status exo_body_open(exo_body *body, const uint8_t *bytes, size_t size, size_t pieces,
                          size_t elements, exo_err *err);
+/* Whether the next piece has differences from a base. */
+bool exo_body_has_changes(const exo_body *body);
 /* Decodes the next piece, which must be `piece`, to now (piece->count). base: the values of the
  * base; NULL: there is none, so differences are refused. DAMAGED: it is another piece, or not what
  * an encoder makes; `now` is then undefined. NOMEM. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include <exogym/memory.h>
+#include <exogym/parallel.h>
 
 static const uint8_t unknown[EXO_SHA];
 
@@ -210,6 +211,74 @@ finish_tensor(exo_update_receiver *r, size_t tensor, uint32_t chunk, exo_err *er
     return EXO_OK;
 }
 
+/* Keeps the rows of the part: `piece` are elements [first, first + count) of the whole tensor. */
+static void
+keep_rows(exo_update_receiver *r, const exo_piece_of *p, const float *piece)
+{
+    const exo_param_info *info = &exo_model_infos(r->model)[p->tensor];
+    const exo_param_cut *cut = exo_model_cut(r->part, p->tensor);
+    const exo_param_cut all = {
+        .whole = info->dims[0], .num_bands = 1, .bands = {{.first = 0, .count = info->dims[0]}}};
+    cut = cut ? cut : &all;
+    size_t row = info->numel / info->dims[0], end = p->first + p->count;
+    float *to = values_of(r->back, p->tensor);
+    for (size_t b = 0; b < cut->num_bands; b++) {
+        size_t from = cut->bands[b].first * row, length = cut->bands[b].count * row;
+        size_t first = from > p->first ? from : p->first;
+        size_t last = from + length < end ? from + length : end;
+        if (first < last)
+            memcpy(to + (first - from), piece + (first - p->first), (last - first) * sizeof *to);
+        to += length;
+    }
+}
+
+/* Room for a piece of a whole tensor. NULL: no memory. */
+static float *
+room_for(exo_update_receiver *r, size_t count)
+{
+    if (count > r->whole_room) {
+        float *more = exo_realloc(r->whole, count, sizeof *more);
+        if (!more)
+            return NULL;
+        r->whole = more;
+        r->whole_room = count;
+    }
+    return r->whole;
+}
+
+/* Decodes a piece for a part. */
+static exo_status
+take_part(exo_update_receiver *r, const exo_piece_of *p, exo_err *err)
+{
+    float *piece = room_for(r, p->count);
+    if (!piece)
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu values", (size_t)p->count);
+    if (exo_body_has_changes(&r->body))
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "a maker with a part of the model (parallel) cannot verify changes, because "
+            "it does not have the whole base: set the trainer's update.form to whole, "
+            "bf16 or int8");
+    exo_status st = exo_body_take(&r->body, p, NULL, piece, err);
+    if (st != EXO_OK)
+        return st;
+    exo_hash_add(&r->incoming.hash, piece, p->count * sizeof *piece);
+    keep_rows(r, p, piece);
+    return EXO_OK;
+}
+
+static exo_status
+take_whole(exo_update_receiver *r, const exo_piece_of *p, exo_err *err)
+{
+    const float *base =
+        r->incoming.manifest.base.version > 0 ? values_of(r->front, p->tensor) + p->first : NULL;
+    float *now = values_of(r->back, p->tensor) + p->first;
+    exo_status st = exo_body_take(&r->body, p, base, now, err);
+    if (st == EXO_OK)
+        exo_hash_add(&r->incoming.hash, now, p->count * sizeof *now);
+    return st;
+}
+
 static exo_status
 take_piece(exo_update_receiver *r, const exo_piece_of *p, uint32_t chunk, exo_err *err)
 {
@@ -221,15 +290,11 @@ take_piece(exo_update_receiver *r, const exo_piece_of *p, uint32_t chunk, exo_er
         st = exo_hash_init(&in->hash, err);
         in->hashing = st == EXO_OK ? p->tensor : SIZE_MAX;
     }
-    const float *base =
-        in->manifest.base.version > 0 ? values_of(r->front, p->tensor) + p->first : NULL;
-    float *now = values_of(r->back, p->tensor) + p->first;
     if (st == EXO_OK)
-        st = exo_body_take(&r->body, p, base, now, err);
+        st = r->part ? take_part(r, p, err) : take_whole(r, p, err);
     if (st != EXO_OK)
         return exo_fail_in(err, st, "chunk %u of version %llu, tensor '%.*s'", chunk,
                            (unsigned long long)in->first.version, (int)t->name_length, t->name);
-    exo_hash_add(&in->hash, now, p->count * sizeof *now);
     return p->first + p->count == t->numel ? finish_tensor(r, p->tensor, chunk, err) : EXO_OK;
 }
 
@@ -264,23 +329,25 @@ keep_tensors(exo_update_receiver *r)
         const exo_update_tensor *t = &r->incoming.manifest.tensors[i];
         if (memcmp(r->back->hashes[i], t->sha256, EXO_SHA) == 0)
             continue;
-        memcpy(values_of(r->back, i), values_of(r->front, i), t->numel * sizeof(float));
+        memcpy(values_of(r->back, i), values_of(r->front, i),
+               exo_params_info(r->back->params, i)->numel * sizeof(float));
         memcpy(r->back->hashes[i], t->sha256, EXO_SHA);
     }
 }
 
-static exo_status
-check_canary(exo_update_receiver *r, exo_err *err)
+exo_status
+exo_incoming_prove(exo_update_receiver *r, exo_err *err)
 {
     const exo_canary *sent = canary_of(r, &r->incoming.manifest);
     exo_canary mine;
-    exo_status st = exo_generator_set_weights(r->other, r->back->params, err);
-    if (st != EXO_OK || !sent)
-        return st;
-    st = exo_canary_compute(&mine, r->other, r->fingerprint, err);
+    if (!sent)
+        return EXO_OK;
+    exo_status st = exo_canary_compute(&mine, r->other, r->fingerprint, err);
     if (st == EXO_OK)
         st = exo_canary_compare(&mine, sent, r->tolerance, err);
-    return st;
+    return st == EXO_OK ? st
+                        : exo_fail_in(err, st, "version %llu",
+                                      (unsigned long long)r->incoming.first.version);
 }
 
 exo_status
@@ -288,9 +355,14 @@ exo_incoming_complete(exo_update_receiver *r, exo_err *err)
 {
     exo_incoming *in = &r->incoming;
     keep_tensors(r);
-    exo_status st = r->generator ? check_canary(r, err) : EXO_OK;
+    exo_status st =
+        r->generator ? exo_generator_set_weights(r->other, r->back->params, err) : EXO_OK;
     if (st != EXO_OK)
         return exo_fail_in(err, st, "version %llu", (unsigned long long)in->first.version);
+    if (r->generator && !r->group) /* a group computes it in exo_update_agree */
+        st = exo_incoming_prove(r, err);
+    if (st != EXO_OK)
+        return st;
     r->back->id = in->manifest.state;
     exo_hash_text(r->back->id.digest, r->back->state);
     in->stage = EXO_INCOMING_READY;

@@ -19,7 +19,7 @@ make_copy(exo_update_receiver *r, exo_received *copy, exo_err *err)
     copy->hashes = exo_calloc(r->count + 1, sizeof *copy->hashes);
     if (!copy->hashes)
         return exo_fail(err, EXO_NOMEM, "no memory for a receiver of updates");
-    return exo_model_copy(r->model, &copy->params, err);
+    return exo_model_copy(r->part ? r->part : r->model, &copy->params, err);
 }
 
 static exo_status
@@ -29,6 +29,8 @@ copy_initial(exo_update_receiver *r, exo_params *initial, exo_err *err)
     const exo_param_info *infos = exo_params_info(initial, 0);
     exo_array values = exo_params_values_array(initial);
     exo_array buffers = exo_params_buffers_array(initial);
+    if (r->part)
+        return exo_fail(err, EXO_INVAL, "updates: a receiver of a part begins without parameters");
     exo_status st = exo_update_fingerprint(infos, exo_params_count(initial), found, err);
     if (st != EXO_OK)
         return st;
@@ -49,8 +51,9 @@ static exo_status
 make_other(exo_update_receiver *r, exo_err *err)
 {
     const exo_decoder_spec *spec = exo_generator_spec(r->generator);
-    const exo_generator_opts opts =
+    exo_generator_opts opts =
         exo_canary_generator(spec, exo_generator_options(r->generator)->weights);
+    opts.group = r->group;
     exo_status st = exo_generator_new(&r->other, spec, r->front->params, &opts, err);
     if (st == EXO_OK)
         st = exo_generator_check_swap(r->generator, r->other, err);
@@ -67,10 +70,12 @@ exo_update_receiver_new(exo_update_receiver **out, exo_model *model, exo_params 
     if (!r)
         return exo_fail(err, EXO_NOMEM, "no memory for a receiver of updates");
     r->model = exo_model_hold(model);
+    r->part = opts->part ? exo_model_hold(opts->part) : NULL;
     r->count = exo_model_num_infos(model);
     r->front = &r->copies[0];
     r->back = &r->copies[1];
     r->generator = opts->generator;
+    r->group = opts->generator ? exo_generator_options(opts->generator)->group : NULL;
     r->needs_canary = opts->generator && !opts->without_canary;
     r->tolerance = opts->tolerance > 0 ? opts->tolerance : usual_tolerance;
     r->incoming.hashing = SIZE_MAX;
@@ -103,6 +108,9 @@ exo_update_receiver_free(exo_update_receiver **receiver)
         exo_free(r->copies[i].hashes);
     }
     exo_body_release(&r->body);
+    exo_free(r->whole);
+    if (r->part)
+        exo_model_drop(&r->part);
     exo_model_drop(&r->model);
     exo_free(r);
     *receiver = NULL;
@@ -297,6 +305,35 @@ exo_update_receive(exo_update_receiver *r, const void *bytes, size_t size, exo_u
     if (h.number > 0)
         return refuse_stray(r, &h, reply, err);
     return receive_first(r, &h, body, reply, err);
+}
+
+/* --- Groups ----------------------------------------------------------------------------------- */
+
+/* How many members have accepted the update. */
+static exo_status
+count_accepted(exo_update_receiver *r, bool mine, int32_t *count, exo_err *err)
+{
+    *count = mine;
+    return exo_all_reduce(r->group, exo_host_array(EXO_I32, count, 1), EXO_SUM, err);
+}
+
+exo_status
+exo_update_agree(exo_update_receiver *r, exo_update_reply *reply, exo_err *err)
+{
+    exo_err reason = {0};
+    int32_t count = 0;
+    bool mine = reply->answer == EXO_UPDATE_ACCEPTED;
+    exo_status st = count_accepted(r, mine, &count, &reason);
+    int32_t others = (int32_t)exo_group_size(r->group) - 1;
+    if (st == EXO_OK && mine && count <= others)
+        exo_fail(&reason, EXO_FAILED,
+                 "version %" PRIu64 " was refused by %d of the other %d members of this group",
+                 r->incoming.first.version, others + 1 - count, others);
+    else if (st == EXO_OK && mine)
+        st = exo_incoming_prove(r, &reason);
+    if (mine && (st != EXO_OK || count <= others))
+        refuse(r, false, &reason, reply);
+    return st == EXO_OK ? st : exo_fail(err, st, "%s", reason.text);
 }
 
 /* --- Exchange --------------------------------------------------------------------------------- */

@@ -47,6 +47,10 @@ typedef struct exo_incoming {
 
 struct exo_update_receiver {
     exo_model *model;
+    exo_model *part; /* what the copies have; NULL: all */
+    float *whole;    /* (whole_room) with a part: the piece that is being decoded */
+    size_t whole_room;
+    exo_group *group; /* of the generator; NULL: none */
     uint8_t fingerprint[EXO_SHA];
     size_t count; /* tensors */
     exo_received copies[2];
@@ -70,6 +74,9 @@ exo_status exo_incoming_take(exo_update_receiver *r, const exo_chunk_header *hea
 /* Completes the back copy: the tensors that were not sent, and the generator's weights, with the
  * canary. */
 exo_status exo_incoming_complete(exo_update_receiver *r, exo_err *err);
+/* Computes the canary of the back copy and compares it with the update's, of a group with all members
+ * at the same time. FAILED. */
+exo_status exo_incoming_prove(exo_update_receiver *r, exo_err *err);
 /* Forgets the update, finished or not. */
 void exo_incoming_end(exo_update_receiver *r);
 
