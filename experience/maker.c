@@ -19,6 +19,7 @@
 #include <exogym/state.h>
 
 #include "experience/builtin.h"
+#include "experience/maker_group.h"
 #include "experience/maker_weights.h"
 #include "experience/observer.h"
 #include "experience/source.h"
@@ -69,7 +70,12 @@ struct maker {
     exo_maker_start start;
     uint64_t epochs, steps; /* steps: batches of each maker; 0: epochs decide */
     exo_observer observer;
-    bool by_step; /* weights change between steps */
+    exo_maker_group *group; /* that shares each generation; NULL: the maker has the whole model */
+    uint64_t *shared;       /* (batch) with a group: draws to begin */
+    uint64_t makers, index; /* groups count as one */
+    bool closed;            /* the leader's trainers have ended; it tells the others */
+    bool ended;             /* the leader of the group has said so */
+    bool by_step;           /* weights change between steps */
     exo_kv kv;
     exo_meter *meters[NUM_METERS];
     uint64_t draw, total; /* the next draw; the end of the draws */
@@ -116,6 +122,10 @@ maker_init(void *self, exo_config *config, exo_err *err)
         st = exo_config_fail(config, err,
                              "kv says nothing without swap: step, because no answer is under way "
                              "between two batches");
+    if (st == EXO_OK && swap == 1 && exo_experience_source_tensor(m->source) > 1)
+        st = exo_config_fail(config, err,
+                             "swap: step does not go with parallel: {tensor: %u}: leave it out",
+                             exo_experience_source_tensor(m->source));
     m->by_step = swap == 1;
     m->kv = (exo_kv)kv;
     return st;
@@ -127,28 +137,29 @@ maker_release(void *self)
     struct maker *m = self;
     exo_maker_weights_free(&m->weights);
     exo_experience_source_free(&m->source);
+    exo_free(m->shared);
 }
 
 /* --- Weights ---------------------------------------------------------------------------------- */
 
 /* Passes over draws that a trainer has already. */
 static void
-skip_finished(struct maker *m, const exo_graph_actor *actor)
+skip_finished(struct maker *m)
 {
     while (m->draw < m->total && exo_maker_weights_has_finished(m->weights, m->draw))
-        m->draw += exo_graph_count(actor);
+        m->draw += m->makers;
 }
 
 /* Begins again with the first draw that the trainers have not learned from, if that is due. */
 static exo_status
-begin_again(struct maker *m, const exo_graph_actor *actor, exo_err *err)
+begin_again(struct maker *m, exo_err *err)
 {
-    uint64_t learned = 0, count = exo_graph_count(actor), index = exo_graph_index(actor);
+    uint64_t learned = 0, count = m->makers, index = m->index;
     if (!exo_maker_weights_begins_again(m->weights, &learned))
         return EXO_OK;
     m->draw = learned <= index ? index : index + (learned - index + count - 1) / count * count;
     m->finished = false;
-    skip_finished(m, actor);
+    skip_finished(m);
     return exo_experience_source_abandon(m->source, err);
 }
 
@@ -159,7 +170,7 @@ exchange(struct maker *m, exo_graph_actor *actor, exo_err *err)
     if (!exo_maker_weights_is_ready(m->weights))
         return EXO_OK;
     exo_maker_weights_swap(m->weights, actor);
-    exo_status st = begin_again(m, actor, err);
+    exo_status st = begin_again(m, err);
     if (st == EXO_OK)
         st = exo_experience_source_renew(m->source, exo_maker_weights_version(m->weights), m->kv,
                                          err);
@@ -177,7 +188,7 @@ renew(struct maker *m, exo_graph_actor *actor, exo_err *err)
         if (st == EXO_OK)
             st = exo_maker_weights_pump(m->weights, actor, true, err);
     }
-    return st == EXO_OK ? begin_again(m, actor, err) : st;
+    return st == EXO_OK ? begin_again(m, err) : st;
 }
 
 /* Uses the newest weights that have come, and waits for more if the next draw may not be made yet
@@ -186,7 +197,7 @@ static exo_status
 catch_up(struct maker *m, exo_graph_actor *actor, exo_err *err)
 {
     exo_status st = renew(m, actor, err);
-    skip_finished(m, actor);
+    skip_finished(m);
     if (st != EXO_OK || m->draw >= m->total || m->draw < exo_maker_weights_quota(m->weights) ||
         exo_experience_source_active(m->source) > 0)
         return st;
@@ -208,15 +219,15 @@ report_weights(struct maker *m)
 
 /* Begins draws while there is room, the quota allows it, and draws are left. */
 static exo_status
-begin_draws(struct maker *m, const exo_graph_actor *actor, exo_err *err)
+begin_draws(struct maker *m, exo_err *err)
 {
     uint64_t quota = exo_maker_weights_quota(m->weights);
     uint64_t end = quota < m->total ? quota : m->total;
     exo_status st = EXO_OK;
     while (st == EXO_OK && m->draw < end && exo_experience_source_room(m->source) > 0) {
         st = exo_experience_source_begin(m->source, m->draw, err);
-        m->draw += exo_graph_count(actor);
-        skip_finished(m, actor);
+        m->draw += m->makers;
+        skip_finished(m);
     }
     return st;
 }
@@ -269,7 +280,7 @@ send_ended(struct maker *m, exo_graph_actor *actor, exo_err *err)
     exo_item *item = NULL;
     exo_status st = EXO_OK;
     do {
-        st = exo_experience_source_take(m->source, exo_graph_index(actor), &item, err);
+        st = exo_experience_source_take(m->source, m->index, &item, err);
         if (st == EXO_OK && item)
             st = send_item(m, actor, &item, err);
         else
@@ -307,7 +318,7 @@ make_batch(struct maker *m, exo_graph_actor *actor, exo_err *err)
         begin_batch(m);
     exo_graph_phase(actor, "make");
     if (st == EXO_OK)
-        st = begin_draws(m, actor, err);
+        st = begin_draws(m, err);
     while (st == EXO_OK && exo_experience_source_unfinished(m->source) > 0) {
         st = exo_experience_source_step(m->source, err);
         if (st == EXO_OK)
@@ -317,19 +328,84 @@ make_batch(struct maker *m, exo_graph_actor *actor, exo_err *err)
     return st == EXO_OK ? end_batch(m, actor, err) : st;
 }
 
+/* The leader's choice: the next draws that the quota allows, up to a batch. */
+static exo_maker_command
+choose_draws(struct maker *m, size_t *count)
+{
+    uint64_t quota = exo_maker_weights_quota(m->weights);
+    uint64_t end = quota < m->total ? quota : m->total;
+    if (m->closed)
+        return EXO_MAKER_ENDS;
+    skip_finished(m);
+    while (*count < exo_experience_source_batch(m->source) && m->draw < end) {
+        m->shared[(*count)++] = m->draw;
+        m->draw += m->makers;
+        skip_finished(m);
+    }
+    return *count > 0 ? EXO_MAKER_DRAWS : m->draw < m->total ? EXO_MAKER_AWAIT : EXO_MAKER_ENDS;
+}
+
+/* Takes the newest version and begins a batch, with all members of the group. *command: DRAWS, or
+ * ENDS, and nothing was begun. */
+static exo_status
+begin_shared(struct maker *m, exo_graph_actor *actor, exo_maker_command *command, exo_err *err)
+{
+    size_t count = 0, batch = exo_experience_source_batch(m->source);
+    exo_status st = EXO_OK;
+    *command = EXO_MAKER_DRAWS;
+    do {
+        st = exo_maker_group_take(m->group, m->weights, actor, *command == EXO_MAKER_AWAIT, err);
+        if (st == EXO_OK)
+            st = exchange(m, actor, err);
+        if (st == EXO_OK && exo_maker_group_leads(m->group))
+            *command = choose_draws(m, &count);
+        if (st == EXO_OK)
+            st = exo_maker_group_share(m->group, command, m->shared, &count, batch, err);
+    } while (st == EXO_OK && *command == EXO_MAKER_AWAIT);
+    for (size_t i = 0; st == EXO_OK && i < count; i++)
+        st = exo_experience_source_begin(m->source, m->shared[i], err);
+    return st;
+}
+
+/* Makes a batch with the other members of the group. The leader sends it. */
+static exo_status
+make_shared(struct maker *m, exo_graph_actor *actor, exo_err *err)
+{
+    exo_maker_command command;
+    exo_status st = begin_shared(m, actor, &command, err);
+    if (st != EXO_OK || command == EXO_MAKER_ENDS) {
+        m->ended = st == EXO_OK;
+        return st;
+    }
+    begin_batch(m);
+    exo_graph_phase(actor, "make");
+    while (st == EXO_OK && exo_experience_source_unfinished(m->source) > 0)
+        st = exo_experience_source_step(m->source, err);
+    exo_graph_phase(actor, NULL);
+    if (st == EXO_OK && exo_maker_group_leads(m->group)) {
+        st = end_batch(m, actor, err);
+        m->closed = st == EXO_CLOSED;
+        return m->closed ? exo_experience_source_abandon(m->source, err) : st;
+    }
+    exo_observer_end(&m->observer, EXO_MAKER_MAKE);
+    exo_observer_end(&m->observer, EXO_MAKER_BATCH);
+    report_weights(m);
+    return st == EXO_OK ? exo_experience_source_abandon(m->source, err) : st;
+}
+
 /* Makes one step with the newest weights, and replaces draws that have ended. */
 static exo_status
 make_step(struct maker *m, exo_graph_actor *actor, exo_err *err)
 {
     exo_status st = exo_maker_weights_pump(m->weights, actor, false, err);
     if (st == EXO_OK)
-        st = begin_again(m, actor, err);
+        st = begin_again(m, err);
     if (st == EXO_OK)
         st = exchange(m, actor, err);
     if (st == EXO_OK && exo_experience_source_active(m->source) == 0)
         st = catch_up(m, actor, err);
     if (st == EXO_OK)
-        st = begin_draws(m, actor, err);
+        st = begin_draws(m, err);
     if (st != EXO_OK || exo_experience_source_active(m->source) == 0)
         return st;
     begin_batch(m);
@@ -342,16 +418,32 @@ make_step(struct maker *m, exo_graph_actor *actor, exo_err *err)
 /* --- A run ------------------------------------------------------------------------------------ */
 
 static exo_status
+open_group(struct maker *m, exo_graph_actor *actor, uint32_t tensor, exo_err *err)
+{
+    if (tensor == 1)
+        return EXO_OK;
+    m->shared = exo_calloc(exo_experience_source_batch(m->source), sizeof *m->shared);
+    return m->shared ? exo_maker_group_open(&m->group, actor, tensor, err)
+                     : exo_fail(err, EXO_NOMEM, "no memory for a maker");
+}
+
+static exo_status
 start(struct maker *m, exo_graph_actor *actor, exo_err *err)
 {
-    m->total = m->steps ? m->steps * exo_experience_source_batch(m->source) * exo_graph_count(actor)
+    uint32_t tensor = exo_experience_source_tensor(m->source);
+    m->makers = exo_graph_count(actor) / tensor;
+    m->index = exo_graph_index(actor) / tensor;
+    m->total = m->steps    ? m->steps * exo_experience_source_batch(m->source) * m->makers
                : m->epochs ? m->epochs * exo_experience_source_prompts(m->source)
                            : UINT64_MAX;
-    m->draw = exo_graph_index(actor);
-    exo_status st =
-        exo_meter_declare_all(m->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
+    m->draw = m->index;
+    exo_status st = open_group(m, actor, tensor, err);
     if (st == EXO_OK)
-        st = exo_experience_source_start(m->source, exo_graph_seed(actor), err);
+        st = exo_meter_declare_all(m->meters, exo_graph_meters(actor), meter_classes, NUM_METERS,
+                                   err);
+    if (st == EXO_OK)
+        st = exo_experience_source_start(m->source, exo_graph_seed(actor),
+                                         m->group ? exo_maker_group_of(m->group) : NULL, err);
     if (st == EXO_OK)
         st = exo_observer_open(&m->observer, actor, true, exo_experience_source_numel(m->source),
                                err);
@@ -389,7 +481,9 @@ await_trainers(struct maker *m, exo_graph_actor *actor, exo_err *err)
 static exo_status
 make(struct maker *m, exo_graph_actor *actor, exo_err *err)
 {
-    return m->by_step ? make_step(m, actor, err) : make_batch(m, actor, err);
+    return m->group     ? make_shared(m, actor, err)
+           : m->by_step ? make_step(m, actor, err)
+                        : make_batch(m, actor, err);
 }
 
 static exo_status
@@ -398,23 +492,28 @@ maker_run(void *self, exo_graph_actor *actor, exo_err *err)
     struct maker *m = self;
     exo_status st = start(m, actor, err);
     while (st == EXO_OK && !exo_graph_cancelled(actor)) {
-        bool left = m->draw < m->total || exo_experience_source_active(m->source) > 0;
+        bool left = m->group ? !m->ended
+                             : m->draw < m->total || exo_experience_source_active(m->source) > 0;
         st = left ? make(m, actor, err) : await_trainers(m, actor, err);
     }
     exo_observer_close(&m->observer);
+    exo_maker_group_close(&m->group);
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
 static const exo_graph_port maker_ports[] = {
     {.name = "experience", .type = "experience", .direction = EXO_PORT_OUTPUT, .required = true},
     {.name = "parameters", .type = "parameters", .direction = EXO_PORT_INPUT, .blocking = true},
+    {.name = "activations",
+     .type = "activations of makers that share a model",
+     .direction = EXO_PORT_COLLECTIVE},
 };
 static const char *const maker_phases[] = {"make", "step", NULL};
 
 const exo_graph_class exo_experience_maker_class = {
     .name = "experience_maker",
     .help = "generates answers to prompts and scores them; options model, prompts, reward, "
-            "answers, batch, generate, epochs, steps, swap, kv",
+            "answers, batch, generate, epochs, steps, swap, kv, parallel",
     .ports = maker_ports,
     .num_ports = sizeof maker_ports / sizeof *maker_ports,
     .phases = maker_phases,

@@ -40,9 +40,9 @@ exo_maker_weights_new(exo_maker_weights **out, exo_experience_source *source,
     if (start->draws > 0 && w->now.quota == 0 && !exo_graph_resumes(actor))
         w->now = w->next = (struct position){.quota = start->draws, .trainers = start->trainers};
     w->is_virtual = exo_graph_is_virtual(actor);
-    exo_status st = exo_uptake_new(&w->uptake, exo_experience_source_model(source),
-                                   exo_experience_source_params(source),
-                                   exo_experience_source_generator(source), err);
+    exo_status st = exo_uptake_new(
+        &w->uptake, exo_experience_source_model(source), exo_experience_source_params(source),
+        exo_experience_source_generator(source), exo_experience_source_part(source), err);
     if (st == EXO_OK)
         *out = w;
     else
@@ -330,6 +330,61 @@ exo_maker_weights_wait(exo_maker_weights *w, exo_graph_actor *actor, exo_err *er
     if (st == EXO_OK)
         hold(w, item);
     return st;
+}
+
+/* --- Members of a group ----------------------------------------------------------------------- */
+
+int64_t
+exo_maker_weights_newest(const exo_maker_weights *w)
+{
+    return exo_uptake_version(w->uptake);
+}
+
+exo_status
+exo_maker_weights_look(exo_maker_weights *w, exo_graph_actor *actor, bool wait, int64_t *newest,
+                       exo_err *err)
+{
+    exo_parameters p;
+    bool known = true;
+    exo_status st = EXO_OK;
+    while (st == EXO_OK && known) {
+        st = fetch(w, actor, err);
+        if (st == EXO_OK && !w->held && wait)
+            st = exo_maker_weights_wait(w, actor, err);
+        if (st != EXO_OK || !w->held)
+            break;
+        st = answer_known(w, actor, &known, err);
+    }
+    *newest = exo_uptake_version(w->uptake);
+    if (st == EXO_OK && w->held && (st = exo_parameters_view(&p, w->held, err)) == EXO_OK)
+        *newest = (int64_t)p.version;
+    return st;
+}
+
+exo_status
+exo_maker_weights_take(exo_maker_weights *w, exo_graph_actor *actor, exo_err *err)
+{
+    exo_update_reply reply;
+    bool more = false;
+    exo_status st = begin_held(w, actor, &more, err);
+    if (st == EXO_OK && exo_uptake_end(w->uptake, true, &reply, &w->figures.uptake))
+        st = send_reply(w, actor, w->from, &reply, err);
+    if (w->is_virtual)
+        w->figures.uptake = 0;
+    return st;
+}
+
+exo_status
+exo_maker_weights_pass(exo_maker_weights *w, exo_graph_actor *actor, exo_err *err)
+{
+    exo_parameters p;
+    if (!w->held || exo_parameters_view(&p, w->held, err) != EXO_OK)
+        return EXO_OK;
+    const exo_update_reply reply = {
+        .answer = EXO_UPDATE_NEED_WHOLE, .life = p.life, .version = p.version + 1};
+    uint32_t to = p.trainer;
+    exo_item_drop(&w->held);
+    return send_reply(w, actor, to, &reply, err);
 }
 
 /* --- The exchange ----------------------------------------------------------------------------- */

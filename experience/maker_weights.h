@@ -50,6 +50,17 @@ uint64_t exo_maker_weights_version(const exo_maker_weights *weights);
  * the caller. Does not change the weights in use. */
 exo_status exo_maker_weights_pump(exo_maker_weights *weights, exo_graph_actor *actor, bool wait,
                                   exo_err *err);
+/* For members of a group, instead of exo_maker_weights_pump. exo_maker_weights_look finds the newest
+ * update that has come, and replies to those that are of no use. wait: until there is one that was not
+ * taken. *newest: its version, or else that of the one that was taken last; -1: none. CLOSED: none will
+ * come. exo_maker_weights_take takes it; every member takes the same. exo_maker_weights_pass leaves it,
+ * so that the trainer sends its newest version. Errors: those of exo_uptake_begin and of the ports. */
+exo_status exo_maker_weights_look(exo_maker_weights *weights, exo_graph_actor *actor, bool wait,
+                                  int64_t *newest, exo_err *err);
+exo_status exo_maker_weights_take(exo_maker_weights *weights, exo_graph_actor *actor, exo_err *err);
+exo_status exo_maker_weights_pass(exo_maker_weights *weights, exo_graph_actor *actor, exo_err *err);
+/* The version of the newest update that was taken; -1: none. */
+int64_t exo_maker_weights_newest(const exo_maker_weights *weights);
 /* Asks the trainers for the weights, as the first thing that a maker in a further life does. */
 exo_status exo_maker_weights_greet(const exo_maker_weights *weights, exo_graph_actor *actor,
                                    exo_err *err);

@@ -6,6 +6,7 @@
 
 #include <exogym/decoder.h>
 #include <exogym/memory.h>
+#include <exogym/parallel.h>
 #include <exogym/reward.h>
 
 #include "base/config_edit.h"
@@ -14,6 +15,7 @@
 
 enum {
     MAX_BATCH = 1 << 16,
+    MAX_TENSOR = 1 << 10,
     MAX_NEW_TOKENS = 1 << 20
 };
 
@@ -32,6 +34,8 @@ struct exo_experience_source {
     exo_sampling sampling;
     int32_t stop[EXO_MAX_STOP_TOKENS];
     exo_weight_format weights;
+    uint64_t tensor; /* members that share a generation */
+    exo_model *part; /* of a member of a group; NULL: all */
     uint64_t seed, version;
     exo_params *params;
     exo_generator *generator;
@@ -152,6 +156,26 @@ check_model(const exo_experience_source *s, exo_config *config, exo_err *err)
     return EXO_OK;
 }
 
+/* Reads `parallel`, and tries its first part. */
+static exo_status
+read_parallel(exo_experience_source *s, exo_config *config, exo_err *err)
+{
+    exo_config *map = NULL;
+    exo_model *part = NULL;
+    exo_err reason = {0};
+    s->tensor = 1;
+    exo_status st = exo_config_map(config, "parallel", &map, err);
+    if (st != EXO_OK || !map)
+        return st;
+    st = exo_config_u64(map, "tensor", 1, 1, MAX_TENSOR, &s->tensor, err);
+    if (st == EXO_OK && s->tensor > 1 &&
+        exo_model_output_part(&part, s->model, 0, (uint32_t)s->tensor, &reason) != EXO_OK)
+        st = exo_config_fail(map, err, "parallel: %s", reason.text);
+    if (part)
+        exo_model_drop(&part);
+    return st == EXO_OK ? exo_config_finish(map, err) : st;
+}
+
 exo_status
 exo_experience_source_read(exo_experience_source **out, exo_config *config, exo_err *err)
 {
@@ -183,6 +207,8 @@ exo_experience_source_read(exo_experience_source **out, exo_config *config, exo_
     if (st == EXO_OK)
         st = check_model(s, config, err);
     if (st == EXO_OK)
+        st = read_parallel(s, config, err);
+    if (st == EXO_OK)
         *out = s;
     else
         exo_experience_source_free(&s);
@@ -208,6 +234,8 @@ exo_experience_source_free(exo_experience_source **source)
     exo_free(s->scores);
     exo_generator_free(&s->generator);
     exo_params_free(&s->params);
+    if (s->part)
+        exo_model_drop(&s->part);
     exo_reward_free(&s->reward);
     exo_tool_free(&s->rules.tool);
     exo_prompts_free(&s->prompts);
@@ -234,17 +262,23 @@ make_room(exo_experience_source *s, exo_err *err)
 }
 
 exo_status
-exo_experience_source_start(exo_experience_source *s, uint64_t seed, exo_err *err)
+exo_experience_source_start(exo_experience_source *s, uint64_t seed, exo_group *group, exo_err *err)
 {
     const exo_decoder_spec *spec = exo_decoder_spec_of(s->model);
     const exo_generator_opts opts = {
         .weights = s->weights,
         .sequences = (size_t)(s->batch * s->answers),
         .context = exo_prompts_longest(s->prompts) + exo_draft_most(&s->rules),
+        .group = group,
     };
     s->seed = s->sampling.seed = s->rules.seed = seed;
     s->sampling.vocabulary = s->rules.vocabulary = spec->vocabulary;
-    exo_status st = exo_model_values(s->model, seed, &s->params, err);
+    exo_status st = EXO_OK;
+    if (group)
+        st = exo_model_output_part(&s->part, s->model, exo_group_rank(group), exo_group_size(group),
+                                   err);
+    if (st == EXO_OK)
+        st = exo_model_values(s->part ? s->part : s->model, seed, &s->params, err);
     if (st == EXO_OK)
         st = exo_generator_new(&s->generator, spec, s->params, &opts, err);
     return st == EXO_OK ? make_room(s, err) : st;
@@ -278,6 +312,18 @@ exo_params *
 exo_experience_source_params(exo_experience_source *s)
 {
     return s->params;
+}
+
+exo_model *
+exo_experience_source_part(exo_experience_source *s)
+{
+    return s->part;
+}
+
+uint32_t
+exo_experience_source_tensor(const exo_experience_source *s)
+{
+    return (uint32_t)s->tensor;
 }
 
 exo_generator *

@@ -9,6 +9,7 @@
 #ifndef EXO_EXPERIENCE_SOURCE_H
 #define EXO_EXPERIENCE_SOURCE_H
 
+#include <exogym/comm.h>
 #include <exogym/model.h>
 
 #include "experience/experience.h"
@@ -16,15 +17,20 @@
 
 typedef struct exo_experience_source exo_experience_source;
 
-/* Reads a source from the keys model, prompts, reward, answers, batch, generate, tool and weights of
- * a config. Draws the weights of version 0 only in exo_experience_source_start. The caller frees it. INVAL (with its
+/* Reads a source from the keys model, prompts, reward, answers, batch, generate, tool, weights and
+ * parallel of a config. Draws the weights of version 0 only in exo_experience_source_start. The caller frees it. INVAL (with its
  * place), IO, NOMEM. */
 exo_status exo_experience_source_read(exo_experience_source **out, exo_config *config,
                                       exo_err *err);
 void exo_experience_source_free(exo_experience_source **source);
 
-/* Prepares the generator with the weights that `seed` draws, which are version 0. NOMEM. */
-exo_status exo_experience_source_start(exo_experience_source *source, uint64_t seed, exo_err *err);
+/* Prepares the generator with the weights that `seed` draws, which are version 0. group: NULL, or the
+ * members that share each generation (exo_generator_opts.group); each has its part, begins the same
+ * draws and calls the same functions, up to exo_experience_source_take. NOMEM. */
+exo_status exo_experience_source_start(exo_experience_source *source, uint64_t seed,
+                                       exo_group *group, exo_err *err);
+/* The members that share a generation: `parallel: {tensor: T}`, else 1. */
+uint32_t exo_experience_source_tensor(const exo_experience_source *source);
 
 /* The number of prompts; the most draws at once; the number of learned parameters. */
 size_t exo_experience_source_prompts(const exo_experience_source *source);
@@ -36,6 +42,8 @@ size_t exo_experience_source_numel(const exo_experience_source *source);
 /* The model, its parameters of version 0, the generator and its format: the source's. */
 exo_model *exo_experience_source_model(exo_experience_source *source);
 exo_params *exo_experience_source_params(exo_experience_source *source);
+/* The part of a member of a group, which the parameters above are of; else NULL. */
+exo_model *exo_experience_source_part(exo_experience_source *source);
 exo_generator *exo_experience_source_generator(exo_experience_source *source);
 exo_weight_format exo_experience_source_format(const exo_experience_source *source);
 uint64_t exo_experience_source_version(const exo_experience_source *source);

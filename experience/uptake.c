@@ -16,11 +16,13 @@ struct exo_uptake {
     exo_model *model; /* held */
     exo_params *initial;
     exo_generator *generator;
+    exo_model *part;               /* held; NULL: all of the model */
     exo_update_receiver *receiver; /* NULL until the first update */
     exo_update_reply reply, accepted;
     int64_t version;
     double spent;
-    bool begun; /* and not ended */
+    bool begun;    /* and not ended */
+    exo_err fault; /* in a group: why no update can be taken any more */
     /* The thread. */
     bool has_thread;
     pthread_t thread;
@@ -32,14 +34,15 @@ struct exo_uptake {
 
 exo_status
 exo_uptake_new(exo_uptake **out, exo_model *model, exo_params *initial, exo_generator *generator,
-               exo_err *err)
+               exo_model *part, exo_err *err)
 {
     exo_uptake *in = exo_calloc(1, sizeof *in);
     if (!in)
         return exo_fail(err, EXO_NOMEM, "no memory for an uptake of weights");
     in->model = exo_model_hold(model);
-    in->initial = initial;
+    in->initial = part ? NULL : initial;
     in->generator = generator;
+    in->part = part ? exo_model_hold(part) : NULL;
     in->version = -1;
     pthread_mutex_init(&in->lock, NULL);
     pthread_cond_init(&in->changed, NULL);
@@ -65,6 +68,8 @@ exo_uptake_free(exo_uptake **uptake)
     exo_update_receiver_free(&in->receiver);
     pthread_cond_destroy(&in->changed);
     pthread_mutex_destroy(&in->lock);
+    if (in->part)
+        exo_model_drop(&in->part);
     exo_model_drop(&in->model);
     exo_free(in);
 }
@@ -131,6 +136,23 @@ take_chunks(exo_uptake *in, const exo_parameters *p)
         give_up(in, p);
 }
 
+/* Accepts the update with the other members of the group, or refuses it with them. */
+static void
+agree(exo_uptake *in, const exo_err *reason)
+{
+    if (!in->receiver) { /* the others wait in vain, until this member has left */
+        in->fault = *reason;
+        return;
+    }
+    exo_err fault = {0};
+    bool unsupported = in->reply.code == EXO_UNSUPPORTED;
+    exo_status st = exo_update_agree(in->receiver, &in->reply, &fault);
+    if (unsupported)
+        st = exo_fail(&fault, EXO_UNSUPPORTED, "%s", in->reply.text);
+    if (st != EXO_OK && st != EXO_FAILED)
+        in->fault = fault;
+}
+
 static void
 take(exo_uptake *in, const exo_item *item)
 {
@@ -139,8 +161,8 @@ take(exo_uptake *in, const exo_item *item)
     exo_time begin = exo_now(exo_clock_real());
     exo_status st = exo_parameters_view(&p, item, &reason);
     if (st == EXO_OK && !in->receiver) {
-        const exo_update_receiver_opts opts = {.generator = in->generator,
-                                               .without_canary = !p.canary};
+        const exo_update_receiver_opts opts = {
+            .generator = in->generator, .without_canary = !p.canary, .part = in->part};
         st = exo_update_receiver_new(&in->receiver, in->model, in->initial, &opts, &reason);
     }
     if (st == EXO_OK) {
@@ -148,6 +170,8 @@ take(exo_uptake *in, const exo_item *item)
     } else {
         refuse(in, &reason);
     }
+    if (in->part)
+        agree(in, &reason);
     in->spent = (double)(exo_now(exo_clock_real()) - begin) * 1e-9;
 }
 
@@ -187,10 +211,11 @@ exo_uptake_begin(exo_uptake *in, exo_item **item, exo_err *err)
     exo_item *i = *item;
     *item = NULL;
     in->begun = true;
-    if (bytes_of(i) <= SMALL) {
+    if (in->part || bytes_of(i) <= SMALL) {
         take(in, i);
         exo_item_drop(&i);
-        return EXO_OK;
+        return in->fault.code == EXO_OK ? EXO_OK
+                                        : exo_fail(err, in->fault.code, "%s", in->fault.text);
     }
     if (!in->has_thread)
         in->has_thread = pthread_create(&in->thread, NULL, uptake_main, in) == 0;

@@ -17,10 +17,11 @@
 
 typedef struct exo_uptake exo_uptake;
 
-/* Makes an uptake for a generator of the model, whose weights are `initial`. The caller frees it,
- * before the generator. NOMEM. */
+/* Makes an uptake for a generator of the model, whose weights are `initial`. part: NULL, or what the
+ * generator of a group has of the model; held. All members then take the same updates in the same
+ * order, each in exo_uptake_begin. The caller frees the uptake, before the generator. NOMEM. */
 exo_status exo_uptake_new(exo_uptake **out, exo_model *model, exo_params *initial,
-                          exo_generator *generator, exo_err *err);
+                          exo_generator *generator, exo_model *part, exo_err *err);
 /* Waits for an update that is being taken. */
 void exo_uptake_free(exo_uptake **uptake);
 
@@ -30,7 +31,8 @@ bool exo_uptake_is_free(const exo_uptake *uptake);
 int64_t exo_uptake_version(const exo_uptake *uptake);
 
 /* Begins to take an item (exo_parameters_view), which moves to the uptake, also after an error. Items
- * that are no update, and what the update lacks, are errors of exo_uptake_end. NOMEM. */
+ * that are no update, and what the update lacks, are errors of exo_uptake_end. NOMEM; in a group also
+ * those of its collectives, and UNSUPPORTED (the update's form). */
 exo_status exo_uptake_begin(exo_uptake *uptake, exo_item **item, exo_err *err);
 /* Ends what was begun. wait: until it is done; otherwise false if it is not done yet. True: *reply is
  * for the trainer, and *spent is the time that it took, in seconds of this machine. */

@@ -75,7 +75,7 @@ main(void)
     CHECK(exo_generator_new(&generator, exo_decoder_spec_of(model), initial, &places, NULL) ==
           EXO_OK);
     CHECK(exo_update_sender_new(&sender, model, &opts, NULL) == EXO_OK);
-    CHECK(exo_uptake_new(&uptake, model, initial, generator, NULL) == EXO_OK);
+    CHECK(exo_uptake_new(&uptake, model, initial, generator, NULL, NULL) == EXO_OK);
     for (uint64_t v = 0; v < VERSIONS; v++) {
         exo_item *item = make_update(sender, params, v);
         bool damaged = v % 3 == 2;
