@@ -110,37 +110,12 @@ done
 
 # A schedule by its name alone has its options beside it.
 cat >mix.py <<'END'
-"""mix.py KIND NAME GIVEN writes job.json, as sparse as can be; mix.py KIND NAME EXPECTED CONFIG compares a config.json with it."""
-import json, sys
-kind, name, text = sys.argv[1:4]
-key = {"models": "model", "data": "data"}.get(kind)
+"""mix.py writes jobs/N.json for row N of the table, as sparse as can be; mix.py results compares results/N/config.json and
+result.json with row N, and prints what differs."""
+import json, os, sys
 
-def real(text):
-    return float(text)
-
-def read(path):
-    return json.load(open(path), parse_float=str, parse_int=str)
-
-def compare(config):
-    shared = {"optimizer", "lr_scheduler", "warmup_steps", "max_norm", "label"}
-    got = config[key] if key else config["strategy"]
-    if kind == "strategies":
-        got = {k: v for k, v in got.items() if k not in shared}
-    elif kind == "optimizers":
-        got = got["optimizer"]
-    elif kind == "schedules" and isinstance(got["lr_scheduler"], dict):
-        got = got["lr_scheduler"]
-    elif kind == "schedules":
-        own = {"name", "optimizer", "max_norm", "label", "H", "offset", "outer_optimizer", "aggregate"}
-        got = {"name": got["lr_scheduler"], **{k: v for k, v in got.items() if k not in own and k != "lr_scheduler"}}
-    want = {"name": name, **json.loads("{%s}" % text)}
-    result = read(sys.argv[4].replace("config.json", "result.json"))["config"]
-    if result != read(sys.argv[4]):
-        sys.exit("is not what result.json has")
-    if got != want:
-        sys.exit("has %s instead of %s" % (json.dumps(got, sort_keys=True), json.dumps(want, sort_keys=True)))
-
-def write():
+def write(kind, name, text):
+    key = {"models": "model", "data": "data"}.get(kind)
     texts = kind == "models" and name == "gpt" or kind == "data" and name in ("text", "shakespeare", "tokens")
     given = json.loads("{%s}" % text)
     said = {"name": name, **given} if given else name
@@ -153,9 +128,41 @@ def write():
         job["strategy"] = said
     else:
         job["strategy"] = {"name": "diloco", "H": 1, "optimizer" if kind == "optimizers" else "lr_scheduler": said}
-    json.dump(job, open("job.json", "w"))
+    return job
 
-write() if len(sys.argv) == 4 else compare(json.load(open(sys.argv[4])))
+def read(path):
+    return json.load(open(path), parse_float=str, parse_int=str)
+
+def difference(kind, name, text, folder):
+    key = {"models": "model", "data": "data"}.get(kind)
+    config = json.load(open(folder + "/config.json"))
+    shared = {"optimizer", "lr_scheduler", "warmup_steps", "max_norm", "label"}
+    got = config[key] if key else config["strategy"]
+    if kind == "strategies":
+        got = {k: v for k, v in got.items() if k not in shared}
+    elif kind == "optimizers":
+        got = got["optimizer"]
+    elif kind == "schedules" and isinstance(got["lr_scheduler"], dict):
+        got = got["lr_scheduler"]
+    elif kind == "schedules":
+        own = {"name", "optimizer", "max_norm", "label", "H", "offset", "outer_optimizer", "aggregate"}
+        got = {"name": got["lr_scheduler"], **{k: v for k, v in got.items() if k not in own and k != "lr_scheduler"}}
+    want = {"name": name, **json.loads("{%s}" % text)}
+    if read(folder + "/result.json")["config"] != read(folder + "/config.json"):
+        return "is not what result.json has"
+    if got != want:
+        return "has %s instead of %s" % (json.dumps(got, sort_keys=True), json.dumps(want, sort_keys=True))
+
+for row, line in enumerate(open("table"), 1):
+    entry, given, expected = line.split("|")
+    kind, name = entry.split()
+    if len(sys.argv) == 1:
+        os.makedirs("jobs", exist_ok=True)
+        json.dump(write(kind, name, given), open("jobs/%d.json" % row, "w"))
+    else:
+        what = difference(kind, name, expected, "results/%d" % row)
+        if what:
+            print("%s|%s: config.json %s" % (entry.strip(), given, what))
 END
 cat >hf.json <<'END'
 {"name": "hf", "model": {"name": "gpt", "layers": 1, "heads": 2, "width": 8}, "data": {"name": "text", "path": "text.txt", "block": 4},
@@ -164,16 +171,17 @@ END
 ok run hf.json --no-plot
 ok export runs/hf/ddp hf
 
+python3 mix.py || fail 'no jobs'
 count=0
-while IFS='|' read -r entry given expected; do
-    read -r kind name <<<"$entry"
+while IFS='|' read -r entry given _; do
     count=$((count + 1))
     rm -rf runs again
-    python3 mix.py "$kind" "$name" "$given" || fail "$entry: no job"
+    cp "jobs/$count.json" job.json
     ok run job.json --no-plot --json
     first=$(json out sha256)
     config=$(ls runs/x/*/config.json)
-    why=$(python3 mix.py "$kind" "$name" "$expected" "$config" 2>&1) || fail "$entry|$given: config.json $why"
+    mkdir -p "results/$count"
+    cp "$config" "${config/config.json/result.json}" "results/$count"
     ok run "$config" --save-dir again --no-plot --json
     [ -n "$first" ] && [ "$(json out sha256)" = "$first" ] || fail "$entry|$given: its config.json gives other parameters"
     cmp "$config" "${config/runs/again}" || fail "$entry|$given: the config.json of its config.json is another"
@@ -195,12 +203,13 @@ END
     has err 'finished before'
 done <table
 [ $count -gt 30 ] || fail "only $count jobs were tried"
+why=$(python3 mix.py results 2>&1) && [ -z "$why" ] || fail "$why"
 
 # --- Other settings are noticed, whoever said them
 # --------------------------------------------------------------------
 
 rm -rf runs
-python3 mix.py strategies diloco ''
+cp "jobs/$(grep -n '^strategies diloco | |' table | cut -d: -f1).json" job.json
 ok run job.json --no-plot
 cp runs/x/diloco/config.json whole.json
 for change in strategy.H=99 strategy.outer_optimizer=sgd strategy.outer_optimizer.momentum=0.8 strategy.optimizer=adam data.seed=2 \
