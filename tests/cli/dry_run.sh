@@ -23,7 +23,7 @@ cat >text.yaml <<'END'
 model: {name: gpt, size: small, context: 64}
 data: {name: text, path: text.txt, block: 64}
 nodes: 2
-train: {max_steps: 2, batch_size: 32, minibatch_size: auto, val_size: 40, val_interval: 0}
+train: {max_steps: 2, batch_size: 32, minibatch_size: auto, val_size: 8, val_interval: 0}
 strategy: fedavg
 END
 ok run text.yaml --dry-run
@@ -64,13 +64,13 @@ if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
     right '{name: mlp, hidden: [1500, 1500]}' 32 '{name: async_diloco, H: 2}' # with one server
     job=text.yaml
     right '{name: gpt, size: small, context: 64}' 64 '{name: diloco, H: 2}'
-    right '{name: gpt, layers: 3, heads: 4, width: 512, vocabulary: 1000, context: 64}' 8 muloco
-    right '{name: gpt, layers: 3, heads: 8, width: 512, context: 64}' 4 sparta
-    right '{name: gpt, layers: 3, heads: 8, width: 512, context: 64, lora: {rank: 8}}' 8 ddp
+    right '{name: gpt, layers: 3, heads: 4, width: 320, vocabulary: 1000, context: 64}' 8 muloco
+    right '{name: gpt, layers: 3, heads: 8, width: 384, context: 64}' 4 sparta
+    right '{name: gpt, layers: 3, heads: 8, width: 384, context: 64, lora: {rank: 8}}' 8 ddp
     # nodes with parts of the model
-    right '{name: gpt, layers: 2, heads: 4, width: 512, vocabulary: 5000, context: 64}' 8 ddp \
+    right '{name: gpt, layers: 2, heads: 4, width: 384, vocabulary: 5000, context: 64}' 8 ddp \
         --set nodes=4 --set 'parallel={tensor: 2}'
-    right '{name: gpt, layers: 4, heads: 4, width: 512, vocabulary: 2000, context: 64}' 8 ddp \
+    right '{name: gpt, layers: 4, heads: 4, width: 384, vocabulary: 2000, context: 64}' 8 ddp \
         --set nodes=2 --set 'parallel={pipeline: 2, microbatches: 4}' --set train.minibatch_size=2
 fi
 finish
