@@ -158,6 +158,19 @@ exo_compute_resume(void)
     paused = false;
 }
 
+void
+exo_compute_resume_after(exo_status st)
+{
+    if (st == EXO_OK)
+        exo_compute_resume();
+    if (!paused)
+        return;
+    pthread_mutex_lock(&pool.lock);
+    pool.used++;
+    pthread_mutex_unlock(&pool.lock);
+    paused = false;
+}
+
 static void
 run_pieces(struct loop *loop)
 {

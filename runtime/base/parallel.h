@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <exogym/status.h>
+
 /* The number of cores that this process may use, at least 1. */
 unsigned exo_usable_cores(void);
 
@@ -23,6 +25,10 @@ void exo_compute_leave(void);
  * around every wait for another lane. */
 void exo_compute_pause(void);
 void exo_compute_resume(void);
+/* The same after a wait that ended with `st`. After an error it does not wait, and takes one slot
+ * more than there are if none is free: the error has to come at its deadline, and whoever was waited
+ * for may have the slot. */
+void exo_compute_resume_after(exo_status st);
 
 /* Runs piece(context, i) for every i in [0, count) and returns when all are done. Pieces may run on
  * other threads and must not wait for each other. A loop inside a piece runs on that piece's

@@ -432,7 +432,7 @@ wait_for(exo_group *g, exo_engine_request *request, exo_err *err)
     exo_pace_wait_begin(pace, "collective", EXO_SPAN_RECV_BLOCKED);
     exo_compute_pause();
     exo_status st = engine_wait(g, request, err);
-    exo_compute_resume();
+    exo_compute_resume_after(st);
     request->waited += exo_now(c->clock) - before;
     exo_pace_wait_end(pace);
     return st;

@@ -203,7 +203,7 @@ exo_comm_far_measure(exo_comm *comm, exo_time deadline, exo_link_figure *row, ex
     pthread_mutex_unlock(&f->lock);
     exo_compute_pause();
     exo_status st = reason.code == EXO_OK ? meet_all(f, deadline, row, &reason) : reason.code;
-    exo_compute_resume();
+    exo_compute_resume_after(st);
     pthread_mutex_lock(&f->lock);
     f->inside = false;
     if (st != EXO_OK)

@@ -104,7 +104,7 @@ await_thread(exo_far *f, const exo_engine_request *r, exo_err *err)
     if (st != EXO_OK && err)
         *err = f->broken;
     pthread_mutex_unlock(&f->lock);
-    exo_compute_resume();
+    exo_compute_resume_after(st);
     return st;
 }
 

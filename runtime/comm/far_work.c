@@ -234,7 +234,7 @@ exo_far_run(exo_far *f, const exo_collective_args *args, exo_time since, exo_tim
             st = exo_near_run(f, args, deadline, &done, &reason);
         if (st == EXO_OK && !done)
             st = exchange(f, args, deadline, &reason);
-        exo_compute_resume();
+        exo_compute_resume_after(st);
         for (uint32_t m = 0; m < args->size; m++)
             f->calls[exo_far_rank_at(args, m)]++;
         if (st != EXO_OK)

@@ -354,6 +354,15 @@ wake_lanes(struct local *l)
     }
 }
 
+/* The end of the member at a place, on the clock; 0: there are no links. */
+static exo_time
+end_of(const struct local *l, const exo_local_call *c, uint32_t place)
+{
+    if (!c->ends)
+        return 0;
+    return c->ends[place] == INT64_MAX ? INT64_MAX : c->ends[place] + l->edge.origin;
+}
+
 /* On the virtual clock the last member to come does all the work, and wakes each of the others at
  * its end. */
 static void
@@ -363,7 +372,7 @@ do_in_virtual_time(struct local *l, exo_local_call *c, const exo_collective_args
     for (uint32_t m = 0; m < args->size; m++) {
         uint32_t rank = exo_local_call_rank(c, m);
         if (m != args->place && l->awaited[rank] == c)
-            exo_sim_wake(l->lanes[rank], c->ends ? c->ends[m] + l->edge.origin : 0);
+            exo_sim_wake(l->lanes[rank], end_of(l, c, m));
     }
 }
 
@@ -389,6 +398,20 @@ meet_in_virtual_time(struct local *l, exo_local_call *c, uint32_t rank, exo_sim_
     }
 }
 
+/* Breaks the communicator, because a member's end is after its deadline. */
+static exo_status
+fail_by_links(struct local *l, const exo_local_call *c, exo_err *err)
+{
+    char text[EXO_ERR_TEXT];
+    snprintf(text, sizeof text, "%s: the links do not let it through before the deadline",
+             exo_collective_name(c->args.operation));
+    pthread_mutex_lock(&l->lock);
+    break_locked(l, EXO_TIMEOUT, text);
+    pthread_mutex_unlock(&l->lock);
+    wake_lanes(l);
+    return exo_fail(err, EXO_TIMEOUT, "%s", text);
+}
+
 /* Waits for the member's end: no member has its result before its messages would have arrived.
  * TIMEOUT if that is after the deadline. */
 static exo_status
@@ -397,8 +420,7 @@ await_end(struct local *l, const exo_local_call *c, uint32_t place, exo_sim_lane
 {
     if (!c->ends)
         return EXO_OK;
-    exo_time end = c->ends[place] == INT64_MAX ? INT64_MAX : c->ends[place] + l->edge.origin;
-    exo_time until = end < deadline ? end : deadline;
+    exo_time end = end_of(l, c, place), until = end < deadline ? end : deadline;
     if (lane) {
         while (exo_sim_time(lane) < until)
             exo_sim_wait(lane, until);
@@ -408,16 +430,7 @@ await_end(struct local *l, const exo_local_call *c, uint32_t place, exo_sim_lane
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
             ;
     }
-    if (end <= deadline)
-        return EXO_OK;
-    char text[EXO_ERR_TEXT];
-    snprintf(text, sizeof text, "%s: the links do not let it through before the deadline",
-             exo_collective_name(c->args.operation));
-    pthread_mutex_lock(&l->lock);
-    break_locked(l, EXO_TIMEOUT, text);
-    pthread_mutex_unlock(&l->lock);
-    wake_lanes(l);
-    return exo_fail(err, EXO_TIMEOUT, "%s", text);
+    return end <= deadline ? EXO_OK : fail_by_links(l, c, err);
 }
 
 /* Does a part of the work of a committed call, and waits for the other parts. */
@@ -535,7 +548,7 @@ meet_in_real_time(struct local *l, exo_local_call *c, uint32_t rank, exo_time de
             st = fail_locked(l, rank, err);
         pthread_mutex_unlock(&l->lock);
     }
-    exo_compute_resume();
+    exo_compute_resume_after(st);
     if (st == EXO_OK && c->args.size <= l->cores)
         exo_crowd_wait(&l->members[rank].crowd, c->core);
     return st;
@@ -605,9 +618,12 @@ local_test(void *state, uint32_t rank, exo_engine_request *r, bool *done, exo_er
     if (st != EXO_OK)
         wake_lanes(l);
     *done = false;
-    if (!met || (c->ends && exo_now(l->clock) - l->edge.origin < c->ends[r->args.place]))
+    exo_time end = met ? end_of(l, c, r->args.place) : 0, now = exo_now(l->clock);
+    if (!met || (now < end && now < r->deadline))
         return st;
     st = complete(l, c, &r->args, err);
+    if (st == EXO_OK && end > r->deadline)
+        st = fail_by_links(l, c, err);
     leave_call(l, c, rank);
     *done = true;
     return st;

@@ -717,7 +717,7 @@ exo_server_take(exo_server *s, uint32_t member, exo_time deadline, bool waits,
         exo_compute_pause();
     exo_status st = await(s, member, deadline, waits, out, received, err);
     if (!in_lane)
-        exo_compute_resume();
+        exo_compute_resume_after(st);
     *waited = exo_now(s->clock) - before;
     exo_pace_wait_end(pace);
     return st;

@@ -16,7 +16,9 @@
 
 #include <exogym/comm.h>
 #include <exogym/rng.h>
+#include <exogym/tensor.h>
 
+#include "base/parallel.h"
 #include "comm/edge.h"
 #include "support/eventually.h"
 
@@ -491,6 +493,95 @@ Test(comm, a_group_of_some_has_places_of_its_own)
 }
 
 /* --- Ends of calls ---------------------------------------------------------------------------- */
+
+/* Rank 1 of two holds the only compute slot until rank 0's call has ended. */
+struct holder {
+    exo_group *group;
+    atomic_bool holds, told;
+    bool in_time; /* the call ended while the slot was held */
+};
+
+static void *
+hold_slot(void *argument)
+{
+    struct holder *h = argument;
+    exo_compute_enter();
+    atomic_store(&h->holds, true);
+    exo_time until = in_ms(20000);
+    while (!atomic_load(&h->told) && exo_now(exo_clock_real()) < until)
+        usleep(200);
+    h->in_time = atomic_load(&h->told);
+    exo_compute_leave();
+    return NULL;
+}
+
+Test(comm, a_failed_call_does_not_wait_for_a_compute_slot)
+{
+    exo_comm *c = NULL;
+    exo_group *g = NULL;
+    exo_err err = {0};
+    pthread_t thread;
+    float x[4] = {0};
+    struct holder h = {0};
+    exo_set_num_threads(1);
+    cr_assert_eq(exo_comm_local(&c, 2, exo_clock_real(), NULL), EXO_OK);
+    cr_assert_eq(exo_group_open(&g, c, 0, NULL, NULL), EXO_OK);
+    cr_assert_eq(exo_group_open(&h.group, c, 1, "busy", NULL), EXO_OK);
+    exo_group_set_timeout(g, EXO_SECOND / 10);
+    exo_compute_enter();
+    cr_assert_eq(pthread_create(&thread, NULL, hold_slot, &h), 0);
+    exo_compute_pause(); /* the thread gets the slot, and has it when the call begins */
+    EVENTUALLY(atomic_load(&h.holds));
+    cr_expect_eq(exo_all_reduce(g, exo_host_array(EXO_F32, x, 4), EXO_SUM, &err), EXO_TIMEOUT);
+    cr_expect(strstr(err.text, "busy"), "%s", err.text);
+    atomic_store(&h.told, true);
+    pthread_join(thread, NULL);
+    cr_expect(h.in_time, "the call ended only after the slot was free");
+    exo_compute_leave();
+    exo_group_close(&g);
+    exo_group_close(&h.group);
+    exo_comm_drop(&c);
+}
+
+Test(comm, a_test_of_a_call_that_links_hold_up_ends_at_its_deadline)
+{
+    exo_link_change outage = {.factor = 0}; /* for ever */
+    exo_host_spec hosts[2] = {{.up = INFINITY, .down = INFINITY},
+                              {.up = INFINITY, .down = INFINITY}};
+    exo_link_spec link = {
+        .bandwidth = 1e9, .transport = EXO_LINK_IDEAL, .changes = &outage, .num_changes = 1};
+    uint32_t at[2] = {0, 1};
+    exo_links *links = NULL;
+    exo_clock_manual clock;
+    exo_comm *c = NULL;
+    exo_group *g[2];
+    exo_request *r[2];
+    float x[2][4] = {{0}};
+    exo_err err = {0};
+    bool done = true;
+    exo_clock_manual_init(&clock, 0);
+    cr_assert_eq(exo_links_new(&links, hosts, 2, &link, 1, &err), EXO_OK, "%s", err.text);
+    exo_comm_edge edge = {.links = links, .hosts = at};
+    cr_assert_eq(exo_comm_local_on(&c, 2, &clock.base, &edge, &err), EXO_OK, "%s", err.text);
+    for (uint32_t m = 0; m < 2; m++) {
+        cr_assert_eq(exo_group_open(&g[m], c, m, NULL, NULL), EXO_OK);
+        exo_group_set_timeout(g[m], EXO_SECOND);
+        cr_assert_eq(
+            exo_comm_begin_all_reduce(&r[m], g[m], exo_host_array(EXO_F32, x[m], 4), EXO_SUM, &err),
+            EXO_OK);
+    }
+    cr_expect_eq(exo_request_test(&r[0], &done, &err), EXO_OK, "%s", err.text);
+    cr_expect(!done);
+    exo_clock_manual_advance(&clock, 2 * EXO_SECOND);
+    cr_expect_eq(exo_request_test(&r[0], &done, &err), EXO_TIMEOUT, "a test that never ends");
+    cr_expect(strstr(err.text, "the links do not let it through before the deadline"), "%s",
+              err.text);
+    cr_expect_eq(exo_request_wait(&r[1], NULL), EXO_TIMEOUT);
+    for (uint32_t m = 0; m < 2; m++)
+        exo_group_close(&g[m]);
+    exo_comm_drop(&c);
+    exo_links_free(&links);
+}
 
 /* From outside nothing shows that a member waits inside a call. This short pause makes it likely,
  * and the tests pass either way. */
