@@ -52,9 +52,9 @@ head
 for w in "${names[@]}"; do
     worker "$w"
 done
-endure ddp 15000 '' ', verify: true'
-endure diloco 30000 ', H: 20, outer_optimizer: {name: sgd, lr: 1}' ', verify: true'
-endure noloco 30000 ', H: 20' ''
+endure ddp 7000 '' ', verify: true'
+endure diloco 14000 ', H: 20, outer_optimizer: {name: sgd, lr: 1}' ', verify: true'
+endure noloco 14000 ', H: 20' ''
 x stop || fail 'stop'
 ended 15 "$head_pid" 0
 finish

@@ -7,7 +7,7 @@
 # EXO_CHAOS_SEED: of the moments. EXO_CHAOS_SCALE: how many times longer each run is (1).
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 . "$EXO_SOURCE/tests/cluster/elastic.bash"
-steps=$((150 * ${EXO_CHAOS_SCALE:-1}))
+steps=$((80 * ${EXO_CHAOS_SCALE:-1}))
 [ "$slower" = 1 ] || steps=$((steps / 2)) # with sanitizers
 command head -c 20000 /dev/zero | tr '\0' a >a.txt
 
