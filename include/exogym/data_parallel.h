@@ -62,10 +62,10 @@ EXO_API exo_status exo_parallel_config_strategy(const exo_parallel_config *confi
 typedef struct exo_parallel exo_parallel;
 
 /* Wraps a model, which it holds, for this member of `group`; NULL, or a group of one: the model is
- * alone. `options` as above. Initial values are drawn from `seed`, as exo_model_params does. The
- * group must outlive the wrapped model, which the caller frees. Errors: INVAL (a setting or an option,
- * with its name), UNSUPPORTED (the model has no objective, or the strategy needs a server), NOMEM,
- * those of collectives. */
+ * alone. `options` as above; the loop has no end that is known, so a schedule with a curve needs its own
+ * max_steps. Initial values are drawn from `seed`, as exo_model_params does. The group must outlive the
+ * wrapped model, which the caller frees. Errors: INVAL (a setting or an option, with its name),
+ * UNSUPPORTED (the model has no objective), NOMEM, those of collectives. */
 EXO_API exo_status exo_parallel_wrap(exo_parallel **out, exo_model *model,
                                      const exo_parallel_config *config, const char *options,
                                      exo_group *group, uint64_t seed, exo_err *err);
@@ -86,7 +86,8 @@ EXO_API exo_status exo_parallel_step(exo_parallel *parallel, const exo_batch *ba
 EXO_API exo_status exo_parallel_evaluate(exo_parallel *parallel, const exo_batch *batch,
                                          float *loss, exo_err *err);
 /* Makes a flat copy, without gradients, of the whole model with this member's statistics. The caller
- * frees *whole before the model is dropped for the last time. */
+ * frees *whole before the model is dropped for the last time. With `across` (fsdp) it is the model of
+ * this member's sharding group. */
 EXO_API exo_status exo_parallel_gather(exo_parallel *parallel, exo_params **whole, exo_err *err);
 
 /* Whether set-up distributes the parameters of node 0: the option sync_module_states, which every

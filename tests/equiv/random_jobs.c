@@ -15,6 +15,7 @@
 #include <exogym/exogym.h>
 #include <exogym/memory.h>
 
+#include "actors/fit_run.h"
 #include "support/numbers.h"
 #include "support/points.h"
 #include "support/random_job.h"
@@ -102,11 +103,14 @@ deal(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset *
 /* --- Runs ------------------------------------------------------------------------------------- */
 
 struct run {
+    exo_model *model;
+    exo_dataset *train, *val;
     exo_status status;
     exo_err err;
     double local[RANDOM_JOB_STEPS + 1], global[RANDOM_JOB_STEPS + 1]; /* by step; NaN: unknown */
     float *params;
     size_t numel;
+    uint64_t sent; /* bytes, the mean over the nodes */
     char sha256[65];
 };
 
@@ -137,36 +141,84 @@ options_of(const random_job *job, struct run *r)
     if (!job->shuffled)
         o.factory = (exo_dataset_factory){.make = deal, .context = (void *)(uintptr_t)job};
     o.shuffle = job->shuffled;
+    o.elastic.min_nodes = job->elastic;
+    o.correlation_interval = job->correlates;
     o.progress = note;
     o.context = r;
     return o;
 }
 
+/* Hosts of different speeds behind slow links, on the virtual clock. */
+struct network {
+    exo_compute_spec step;
+    exo_actor_spec actor;
+    exo_edge_spec edge;
+    uint32_t placed[RANDOM_JOB_NODES];
+    exo_emulated_host hosts[RANDOM_JOB_NODES];
+    exo_graph_spec graph;
+};
+
+static const exo_graph_spec *
+connect(struct network *n, uint32_t nodes)
+{
+    n->step = (exo_compute_spec){.phase = "step", .cost = 20 * EXO_MS};
+    n->actor = (exo_actor_spec){
+        .name = "node", .count = nodes, .hosts = n->placed, .compute = &n->step, .num_compute = 1};
+    n->edge = (exo_edge_spec){.name = "node>node",
+                              .carries = "gradients",
+                              .route = EXO_ROUTE_ALL_REDUCE,
+                              .codec_text = "raw",
+                              .link = -1};
+    for (uint32_t i = 0; i < nodes; i++) {
+        n->placed[i] = i;
+        n->hosts[i] =
+            (exo_emulated_host){.spec = {.name = "h", .up = 1e6, .down = 4e6, .latency = EXO_MS},
+                                .speed = 1 + i % 3 * 0.5};
+    }
+    n->graph = (exo_graph_spec){.source = "test",
+                                .name = "test",
+                                .seed = 1,
+                                .virtual_clock = true,
+                                .emulated = true,
+                                .actors = &n->actor,
+                                .num_actors = 1,
+                                .edges = &n->edge,
+                                .num_edges = 1,
+                                .hosts = n->hosts,
+                                .num_hosts = nodes};
+    return &n->graph;
+}
+
 static exo_status
-fit(exo_trainer *trainer, const random_job *job, const exo_fit_opts *opts, exo_fit_result *result,
-    struct run *r)
+fit(struct run *r, const random_job *job, const exo_fit_opts *opts, exo_fit_result *result)
 {
     char options[RANDOM_JOB_TEXT];
+    struct network net;
+    exo_config_doc *doc = NULL;
     random_job_options(job, options);
     exo_params_free(&result->params);
-    return exo_trainer_fit_text(trainer, random_job_strategy(job), options, opts, result, &r->err);
+    cr_assert_eq(exo_config_parse(&doc, "options", options, &r->err), EXO_OK, "%s", r->err.text);
+    exo_status st = exo_fit_run(
+        r->model, r->train, r->val, random_job_strategy(job), exo_config_root(doc), opts, NULL,
+        job->virtual_clock ? connect(&net, opts->num_nodes) : NULL, NULL, result, &r->err);
+    exo_config_free(&doc);
+    return st;
 }
 
 /* Ends after a few steps, and goes on. */
 static exo_status
-fit_in_two(exo_trainer *trainer, const random_job *job, exo_fit_opts *opts, exo_fit_result *result,
-           struct run *r)
+fit_in_two(struct run *r, const random_job *job, exo_fit_opts *opts, exo_fit_result *result)
 {
     char folder[64];
     temp_folder(folder, sizeof folder);
     opts->save_dir = folder;
     opts->run_name = "run";
     opts->max_steps = RANDOM_JOB_STOP;
-    exo_status st = fit(trainer, job, opts, result, r);
+    exo_status st = fit(r, job, opts, result);
     opts->max_steps = RANDOM_JOB_STEPS;
     opts->resume = true;
     if (st == EXO_OK)
-        st = fit(trainer, job, opts, result, r);
+        st = fit(r, job, opts, result);
     temp_remove(folder);
     return st;
 }
@@ -176,34 +228,29 @@ run(struct run *r, const random_job *job)
 {
     char text[RANDOM_JOB_TEXT];
     exo_config_doc *doc = NULL;
-    exo_model *model = NULL;
-    exo_trainer *trainer = NULL;
     exo_fit_result result = {0};
-    *r = (struct run){0};
+    *r = (struct run){.train = new_data(job->gpt, true), .val = new_data(job->gpt, false)};
     for (int s = 0; s <= RANDOM_JOB_STEPS; s++)
         r->local[s] = r->global[s] = NAN;
     random_job_model(job, text);
     cr_assert_eq(exo_config_parse(&doc, "model", text, &r->err), EXO_OK, "%s", r->err.text);
-    exo_dataset *train = new_data(job->gpt, true), *val = new_data(job->gpt, false);
     r->status =
-        exo_model_new_named(&model, job->gpt ? "gpt" : "mlp", exo_config_root(doc), &r->err);
+        exo_model_new_named(&r->model, job->gpt ? "gpt" : "mlp", exo_config_root(doc), &r->err);
     cr_assert_eq(r->status, EXO_OK, "%s: %s", text, r->err.text);
-    cr_assert_eq(exo_trainer_new(&trainer, model, train, val, NULL), EXO_OK);
     exo_fit_opts opts = options_of(job, r);
-    r->status = job->stops ? fit_in_two(trainer, job, &opts, &result, r)
-                           : fit(trainer, job, &opts, &result, r);
+    r->status = job->stops ? fit_in_two(r, job, &opts, &result) : fit(r, job, &opts, &result);
     if (r->status == EXO_OK) {
-        r->numel = exo_model_numel(model);
+        r->numel = exo_model_numel(r->model);
         r->params = exo_calloc(r->numel, sizeof(float));
         cr_assert_not_null(r->params);
         memcpy(r->params, exo_params_values(result.params), r->numel * sizeof(float));
         memcpy(r->sha256, result.sha256, sizeof r->sha256);
+        r->sent = result.bytes_sent;
     }
     exo_params_free(&result.params);
-    exo_trainer_free(&trainer);
-    exo_dataset_drop(&train);
-    exo_dataset_drop(&val);
-    exo_model_drop(&model);
+    exo_dataset_drop(&r->train);
+    exo_dataset_drop(&r->val);
+    exo_model_drop(&r->model);
     exo_config_free(&doc);
 }
 
@@ -261,7 +308,8 @@ expect_numbers(const struct place *at, const struct run *r, const random_job *re
 }
 
 static void
-expect_bits(const struct place *at, const struct run *r, const random_job *twin)
+expect_bits(const struct place *at, const random_job *job, const struct run *r,
+            const random_job *twin)
 {
     struct run plain;
     char text[2 * RANDOM_JOB_TEXT];
@@ -272,6 +320,8 @@ expect_bits(const struct place *at, const struct run *r, const random_job *twin)
     else if (strcmp(plain.sha256, r->sha256) != 0)
         FAIL(at, "other bits than its twin, off by %g: %s",
              numbers_distance(r->params, plain.params, r->numel), text);
+    else if (random_job_sends_same(job, twin) && plain.sent != r->sent)
+        FAIL(at, "sends %" PRIu64 " bytes, its twin %" PRIu64 ": %s", r->sent, plain.sent, text);
     for (int s = 0; plain.status == EXO_OK && s <= RANDOM_JOB_STEPS; s++)
         if (r->local[s] != plain.local[s] && !isnan(plain.local[s]))
             FAIL(at, "step %d: loss %.17g, its twin: %.17g", s, r->local[s], plain.local[s]);
@@ -300,7 +350,7 @@ try_job(uint64_t seed, uint32_t number, struct tally *tally)
         FAIL(&at, "fails: %s", r.err.text);
     } else {
         if (random_job_twin(&job, &other)) {
-            expect_bits(&at, &r, &other);
+            expect_bits(&at, &job, &r, &other);
             tally->twins++;
         }
         if (random_job_reference(&job, &other)) {

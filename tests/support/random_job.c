@@ -24,6 +24,27 @@ once_in(exo_rng *rng, uint32_t n)
     return exo_rng_below(rng, n) == 0;
 }
 
+/* What is not trained: all but a few small matrices, an end of the model, a whole block. */
+static void
+draw_frozen(random_job *job, exo_rng *rng)
+{
+    static const char *const loras[] = {"{rank: 2}", "{rank: 1, alpha: 2, layers: 'mlp.*'}",
+                                        "{rank: 3, layers: 'blocks.0.*'}"};
+    static const char *const of_gpt[] = {"'embedding.*'", "'blocks.0.*'",
+                                         "['embedding.*', 'position.*']", "'*.weight'"};
+    static const char *const of_mlp[] = {"'*.bias'", "'*.weight'"};
+    if (job->gpt && once_in(rng, 10))
+        job->lora = loras[below(rng, COUNT(loras))];
+    else if (once_in(rng, 10))
+        job->frozen = job->gpt ? of_gpt[below(rng, COUNT(of_gpt))] : of_mlp[below(rng, 2)];
+    if (!job->gpt || !job->frozen)
+        return;
+    if (strstr(job->frozen, "position") && (job->alibi || strstr(job->kinds, "position")))
+        job->frozen = of_gpt[0];
+    if (strcmp(job->frozen, "'*.weight'") == 0 && strstr(job->kinds, "bias: false"))
+        job->frozen = of_gpt[1];
+}
+
 static void
 draw_model(random_job *job, exo_rng *rng)
 {
@@ -44,9 +65,8 @@ draw_model(random_job *job, exo_rng *rng)
     job->checkpoint = job->gpt && once_in(rng, 3);
     job->tied = once_in(rng, 2);
     job->dropout = job->gpt && once_in(rng, 12);
-    job->lora = job->gpt && once_in(rng, 12);
-    job->frozen = once_in(rng, 12);
     job->alibi = job->gpt && !strstr(job->kinds, "position") && once_in(rng, 6);
+    draw_frozen(job, rng);
 }
 
 static void
@@ -72,24 +92,33 @@ draw_across(random_job *job, exo_rng *rng)
 {
     static const struct {
         const char *name, *options;
-        bool mean;
+        bool mean, by_place, by_shape;
     } all[] = {
-        {"fedavg", "H: 1", true},
-        {"local_sgd", "H: 1", true},
-        {"compose", "exchanges: [{every: 1, apply: mean}]", true},
-        {"diloco", "H: 1, outer_optimizer: {name: sgd, lr: 1}", true},
-        {"fedavg", "H: 2, aggregate: median", false},
-        {"local_sgd", "H: 3", false},
-        {"diloco", "H: 2", false},
-        {"diloco", "H: 2, offset: 1, outer_optimizer: {name: adam, lr: 0.01, eps: 1e-3}", false},
-        {"eager_diloco", "H: 2", false},
-        {"noloco", "H: 2", false},
-        {"compose", "exchanges: [{every: 2, apply: {name: mix, alpha: 0.25}}]", false},
+        {"fedavg", "H: 1", true, false, false},
+        {"local_sgd", "H: 1", true, false, false},
+        {"compose", "exchanges: [{every: 1, apply: mean}]", true, false, false},
+        {"diloco", "H: 1, outer_optimizer: {name: sgd, lr: 1}", true, false, false},
+        {"fedavg", "H: 2, aggregate: median", false, false, false},
+        {"local_sgd", "H: 3", false, false, false},
+        {"diloco", "H: 2", false, false, false},
+        {"diloco", "H: 2, offset: 1, outer_optimizer: {name: adam, lr: 0.01, eps: 1e-3}", false,
+         false, false},
+        {"eager_diloco", "H: 2", false, false, false},
+        {"noloco", "H: 2", false, false, false},
+        {"compose", "exchanges: [{every: 2, apply: {name: mix, alpha: 0.25}}]", false, false,
+         false},
+        {"sparta", "p: 0.3", false, true, false},
+        {"sparta", "p: 0.2, interval: 2, delay: 1", false, true, false},
+        {"sparta_diloco", "p: 0.3, H: 2", false, true, false},
+        {"streaming_diloco", "H: 2, fragments: 2, delay: 1", false, true, true},
+        {"sparseloco", "H: 2", false, true, true},
     };
     const uint32_t i = below(rng, COUNT(all));
     job->across = all[i].name;
     job->across_options = all[i].options;
     job->across_is_mean = all[i].mean;
+    job->across_by_place = all[i].by_place;
+    job->across_by_shape = all[i].by_shape;
 }
 
 static void
@@ -163,6 +192,24 @@ draw_rest(random_job *job, exo_rng *rng)
     if (once_in(rng, 5))
         job->collectives = ways[below(rng, COUNT(ways))];
     job->any_bits = job->collectives && !once_in(rng, 6);
+    job->virtual_clock = once_in(rng, 5);
+    job->correlates = once_in(rng, 12);
+    job->elastic = job->kind != RANDOM_JOB_ALONE && once_in(rng, 12);
+}
+
+/* Whether no matrix is trained. */
+static bool
+leaves_vectors(const random_job *job)
+{
+    return job->frozen && strstr(job->frozen, "weight");
+}
+
+/* Whether no hidden matrix is. */
+static bool
+leaves_ends(const random_job *job)
+{
+    return leaves_vectors(job) ||
+           (job->frozen && strstr(job->frozen, "blocks.0") && job->layers == 1);
 }
 
 static void
@@ -178,7 +225,8 @@ static void
 mend_parts(random_job *job)
 {
     job->gpt = true;
-    job->dropout = job->lora = job->frozen = false;
+    job->dropout = false;
+    job->lora = job->frozen = NULL;
     job->odd = 0;
     job->kind = RANDOM_JOB_DDP;
     job->sharding = job->across = job->max_norm = NULL;
@@ -190,6 +238,9 @@ mend_parts(random_job *job)
         job->pipeline = 1;
     if (job->tensor > 1)
         job->alibi = false;
+    if (job->tensor > 1)
+        job->virtual_clock = false;
+    job->elastic = job->correlates = false;
     if (job->tensor == 3)
         job->tensor = 2;
     if (job->tensor == 4) {
@@ -210,6 +261,7 @@ mend_shards(random_job *job)
         job->copies = 2 * job->group;
     if (job->group == 0)
         job->across = NULL;
+    job->elastic = false;
     if (job->muon)
         take_plain_rule(job);
 }
@@ -221,6 +273,8 @@ mend(random_job *job)
         mend_parts(job);
     if (job->kind == RANDOM_JOB_FSDP)
         mend_shards(job);
+    if (leaves_ends(job))
+        job->frozen = NULL;
     if (job->batch % job->minibatch != 0)
         job->minibatch = job->batch;
     job->any_bits = job->collectives;
@@ -270,8 +324,8 @@ void
 random_job_model(const random_job *job, char out[RANDOM_JOB_TEXT])
 {
     if (!job->gpt) {
-        snprintf(out, RANDOM_JOB_TEXT, "{in: 8, out: 3, hidden: %s%s}", job->hidden,
-                 job->frozen ? ", frozen: '*.bias'" : "");
+        snprintf(out, RANDOM_JOB_TEXT, "{in: 8, out: 3, hidden: %s%s%s}", job->hidden,
+                 job->frozen ? ", frozen: " : "", job->frozen ? job->frozen : "");
         return;
     }
     snprintf(out, RANDOM_JOB_TEXT,
@@ -280,8 +334,12 @@ random_job_model(const random_job *job, char out[RANDOM_JOB_TEXT])
              job->layers, job->heads, job->inner, RANDOM_JOB_VOCABULARY,
              job->tied ? "true" : "false", job->checkpoint ? "true" : "false", job->kinds,
              job->alibi ? ", position: alibi" : "", job->dropout ? ", dropout: 0.1" : "",
-             job->lora ? ", lora: {rank: 2}" : "",
-             job->frozen && !job->lora ? ", frozen: 'embedding.*'" : "");
+             job->lora     ? ", lora: "
+             : job->frozen ? ", frozen: "
+                           : "",
+             job->lora     ? job->lora
+             : job->frozen ? job->frozen
+                           : "");
 }
 
 const char *
@@ -320,12 +378,13 @@ random_job_print(const random_job *job, char out[2 * RANDOM_JOB_TEXT])
     random_job_options(job, options);
     snprintf(out, 2 * RANDOM_JOB_TEXT,
              "%u nodes, tensor %u, pipeline %u, batch %zu, minibatch %zu, %s %.300s, %s "
-             "%.400s%s%s%s%s%s",
+             "%.400s%s%s%s%s%s%s%s%s",
              random_job_nodes(job), job->tensor, job->pipeline, job->batch, job->minibatch,
              job->gpt ? "gpt" : "mlp", model, random_job_strategy(job), options,
              job->collectives ? ", collectives " : "", job->collectives ? job->collectives : "",
              job->any_bits ? ", any bits" : "", job->shuffled ? ", shuffled" : "",
-             job->stops ? ", stopped and resumed" : "");
+             job->stops ? ", stopped and resumed" : "", job->virtual_clock ? ", virtual clock" : "",
+             job->elastic ? ", elastic" : "", job->correlates ? ", correlates" : "");
 }
 
 /* --- What is known of it ---------------------------------------------------------------------- */
@@ -376,6 +435,9 @@ refuse_parts(const random_job *job, struct reasons *r)
     refuse_if(r, job->dropout, "dropout");
     refuse_if(r, job->lora, "LoRA");
     refuse_if(r, job->frozen, "frozen parameters");
+    refuse_if(r, job->elastic, "elastic runs");
+    refuse_if(r, job->correlates, "correlation_interval");
+    refuse_if(r, t > 1 && job->virtual_clock, "virtual clock");
     refuse_if(r, t > 1 && job->alibi, "alibi");
     refuse_if(r, t > 1 && (job->heads % t != 0 || kv % t != 0 || job->inner % t != 0),
               "must divide the model's");
@@ -391,6 +453,7 @@ refuse_shards(const random_job *job, struct reasons *r)
     refuse_if(r, job->group > 0 && job->copies % job->group != 0, "cannot be cut into groups");
     refuse_if(r, job->group == 0 && job->across, "across: needs a group_size");
     refuse_if(r, job->muon && has_shards(job), "muon");
+    refuse_if(r, job->elastic, "elastic");
 }
 
 size_t
@@ -400,6 +463,8 @@ random_job_reasons(const random_job *job, const char *out[RANDOM_JOB_REASONS])
     const char *way = job->collectives;
     refuse_parts(job, &r);
     refuse_shards(job, &r);
+    refuse_if(&r, leaves_ends(job) && job->muon, "muon");
+    refuse_if(&r, leaves_vectors(job) && strstr(job->optimizer, "groups"), "groups");
     refuse_if(&r, job->batch % job->minibatch != 0, "does not divide batch_size");
     refuse_if(&r,
               way && !job->any_bits && (strcmp(way, "ring") == 0 || strcmp(way, "halving") == 0),
@@ -412,6 +477,7 @@ random_job_twin(const random_job *job, random_job *twin)
 {
     *twin = *job;
     twin->checkpoint = twin->prefetch = twin->stops = false;
+    twin->virtual_clock = twin->elastic = twin->correlates = false;
     twin->bucket = NULL;
     if (job->any_bits)
         return false;
@@ -430,7 +496,7 @@ random_job_twin(const random_job *job, random_job *twin)
             twin->sharding = NULL;
             twin->group = 0;
         }
-        if (job->across && job->group == 1) {
+        if (job->across && job->group == 1 && !job->across_by_shape) {
             twin->kind = RANDOM_JOB_ALONE;
             twin->sharding = NULL;
             twin->group = 0;
@@ -440,15 +506,26 @@ random_job_twin(const random_job *job, random_job *twin)
 }
 
 bool
+random_job_sends_same(const random_job *job, const random_job *twin)
+{
+    const char *s = job->sharding;
+    const bool stays_open = s && (strcmp(s, "shard_grad_op") == 0 || strstr(s, "zero2"));
+    const bool repeats = job->tensor > 1 && job->checkpoint; /* sums, in backward */
+    return job->kind == twin->kind && job->pipeline == twin->pipeline && !job->collectives &&
+           !stays_open && !repeats;
+}
+
+bool
 random_job_reference(const random_job *job, random_job *reference)
 {
     const bool mean = job->across && job->across_is_mean && job->plain_sgd && !job->max_norm;
     const uint32_t groups = mean ? 1 : random_job_groups(job);
     *reference = *job;
-    if (job->dropout) /* its stream is the node's */
+    if (job->dropout || (job->across && job->across_by_place)) /* dropout's stream is the node's */
         return false;
     reference->tensor = reference->pipeline = 1;
     reference->checkpoint = reference->prefetch = reference->stops = reference->any_bits = false;
+    reference->virtual_clock = reference->elastic = reference->correlates = false;
     reference->bucket = reference->sharding = reference->collectives = NULL;
     reference->group = 0;
     reference->kind = groups == 1 && !(job->across && !mean) ? RANDOM_JOB_DDP : RANDOM_JOB_ALONE;

@@ -13,6 +13,7 @@
 
 enum {
     RANDOM_JOB_TEXT = 512,
+    RANDOM_JOB_NODES = 33, /* the most of a job */
     RANDOM_JOB_REASONS = 12,
     RANDOM_JOB_STEPS = 3,
     RANDOM_JOB_STOP = 2, /* the step after which a job that `stops` does so */
@@ -29,7 +30,8 @@ typedef enum random_job_kind {
 
 typedef struct random_job {
     /* The model. */
-    bool gpt, checkpoint, tied, dropout, lora, frozen, alibi;
+    bool gpt, checkpoint, tied, dropout, alibi;
+    const char *lora, *frozen; /* options; NULL: none */
     uint32_t layers, heads, inner;
     const char *hidden; /* of an mlp */
     const char *kinds;  /* of layers, more options of a gpt */
@@ -42,7 +44,9 @@ typedef struct random_job {
     uint32_t group;       /* of fsdp; 0: all copies */
     bool prefetch;
     const char *across, *across_options; /* NULL: groups take the mean of their gradients */
-    bool across_is_mean; /* in each step `across` takes the mean of the parameters, no more */
+    bool across_is_mean;  /* in each step `across` takes the mean of the parameters, no more */
+    bool across_by_place; /* what it sends depends on the places of elements, and so on shards */
+    bool across_by_shape; /* or on the shapes of the parameters, which shards do not have */
     const char *optimizer, *scheduler, *max_norm;
     bool muon, plain_sgd;
     /* The batches. */
@@ -51,7 +55,10 @@ typedef struct random_job {
     /* The rest. */
     const char *collectives; /* NULL: the default */
     bool any_bits;
-    bool stops; /* and goes on from its checkpoint */
+    bool stops;         /* and goes on from its checkpoint */
+    bool virtual_clock; /* over emulated links */
+    bool elastic;
+    bool correlates;
 } random_job;
 
 /* Draws the job of a number. */
@@ -72,6 +79,8 @@ void random_job_print(const random_job *job, char out[2 * RANDOM_JOB_TEXT]);
 size_t random_job_reasons(const random_job *job, const char *out[RANDOM_JOB_REASONS]);
 /* Makes the plainest job that has the same bits. False: it is this job. */
 bool random_job_twin(const random_job *job, random_job *twin);
+/* Whether a job sends as many bytes as its twin. */
+bool random_job_sends_same(const random_job *job, const random_job *twin);
 /* Makes the job with one node for each group, whose numbers are equal but for the order of sums; one
  * node for all, if groups take the mean after each step. False: there is none. */
 bool random_job_reference(const random_job *job, random_job *reference);
