@@ -86,7 +86,9 @@ open_job(struct planner *p, exo_config_doc **doc, exo_err *err)
     exo_status st = EXO_OK;
     if (exo_config_is_map(root)) {
         plan->job_parallel = exo_config_has(root, "parallel");
-        st = check_strategy(root, p->opts, err);
+        st = exo_job_take_wrapping(*doc, err);
+        if (st == EXO_OK)
+            st = check_strategy(root, p->opts, err);
         if (st == EXO_OK)
             st = edit_job(root, p->opts, err);
     }

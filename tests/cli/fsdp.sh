@@ -46,6 +46,11 @@ same wanted_of_ddp job.yaml --name defaults --set \
     'parallel={use_fsdp: false, cpu_offload: false, sharding_strategy: hybrid_shard, sync_module_states: true}'
 same wanted_of_ddp job.yaml --name alone --set 'parallel={sync_module_states: false}' --set strategy.name=ddp
 
+# A plan takes such a job, and the command that it prints runs.
+"$EXOGYM" plan job.yaml --step-time 5ms >plan 2>err || fail "plan: $(cat err)"
+command=$(grep -m 1 'exogym run job.yaml' plan) || fail "no command: $(cat plan)"
+eval "ok ${command#*exogym } --no-plot --dry-run"
+
 # --- Mistakes
 # ---------------------------------------------------------------------------------------------------------
 
