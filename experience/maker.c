@@ -1,7 +1,8 @@
 /* The graph class `experience_maker`: an actor generates answers to prompts with the newest weights
  * that it has received, scores them, and sends them as items.
  *
- * Maker i of M makes the draws i, i + M, ... up to the trainer's quota. With `swap: batch` it makes
+ * Maker i of M makes the draws i, i + M, ... up to the trainer's quota, or those that a trainer with
+ * `balance` deals to it. With `swap: batch` it makes
  * a batch of them with one version of the weights. With `swap: step` weights change between two
  * steps of generation, answers go on under the new ones, and a draw that has ended makes room for
  * the next one at once.
@@ -191,6 +192,25 @@ renew(struct maker *m, exo_graph_actor *actor, exo_err *err)
     return st == EXO_OK ? begin_again(m, err) : st;
 }
 
+/* Whether a draw may be begun now. */
+static bool
+has_draw(const struct maker *m)
+{
+    uint64_t draw = 0;
+    return exo_maker_weights_is_dealt(m->weights)
+               ? exo_maker_weights_next_draw(m->weights, false, &draw)
+               : m->draw < m->total && m->draw < exo_maker_weights_quota(m->weights);
+}
+
+/* Whether draws are left, or under way. */
+static bool
+has_work(const struct maker *m)
+{
+    return exo_experience_source_active(m->source) > 0 ||
+           (exo_maker_weights_is_dealt(m->weights) ? exo_maker_weights_expects(m->weights)
+                                                   : m->draw < m->total);
+}
+
 /* Uses the newest weights that have come, and waits for more if the next draw may not be made yet
  * and no answer is under way. CLOSED: no more will come. */
 static exo_status
@@ -198,8 +218,7 @@ catch_up(struct maker *m, exo_graph_actor *actor, exo_err *err)
 {
     exo_status st = renew(m, actor, err);
     skip_finished(m);
-    if (st != EXO_OK || m->draw >= m->total || m->draw < exo_maker_weights_quota(m->weights) ||
-        exo_experience_source_active(m->source) > 0)
+    if (st != EXO_OK || has_draw(m) || !has_work(m) || exo_experience_source_active(m->source) > 0)
         return st;
     st = exo_maker_weights_wait(m->weights, actor, err);
     return st == EXO_OK ? catch_up(m, actor, err) : st;
@@ -221,10 +240,13 @@ report_weights(struct maker *m)
 static exo_status
 begin_draws(struct maker *m, exo_err *err)
 {
-    uint64_t quota = exo_maker_weights_quota(m->weights);
-    uint64_t end = quota < m->total ? quota : m->total;
+    uint64_t draw = 0;
     exo_status st = EXO_OK;
-    while (st == EXO_OK && m->draw < end && exo_experience_source_room(m->source) > 0) {
+    while (st == EXO_OK && exo_experience_source_room(m->source) > 0 && has_draw(m)) {
+        if (exo_maker_weights_next_draw(m->weights, true, &draw)) {
+            st = exo_experience_source_begin(m->source, draw, err);
+            continue;
+        }
         st = exo_experience_source_begin(m->source, m->draw, err);
         m->draw += m->makers;
         skip_finished(m);
@@ -438,6 +460,10 @@ start(struct maker *m, exo_graph_actor *actor, exo_err *err)
                            : UINT64_MAX;
     m->draw = m->index;
     exo_status st = open_group(m, actor, tensor, err);
+    uint64_t batch = exo_experience_source_batch(m->source);
+    m->start.room = m->group ? 0 : m->by_step ? batch + (batch + 3) / 4 : 2 * batch;
+    m->start.portion = m->by_step ? 1 : batch;
+    m->start.total = m->total;
     if (st == EXO_OK)
         st = exo_meter_declare_all(m->meters, exo_graph_meters(actor), meter_classes, NUM_METERS,
                                    err);
@@ -492,8 +518,7 @@ maker_run(void *self, exo_graph_actor *actor, exo_err *err)
     struct maker *m = self;
     exo_status st = start(m, actor, err);
     while (st == EXO_OK && !exo_graph_cancelled(actor)) {
-        bool left = m->group ? !m->ended
-                             : m->draw < m->total || exo_experience_source_active(m->source) > 0;
+        bool left = m->group ? !m->ended : has_work(m);
         st = left ? make(m, actor, err) : await_trainers(m, actor, err);
     }
     exo_observer_close(&m->observer);

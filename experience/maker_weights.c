@@ -13,6 +13,12 @@ struct position {
     uint32_t trainers;
 };
 
+/* A draw that was dealt, with the version that it may be made with. */
+struct deal {
+    int64_t life;
+    uint64_t round, version, draw;
+};
+
 struct exo_maker_weights {
     exo_experience_source *source;
     exo_uptake *uptake;
@@ -21,9 +27,15 @@ struct exo_maker_weights {
     bool again;                /* exo_maker_weights_begins_again */
     uint64_t *finished;        /* (num_finished) draws, ascending: of the last position that came */
     size_t num_finished, finished_room;
-    exo_item *held;  /* an update that waits for the uptake */
-    uint32_t from;   /* the sender of the update that the uptake has */
-    bool is_virtual; /* the clock */
+    exo_maker_start start;
+    exo_dealing dealing;
+    uint32_t dealer;    /* the trainer that deals */
+    struct deal *deals; /* (num_deals) not begun */
+    size_t num_deals, deals_room;
+    struct deal last; /* life and round of the last update */
+    exo_item *held;   /* an update that waits for the uptake */
+    uint32_t from;    /* the sender of the update that the uptake has */
+    bool is_virtual;  /* the clock */
     exo_maker_weights_figures figures;
 };
 
@@ -35,6 +47,7 @@ exo_maker_weights_new(exo_maker_weights **out, exo_experience_source *source,
     if (!w)
         return exo_fail(err, EXO_NOMEM, "no memory for the weights of a maker");
     w->source = source;
+    w->start = *start;
     w->now = w->next = (struct position){
         .life = -1, .quota = exo_graph_input(actor, "parameters") ? 0 : UINT64_MAX};
     if (start->draws > 0 && w->now.quota == 0 && !exo_graph_resumes(actor))
@@ -60,6 +73,7 @@ exo_maker_weights_free(exo_maker_weights **weights)
     exo_item_drop(&w->held);
     exo_uptake_free(&w->uptake);
     exo_free(w->finished);
+    exo_free(w->deals);
     exo_free(w);
 }
 
@@ -125,6 +139,9 @@ send_to(const exo_maker_weights *w, exo_graph_actor *actor, uint32_t target, uin
 {
     exo_parameters_reply r = {.life = exo_graph_life(actor),
                               .trainer = to,
+                              .room = w->start.room,
+                              .portion = w->start.portion,
+                              .total = w->start.total,
                               .format = exo_experience_source_format(w->source),
                               .reply = *reply};
     exo_item *item = NULL;
@@ -215,6 +232,93 @@ note_finished(exo_maker_weights *w, const exo_parameters *p, exo_err *err)
     return EXO_OK;
 }
 
+/* --- Deals ------------------------------------------------------------------------------------ */
+
+bool
+exo_maker_weights_is_dealt(const exo_maker_weights *w)
+{
+    return w->dealing != EXO_DEALT_BEFOREHAND;
+}
+
+bool
+exo_maker_weights_expects(const exo_maker_weights *w)
+{
+    return w->dealing == EXO_DEALING || w->num_deals > 0;
+}
+
+bool
+exo_maker_weights_next_draw(exo_maker_weights *w, bool take, uint64_t *draw)
+{
+    size_t best = w->num_deals;
+    for (size_t i = 0; i < w->num_deals; i++) {
+        const struct deal *d = &w->deals[i];
+        if (d->life == w->now.life && d->round == w->now.round && d->version <= w->version &&
+            (best == w->num_deals || d->draw < w->deals[best].draw))
+            best = i;
+    }
+    if (best == w->num_deals)
+        return false;
+    *draw = w->deals[best].draw;
+    if (take)
+        w->deals[best] = w->deals[--w->num_deals];
+    return true;
+}
+
+static exo_status
+add_deal(exo_maker_weights *w, const struct deal *deal, exo_err *err)
+{
+    for (size_t i = 0; i < w->num_deals; i++)
+        if (w->deals[i].draw == deal->draw)
+            return EXO_OK;
+    if (w->num_deals == w->deals_room) {
+        size_t room = 2 * w->deals_room + 16;
+        struct deal *more = exo_realloc(w->deals, room, sizeof *more);
+        if (!more)
+            return exo_fail(err, EXO_NOMEM, "no memory for a list of %zu draws", room);
+        w->deals = more;
+        w->deals_room = room;
+    }
+    w->deals[w->num_deals++] = *deal;
+    return EXO_OK;
+}
+
+/* Notes what an update deals to this maker. Draws that were dealt before another life or round of the
+ * trainers are dealt anew. */
+static exo_status
+note_deals(exo_maker_weights *w, const exo_graph_actor *actor, const exo_parameters *p,
+           exo_err *err)
+{
+    struct deal deal = {.life = p->life, .round = p->round, .version = p->version};
+    exo_status st = EXO_OK;
+    if (p->dealing == EXO_DEALT_BEFOREHAND)
+        return EXO_OK;
+    if (w->start.room == 0)
+        return exo_fail(err, EXO_INVAL,
+                        "the trainer's balance does not go with makers that share a model "
+                        "(parallel): set one of them");
+    if (w->start.draws > 0)
+        return exo_fail(
+            err, EXO_INVAL,
+            "start.draws and the trainer's balance exclude each other: set one of them");
+    if (exo_maker_weights_is_dealt(w) && w->dealer != p->trainer)
+        return exo_fail(err, EXO_INVAL,
+                        "with balance each maker gets versions from one trainer: let the edge that "
+                        "carries parameters have route: modulo");
+    if (deal.life != w->last.life || deal.round != w->last.round)
+        w->num_deals = 0;
+    w->last = deal;
+    w->dealer = p->trainer;
+    w->dealing = p->dealing;
+    for (size_t i = 0; st == EXO_OK && i < p->num_deals; i++)
+        if ((uint64_t)p->deals[2 * i] == exo_graph_index(actor)) {
+            deal.draw = (uint64_t)p->deals[2 * i + 1];
+            st = add_deal(w, &deal, err);
+        }
+    return st;
+}
+
+/* --- Positions -------------------------------------------------------------------------------- */
+
 /* Takes a position for the one in use. */
 static void
 advance(exo_maker_weights *w, const struct position *to)
@@ -271,6 +375,8 @@ answer_known(exo_maker_weights *w, exo_graph_actor *actor, bool *known, exo_err 
     if (!*known)
         return EXO_OK;
     exo_status st = begin_round(w, &p, err);
+    if (st == EXO_OK)
+        st = note_deals(w, actor, &p, err);
     if (st != EXO_OK)
         return st;
     if ((int64_t)p.version < exo_uptake_version(w->uptake))
@@ -297,6 +403,8 @@ begin_held(exo_maker_weights *w, exo_graph_actor *actor, bool *more, exo_err *er
     if (good) {
         w->next = position_of(&p);
         st = note_finished(w, &p, err);
+        if (st == EXO_OK)
+            st = note_deals(w, actor, &p, err);
     }
     *more = true;
     return st == EXO_OK ? exo_uptake_begin(w->uptake, &w->held, err) : st;

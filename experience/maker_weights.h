@@ -21,6 +21,8 @@ typedef struct exo_maker_weights_figures {
 typedef struct exo_maker_start {
     uint64_t draws;    /* those below it; 0: it waits for the first update */
     uint32_t trainers; /* their number */
+    /* Told to trainers: draws that the maker can hold, that it makes at once, and of the run. */
+    uint64_t room, portion, total;
 } exo_maker_start;
 /* Makes the weights of a source that has started. Without an edge that carries parameters there is
  * no quota. The caller frees it before the source. NOMEM. */
@@ -36,6 +38,12 @@ bool exo_maker_weights_begins_again(exo_maker_weights *weights, uint64_t *learne
 /* Whether a trainer has the draw already, so that it is not made again. A trainer that oversamples says
  * so of draws beyond *learned of exo_maker_weights_begins_again. */
 bool exo_maker_weights_has_finished(const exo_maker_weights *weights, uint64_t draw);
+/* Whether a trainer deals draws to this maker; then draws are those of exo_maker_weights_next_draw. */
+bool exo_maker_weights_is_dealt(const exo_maker_weights *weights);
+/* Whether draws may be dealt to it that it has not begun. */
+bool exo_maker_weights_expects(const exo_maker_weights *weights);
+/* The least draw that was dealt and may be made with the version in use; take: it is begun. False: none. */
+bool exo_maker_weights_next_draw(exo_maker_weights *weights, bool take, uint64_t *draw);
 /* The life of the trainers whose weights are in use; -1: there are none. Their number; 0: unknown. */
 int64_t exo_maker_weights_life(const exo_maker_weights *weights);
 uint32_t exo_maker_weights_trainers(const exo_maker_weights *weights);

@@ -6,7 +6,7 @@
 #include <exogym/memory.h>
 
 enum {
-    FORMAT = 3,
+    FORMAT = 4,
     LENGTH_BYTES = 8
 };
 
@@ -27,7 +27,9 @@ enum {
     BASE,
     LIFE,
     ROUND,
-    HEADER_WORDS /* the draws that are finished follow */
+    DEALS, /* exo_dealing */
+    NUM_DEALS,
+    HEADER_WORDS /* the draws that are finished follow, then pairs of deals */
 };
 
 /* The parts of a reply, and the words of the first. */
@@ -42,6 +44,9 @@ enum {
     REPLY_WEIGHTS,
     REPLY_TRAINER,
     REPLY_LIFE,
+    REPLY_ROOM,
+    REPLY_PORTION,
+    REPLY_TOTAL,
     REPLY_WORDS
 };
 
@@ -76,7 +81,7 @@ static exo_status
 make_item(exo_item **out, const exo_parameters *p, const struct chunks *c, exo_err *err)
 {
     const exo_item_part parts[NUM_PARTS] = {
-        [HEADER] = {.dtype = EXO_I64, .count = HEADER_WORDS + p->num_finished},
+        [HEADER] = {.dtype = EXO_I64, .count = HEADER_WORDS + p->num_finished + 2 * p->num_deals},
         [BYTES] = {.dtype = EXO_U8, .count = c->size},
     };
     exo_status st = exo_item_new(out, parts, NUM_PARTS, err);
@@ -95,7 +100,13 @@ make_item(exo_item **out, const exo_parameters *p, const struct chunks *c, exo_e
     header[ROUND] = (int64_t)p->round;
     for (size_t i = 0; i < p->num_finished; i++)
         header[HEADER_WORDS + i] = (int64_t)p->finished[i];
-    memcpy((*out)->parts[BYTES].data, c->bytes, c->size);
+    header[DEALS] = p->dealing;
+    header[NUM_DEALS] = (int64_t)p->num_deals;
+    if (p->num_deals > 0)
+        memcpy(header + HEADER_WORDS + p->num_finished, p->deals,
+               2 * p->num_deals * sizeof *p->deals);
+    if (c->size > 0)
+        memcpy((*out)->parts[BYTES].data, c->bytes, c->size);
     (*out)->version = p->version;
     return EXO_OK;
 }
@@ -106,13 +117,35 @@ exo_parameters_new(exo_item **out, const exo_parameters *p, exo_update *update, 
     struct chunks c = {0};
     const void *bytes = NULL;
     size_t size = 0;
-    exo_status st = EXO_OK;
+    exo_status st = update ? EXO_OK : EXO_CLOSED;
     while (st == EXO_OK && (st = exo_update_next(update, &bytes, &size, err)) == EXO_OK)
         st = add_chunk(&c, bytes, size, err);
     if (st == EXO_CLOSED)
         st = make_item(out, p, &c, err);
     exo_free(c.bytes);
     return st;
+}
+
+/* The number of draws that are finished, or SIZE_MAX if the counts of the header are wrong. */
+static size_t
+count_finished(const exo_item_part *p)
+{
+    const int64_t *header = p->data;
+    size_t rest = p->count - HEADER_WORDS;
+    return header[NUM_DEALS] < 0 || (uint64_t)header[NUM_DEALS] > rest / 2 || header[DEALS] < 0 ||
+                   header[DEALS] > EXO_ALL_DEALT
+               ? SIZE_MAX
+               : rest - 2 * (size_t)header[NUM_DEALS];
+}
+
+/* Whether the deals name makers and draws. */
+static bool
+are_deals(const int64_t *pairs, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (pairs[2 * i] < 0 || pairs[2 * i] > UINT32_MAX || pairs[2 * i + 1] < 0)
+            return false;
+    return true;
 }
 
 /* Whether the words after the header's are ascending draws from the one on that is not learned from. */
@@ -135,9 +168,12 @@ exo_parameters_view(exo_parameters *out, const exo_item *item, exo_err *err)
     bool good = item->num_parts == NUM_PARTS && p[HEADER].dtype == EXO_I64 &&
                 p[HEADER].count >= HEADER_WORDS && p[BYTES].dtype == EXO_U8;
     const int64_t *header = good ? p[HEADER].data : NULL;
-    if (!good || header[FORMAT_WORD] != FORMAT || header[VERSION] < 0 || header[QUOTA] < 0 ||
-        header[LEARNED] < 0 || header[BASE] < 0 || header[ROUND] < 0 || header[LIFE] < 0 ||
-        header[LIFE] > UINT32_MAX || !are_finished(header, p[HEADER].count))
+    size_t finished = good ? count_finished(&p[HEADER]) : SIZE_MAX;
+    if (finished == SIZE_MAX || header[FORMAT_WORD] != FORMAT || header[VERSION] < 0 ||
+        header[QUOTA] < 0 || header[LEARNED] < 0 || header[BASE] < 0 || header[ROUND] < 0 ||
+        header[LIFE] < 0 || header[LIFE] > UINT32_MAX ||
+        !are_finished(header, HEADER_WORDS + finished) ||
+        !are_deals(header + HEADER_WORDS + finished, header[NUM_DEALS]))
         return exo_fail(err, EXO_INVAL, "this is no item with a weight update of format %d",
                         FORMAT);
     *out = (exo_parameters){.version = (uint64_t)header[VERSION],
@@ -150,7 +186,10 @@ exo_parameters_view(exo_parameters *out, const exo_item *item, exo_err *err)
                             .round = (uint64_t)header[ROUND],
                             .canary = header[CANARY] != 0,
                             .finished = (const uint64_t *)header + HEADER_WORDS,
-                            .num_finished = p[HEADER].count - HEADER_WORDS,
+                            .num_finished = finished,
+                            .dealing = (exo_dealing)header[DEALS],
+                            .deals = header + HEADER_WORDS + finished,
+                            .num_deals = (size_t)header[NUM_DEALS],
                             .bytes = p[BYTES].data,
                             .size = p[BYTES].count};
     return EXO_OK;
@@ -194,6 +233,9 @@ exo_parameters_reply_new(exo_item **out, const exo_parameters_reply *r, exo_err 
     header[REPLY_WEIGHTS] = (int64_t)r->format;
     header[REPLY_TRAINER] = (int64_t)r->trainer;
     header[REPLY_LIFE] = (int64_t)r->life;
+    header[REPLY_ROOM] = (int64_t)r->room;
+    header[REPLY_PORTION] = (int64_t)r->portion;
+    header[REPLY_TOTAL] = (int64_t)r->total;
     memcpy((*out)->parts[REPLY_MAKER].data, r->maker, sizeof r->maker);
     exo_update_reply_write(&r->reply, (*out)->parts[REPLY_BYTES].data);
     (*out)->version = r->reply.version;
@@ -229,6 +271,9 @@ exo_parameters_reply_read(exo_parameters_reply *out, const exo_item *item, exo_e
     out->format = (exo_weight_format)header[REPLY_WEIGHTS];
     out->trainer = (uint32_t)header[REPLY_TRAINER];
     out->life = (uint32_t)header[REPLY_LIFE];
+    out->room = (uint64_t)header[REPLY_ROOM];
+    out->portion = (uint64_t)header[REPLY_PORTION];
+    out->total = (uint64_t)header[REPLY_TOTAL];
     memcpy(out->maker, p[REPLY_MAKER].data, sizeof out->maker);
     out->maker[sizeof out->maker - 1] = '\0';
     return exo_update_reply_read(p[REPLY_BYTES].data, p[REPLY_BYTES].count, &out->reply, err);

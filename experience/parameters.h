@@ -15,6 +15,13 @@
 
 /* --- Updates ---------------------------------------------------------------------------------- */
 
+/* How draws come to makers. */
+typedef enum exo_dealing {
+    EXO_DEALT_BEFOREHAND, /* maker i of M makes the draws i, i + M, ... */
+    EXO_DEALING,          /* it makes those that it is dealt */
+    EXO_ALL_DEALT         /* the same, and no further ones come */
+} exo_dealing;
+
 typedef struct exo_parameters {
     uint64_t version;
     uint64_t quota;             /* makers may make the draws below it */
@@ -30,12 +37,17 @@ typedef struct exo_parameters {
      * to make them again */
     const uint64_t *finished;
     size_t num_finished;
+    exo_dealing dealing;
+    /* (num_deals) pairs of a maker's index and a draw that it is to make, with this version or a later
+     * one; of all makers */
+    const int64_t *deals;
+    size_t num_deals;
     const uint8_t
         *bytes; /* (size) the chunks: for each its bytes as a number of 8 bytes, and these */
     size_t size;
 } exo_parameters;
 
-/* Makes all chunks of an update, and an item with them; bytes and size of `parameters` are ignored.
+/* Makes all chunks of an update (NULL: there is none), and an item with them; bytes and size of `parameters` are ignored.
  * The caller drops it. NOMEM; those of exo_update_next. */
 exo_status exo_parameters_new(exo_item **out, const exo_parameters *parameters, exo_update *update,
                               exo_err *err);
@@ -59,6 +71,8 @@ typedef struct exo_parameters_reply {
     uint32_t life;            /* of the maker */
     uint32_t trainer;         /* index of the trainer that it answers, or EXO_ALL_TRAINERS */
     exo_weight_format format; /* of its generator */
+    /* For a trainer that deals: draws that it can hold, that it makes at once, and of the run. */
+    uint64_t room, portion, total;
     exo_update_reply reply;
 } exo_parameters_reply;
 

@@ -19,14 +19,15 @@ enum {
 /* A target of the port. */
 struct target {
     char name[NAME];
-    bool owes;           /* an update to it is unanswered */
-    uint64_t version;    /* of the newest update that was sent to it; 0: none */
-    unsigned refusals;   /* in a row */
-    uint32_t life;       /* of the target */
-    uint32_t maker_life; /* of the maker, which may stand behind the target */
-    uint32_t index;      /* among the actors of its name */
-    uint32_t place;      /* its number at the port, in the present call */
-    bool open, selected; /* in the present call */
+    bool owes;                 /* an update, or deals, to it are unanswered */
+    bool granted;              /* of the two it is deals */
+    uint64_t version;          /* of the newest update that was sent to it; 0: none */
+    unsigned refusals;         /* in a row */
+    uint32_t life;             /* of the target */
+    uint32_t maker_life;       /* of the maker, which may stand behind the target */
+    uint32_t index;            /* among the actors of its name */
+    uint32_t place;            /* its number at the port, in the present call */
+    bool here, open, selected; /* in the present call; here: at the port */
 };
 
 struct exo_publisher {
@@ -153,7 +154,9 @@ static void
 renew(exo_publisher *p, struct target *t)
 {
     exo_update_sender_forget(p->sender, t->name);
-    t->owes = false;
+    if (p->at.dealer)
+        exo_dealer_lost(p->at.dealer, t->index);
+    t->owes = t->granted = false;
     t->version = 0;
     t->refusals = 0;
 }
@@ -166,7 +169,7 @@ look_around(exo_publisher *p, exo_port *port, uint64_t version, size_t *waiting,
     uint32_t index = 0;
     *waiting = 0;
     for (size_t i = 0; i < p->count; i++)
-        p->targets[i].open = false;
+        p->targets[i].here = p->targets[i].open = false;
     for (uint32_t i = 0; i < exo_port_targets(port); i++) {
         if (!exo_port_target(port, i, name, sizeof name, &index))
             continue;
@@ -174,11 +177,15 @@ look_around(exo_publisher *p, exo_port *port, uint64_t version, size_t *waiting,
         if (!t)
             return exo_fail(err, EXO_NOMEM, "no memory for a list of makers");
         uint32_t life = exo_port_target_life(port, i);
+        exo_status st = p->at.dealer ? exo_dealer_meet(p->at.dealer, index, err) : EXO_OK;
+        if (st != EXO_OK)
+            return st;
+        t->index = index;
         if (life > t->life)
             renew(p, t);
         t->life = life;
-        t->index = index;
         t->place = i;
+        t->here = true;
         t->open = !t->owes && t->version < version;
         *waiting += t->open;
     }
@@ -230,6 +237,25 @@ send_to(exo_publisher *p, exo_port *port, struct target *t, const exo_item *item
     return EXO_OK;
 }
 
+/* The deals for the targets that are selected, into the caller's list, which is freed with exo_free. */
+static exo_status
+add_deals(exo_publisher *p, exo_parameters *about, int64_t **list, exo_err *err)
+{
+    size_t span = p->at.dealer ? exo_dealer_span(p->at.dealer) : 0;
+    *list = NULL;
+    if (!p->at.dealer)
+        return EXO_OK;
+    *list = exo_calloc(2 * span + 1, sizeof **list);
+    if (!*list)
+        return exo_fail(err, EXO_NOMEM, "no memory for a list of %zu draws", span);
+    for (size_t i = 0; i < p->count; i++)
+        if (p->targets[i].selected)
+            exo_dealer_offer(p->at.dealer, p->targets[i].index, *list, &about->num_deals);
+    about->deals = *list;
+    about->dealing = exo_dealer_has_ended(p->at.dealer) ? EXO_ALL_DEALT : EXO_DEALING;
+    return EXO_OK;
+}
+
 /* Sends the newest version to all open targets with the base of the first one. */
 static exo_status
 send_to_some(exo_publisher *p, exo_port *port, exo_draw_bounds bounds, const char **names,
@@ -249,17 +275,20 @@ send_to_some(exo_publisher *p, exo_port *port, exo_draw_bounds bounds, const cha
     }
     exo_status st = exo_update_begin(&update, p->sender, names, count, err);
     base = st == EXO_OK ? exo_update_facts_of(update).base : 0;
-    const exo_parameters about = {.version = exo_update_sender_version(p->sender) - 1,
-                                  .quota = bounds.quota,
-                                  .learned = bounds.learned,
-                                  .base = base,
-                                  .trainer = p->at.index,
-                                  .trainers = p->at.count,
-                                  .life = p->at.life,
-                                  .round = p->round,
-                                  .canary = p->canary,
-                                  .finished = bounds.finished,
-                                  .num_finished = bounds.num_finished};
+    int64_t *deals = NULL;
+    exo_parameters about = {.version = exo_update_sender_version(p->sender) - 1,
+                            .quota = bounds.quota,
+                            .learned = bounds.learned,
+                            .base = base,
+                            .trainer = p->at.index,
+                            .trainers = p->at.count,
+                            .life = p->at.life,
+                            .round = p->round,
+                            .canary = p->canary,
+                            .finished = bounds.finished,
+                            .num_finished = bounds.num_finished};
+    if (st == EXO_OK)
+        st = add_deals(p, &about, &deals, err);
     if (st == EXO_OK)
         st = exo_parameters_new(&item, &about, update, err);
     for (size_t i = 0; st == EXO_OK && i < p->count; i++)
@@ -269,6 +298,55 @@ send_to_some(exo_publisher *p, exo_port *port, exo_draw_bounds bounds, const cha
         }
     exo_item_drop(&item);
     exo_update_free(&update);
+    exo_free(deals);
+    return st;
+}
+
+/* Sends a maker that has the newest version what it was dealt since. */
+static exo_status
+grant(exo_publisher *p, exo_port *port, struct target *t, exo_draw_bounds bounds, exo_err *err)
+{
+    exo_item *item = NULL;
+    int64_t *deals = NULL;
+    exo_err reason = {0};
+    exo_parameters about = {.version = t->version - 1,
+                            .quota = bounds.quota,
+                            .learned = bounds.learned,
+                            .trainer = p->at.index,
+                            .trainers = p->at.count,
+                            .life = p->at.life,
+                            .round = p->round,
+                            .canary = p->canary,
+                            .finished = bounds.finished,
+                            .num_finished = bounds.num_finished};
+    for (size_t i = 0; i < p->count; i++)
+        p->targets[i].selected = &p->targets[i] == t;
+    exo_status st = add_deals(p, &about, &deals, err);
+    if (st == EXO_OK)
+        st = exo_parameters_new(&item, &about, NULL, err);
+    if (st == EXO_OK) {
+        st = exo_port_send_to(port, t->place, &item, EXO_PORT_TIMEOUT, &reason);
+        t->owes = t->granted = st == EXO_OK;
+        st = st == EXO_CLOSED ? EXO_OK : st; /* the maker has left */
+        if (st != EXO_OK)
+            exo_fail(err, st, "%s", reason.text);
+    }
+    exo_item_drop(&item);
+    exo_free(deals);
+    return st;
+}
+
+/* Sends deals to the makers that wait for them. */
+static exo_status
+grant_all(exo_publisher *p, exo_port *port, uint64_t version, exo_draw_bounds bounds, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; p->at.dealer && st == EXO_OK && i < p->count; i++) {
+        struct target *t = &p->targets[i];
+        if (t->here && !t->owes && t->version == version &&
+            exo_dealer_has_news(p->at.dealer, t->index))
+            st = grant(p, port, t, bounds, err);
+    }
     return st;
 }
 
@@ -287,8 +365,10 @@ exo_publisher_send(exo_publisher *p, exo_port *port, exo_params *params, uint64_
 {
     size_t waiting = 0;
     exo_status st = look_around(p, port, version + 1, &waiting, err);
+    if (st == EXO_OK && p->at.dealer)
+        st = exo_dealer_deal(p->at.dealer, bounds.quota / p->at.count, err);
     if (st != EXO_OK || waiting == 0)
-        return st;
+        return st == EXO_OK ? grant_all(p, port, version + 1, bounds, err) : st;
     const char **names = exo_calloc(p->count, sizeof *names);
     if (!names)
         return exo_fail(err, EXO_NOMEM, "no memory for a list of makers");
@@ -296,7 +376,7 @@ exo_publisher_send(exo_publisher *p, exo_port *port, exo_params *params, uint64_
     while (st == EXO_OK && somebody_waits(p))
         st = send_to_some(p, port, bounds, names, err);
     exo_free(names);
-    return st;
+    return st == EXO_OK ? grant_all(p, port, version + 1, bounds, err) : st;
 }
 
 /* --- Replies ---------------------------------------------------------------------------------- */
@@ -380,8 +460,16 @@ exo_publisher_take(exo_publisher *p, const exo_item *item, exo_err *err)
             renew(p, t);
         t->maker_life = r.life;
     }
+    if (p->at.dealer)
+        exo_dealer_hear(p->at.dealer, t->index, r.room, r.portion, r.total);
     if (is_late(p, t, &r))
         return EXO_OK;
+    if (t->granted && r.reply.answer == EXO_UPDATE_ACCEPTED) {
+        t->owes = t->granted = false;
+        exo_dealer_taken(p->at.dealer, t->index);
+        return EXO_OK;
+    }
+    t->granted = false;
     st = exo_update_sender_reply(p->sender, t->name, &r.reply, &reason);
     t->owes = false;
     if (r.reply.answer == EXO_UPDATE_NEED_WHOLE && st == EXO_OK) {
@@ -394,5 +482,7 @@ exo_publisher_take(exo_publisher *p, const exo_item *item, exo_err *err)
         return st;
     }
     t->refusals = 0;
+    if (p->at.dealer)
+        exo_dealer_taken(p->at.dealer, t->index);
     return EXO_OK;
 }

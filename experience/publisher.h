@@ -13,6 +13,7 @@
 #ifndef EXO_PUBLISHER_H
 #define EXO_PUBLISHER_H
 
+#include "experience/dealer.h"
 #include "experience/parameters.h"
 
 typedef struct exo_publisher exo_publisher;
@@ -33,6 +34,7 @@ void exo_publisher_free(exo_publisher **publisher);
 typedef struct exo_publisher_place {
     uint32_t index, count; /* of the trainer among those of its name */
     uint32_t life;         /* of the trainers */
+    exo_dealer *dealer;    /* whose deals it sends, too; borrowed. NULL: there is none */
 } exo_publisher_place;
 /* Prepares updates of a model. NOMEM. */
 exo_status exo_publisher_start(exo_publisher *publisher, exo_model *model,

@@ -397,7 +397,10 @@ exo_experience_source_begin(exo_experience_source *s, uint64_t draw, exo_err *er
         st = submit(s, draw * s->answers + i, a, err);
     }
     s->slots[at] = (struct slot){.used = true, .draw = draw, .left = (size_t)s->answers};
-    s->order[s->active++] = at;
+    size_t place = s->active++;
+    for (; place > 0 && s->slots[s->order[place - 1]].draw > draw; place--)
+        s->order[place] = s->order[place - 1];
+    s->order[place] = at;
     return st;
 }
 

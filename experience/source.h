@@ -69,7 +69,7 @@ size_t exo_experience_source_room(const exo_experience_source *source);
 size_t exo_experience_source_active(const exo_experience_source *source);
 /* The number of answers under way that have not ended. */
 size_t exo_experience_source_unfinished(const exo_experience_source *source);
-/* Begins the answers to a draw, which is larger than those before. NOMEM; FULL: there is no room. */
+/* Begins the answers to a draw that is not under way. NOMEM; FULL: there is no room. */
 exo_status exo_experience_source_begin(exo_experience_source *source, uint64_t draw, exo_err *err);
 /* Gives every answer under way one more token, after its prompt. FAILED: the weights give logits that
  * are not finite; the device's. */

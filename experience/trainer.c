@@ -143,6 +143,8 @@ struct trainer {
     exo_regret *regret; /* NULL: the makers have no exact task */
     uint64_t batch, updates, staleness;
     uint64_t update_steps; /* batches of an update */
+    bool balance;          /* draws are dealt as makers get on */
+    exo_dealer *dealer;    /* NULL: maker i of M makes the draws i, i + M, ... */
     uint64_t under_way;    /* draws of an update and of later ones that makers may have begun */
     uint8_t *ahead;        /* (ahead_bytes) of a checkpoint; NULL: draws are taken in order */
     size_t ahead_bytes;
@@ -213,6 +215,8 @@ trainer_init(void *self, exo_config *config, exo_err *err)
     if (st == EXO_OK)
         st = read_oversample(t, config, err);
     if (st == EXO_OK)
+        st = exo_config_bool(config, "balance", false, &t->balance, err);
+    if (st == EXO_OK)
         st = exo_checkpoints_read(config, 10, &t->every, err);
     if (st == EXO_OK)
         st = exo_observer_read(&t->observer, config, err);
@@ -249,6 +253,7 @@ trainer_release(void *self)
     exo_learned_close(&t->learned);
     exo_publisher_free(&t->publisher);
     exo_regret_free(&t->regret);
+    exo_dealer_free(&t->dealer);
     exo_learner_free(&t->learner);
 }
 
@@ -318,6 +323,14 @@ is_after_the_end(const struct trainer *t, exo_graph_actor *actor, uint64_t draw)
     return t->updates > 0 && index / items_of_update(t) >= t->updates;
 }
 
+/* A draw has come: its maker has room for another one. */
+static exo_status
+deal_more(struct trainer *t, exo_graph_actor *actor, uint64_t draw, exo_err *err)
+{
+    exo_status st = exo_dealer_arrived(t->dealer, draw, err);
+    return st == EXO_OK ? send_version(t, actor, err) : st;
+}
+
 /* Puts an item into the stock, unless it came before, or its weights are of an earlier life of the
  * trainers, whose updates may be undone, or it is of no use. The item is held or dropped. */
 static exo_status
@@ -338,6 +351,8 @@ take_item(struct trainer *t, exo_graph_actor *actor, exo_item *item, exo_err *er
     }
     if (st == EXO_OK && !late)
         st = exo_stock_put(&t->stock, item, e.id, err);
+    if (st == EXO_OK && !late && t->dealer)
+        return deal_more(t, actor, e.id, err);
     if (st == EXO_OK && !late)
         return EXO_OK;
     if (st == EXO_OK || st == EXO_EXISTS) {
@@ -587,6 +602,23 @@ save(struct trainer *t, exo_graph_actor *actor, exo_err *err)
     return exo_trainer_save(&state, err);
 }
 
+/* Tells the dealer which draws the trainer has at its beginning. */
+static exo_status
+begin_dealing(struct trainer *t, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    exo_dealer_begin(t->dealer, exo_stock_low(&t->stock) / t->stock.size);
+    size_t most = (size_t)(t->stock.slack + t->stock.room), count = 0;
+    uint64_t *finished = exo_calloc(most + 1, sizeof *finished);
+    if (!finished)
+        return exo_fail(err, EXO_NOMEM, "no memory for a list of %zu draws", most);
+    count = exo_stock_finished(&t->stock, finished, most);
+    for (size_t i = 0; st == EXO_OK && i < count; i++)
+        st = exo_dealer_arrived(t->dealer, finished[i], err);
+    exo_free(finished);
+    return st;
+}
+
 /* Begins at version 0, or where the last life or run was. */
 static exo_status
 begin(struct trainer *t, exo_graph_actor *actor, exo_err *err)
@@ -596,6 +628,8 @@ begin(struct trainer *t, exo_graph_actor *actor, exo_err *err)
                                              : exo_trainer_load(&state, 0, err);
     if (st == EXO_OK)
         st = exo_stock_load(&t->stock, t->ahead, t->ahead_bytes, err);
+    if (st == EXO_OK && t->dealer)
+        st = begin_dealing(t, err);
     t->saved = exo_learner_version(t->learner);
     if (st == EXO_OK && t->saved == 0)
         st = exo_learned_write(t->learned, NULL, 0, exo_graph_now(actor), t->learner, NULL, err);
@@ -629,9 +663,9 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
                                      .meters = exo_graph_meters(actor),
                                      .group = group_of,
                                      .context = actor};
-    const exo_publisher_place publisher = {.index = exo_graph_index(actor),
-                                           .count = exo_graph_count(actor),
-                                           .life = exo_graph_life(actor)};
+    exo_publisher_place publisher = {.index = exo_graph_index(actor),
+                                     .count = exo_graph_count(actor),
+                                     .life = exo_graph_life(actor)};
     t->stock.rank = exo_graph_index(actor);
     t->stock.size = exo_graph_count(actor);
     exo_status st =
@@ -641,11 +675,11 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
                       "%u trainers need an edge that carries gradients: {from: trainer, to: "
                       "trainer, carries: gradients, route: all_reduce}; or a `strategy`",
                       exo_graph_count(actor));
-    if (st == EXO_OK && t->ahead && !exo_graph_output(actor, "parameters"))
-        st =
-            exo_fail(err, EXO_INVAL,
-                     "oversample needs an edge that carries parameters: {from: trainer, to: maker, "
-                     "carries: parameters, ...}, by which the trainer paces its makers");
+    if (st == EXO_OK && (t->ahead || t->balance) && !exo_graph_output(actor, "parameters"))
+        st = exo_fail(err, EXO_INVAL,
+                      "oversample and balance need an edge that carries parameters: {from: "
+                      "trainer, to: maker, "
+                      "carries: parameters, ...}, by which the trainer paces its makers");
     if (st == EXO_OK)
         st = exo_learner_start(t->learner, exo_graph_seed(actor), exo_graph_index(actor),
                                exo_graph_count(actor), err);
@@ -654,6 +688,9 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
     exo_learner_call_back(t->learner, &callbacks);
     if (st == EXO_OK)
         st = exo_observer_open(&t->observer, actor, false, exo_learner_trained(t->learner), err);
+    if (st == EXO_OK && t->balance)
+        st = exo_dealer_new(&t->dealer, exo_graph_index(actor), exo_graph_count(actor), err);
+    publisher.dealer = t->dealer;
     if (st == EXO_OK)
         st = exo_publisher_start(t->publisher, exo_learner_model(t->learner), &publisher, err);
     if (st == EXO_OK)
@@ -720,10 +757,10 @@ static const char *const trainer_phases[] = {"learn", NULL};
 
 const exo_graph_class exo_ppo_trainer_class = {
     .name = "ppo_trainer",
-    .help =
-        "learns from answers and sends the weights; options model, algorithm, batch, updates, "
-        "update_steps, staleness, oversample, update, epochs, minibatches, optimizer, strategy, "
-        "checkpoint, exact, ...",
+    .help = "learns from answers and sends the weights; options model, algorithm, batch, updates, "
+            "update_steps, staleness, oversample, balance, update, epochs, minibatches, optimizer, "
+            "strategy, "
+            "checkpoint, exact, ...",
     .ports = trainer_ports,
     .num_ports = sizeof trainer_ports / sizeof *trainer_ports,
     .phases = trainer_phases,

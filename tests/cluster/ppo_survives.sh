@@ -2,7 +2,7 @@
 # Makers and trainers of a language model on workers that are killed at random moments, and workers
 # that take their place: the run goes on, and ends with the bits of a run in one process. Each draw is
 # learned from once, by the ledger in the run's folder. Two of the graphs have a tool: a dialogue that a
-# death cuts begins anew. Then everything is killed at once, and --resume ends with the same bits. A
+# death cuts begins anew. In the third, draws are dealt to makers as they get on. Then everything is killed at once, and --resume ends with the same bits. A
 # fourth graph oversamples: which draws an update takes depends on the real clock, so only the ledger is
 # compared.
 #
@@ -130,6 +130,8 @@ graph two 2 2 4 modulo "$numbers"
 graph three 3 1 8 buffer "$dialogues"
 graph four 2 1 8 round_robin "$numbers"
 sed -i 's/^\( *\)staleness: .*/\1staleness: 2\n\1oversample: 1.5/; s/^\( *\)answers: 4/&\n\1swap: step/' four.yaml
+sed -i 's/^\( *\)staleness: .*/&\n\1balance: true/' three.yaml
+grep -q 'balance: true' three.yaml || exit 1
 names=(one two three)
 head
 for w in w1 w2 w3; do

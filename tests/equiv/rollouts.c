@@ -27,6 +27,8 @@ struct shape {
     const char *maker, *trainer;           /* further options */
     const char *maker_cost, *trainer_cost; /* `compute` */
     unsigned makers;
+    const char
+        *hosts; /* NULL, or `hosts` of the makers, as many as these, which are named h0, h1, ... */
 };
 
 /* What a run showed. */
@@ -67,22 +69,25 @@ static struct shown
 run(const struct shape *s)
 {
     char text[4096], folder[256];
+    const char *place = s->hosts ? "host: [h0, h1, h2, h3], " : "";
+    const char *trainer_place = s->hosts ? "host: h0, " : "";
     exo_graph_spec *spec = NULL;
     exo_graph_result result = {0};
     struct shown out = {0};
     exo_err err = {0};
     temp_folder(folder, sizeof folder);
     snprintf(text, sizeof text,
-             "exogym: 1\nseed: 5\nclock: virtual\nactors:\n"
-             "  maker: {class: experience_maker, count: %u, compute: {%s}, config: {model: " MODEL
+             "exogym: 1\nseed: 5\nclock: virtual\n%sactors:\n"
+             "  maker: {class: experience_maker, %scount: %u, compute: {%s}, config: {model: " MODEL
              ", prompts: " PROMPTS ", reward: {name: share, token: 5}, epochs: 0, %s}}\n"
-             "  trainer: {class: ppo_trainer, compute: {%s}, config: {model: " MODEL
+             "  trainer: {class: ppo_trainer, %scompute: {%s}, config: {model: " MODEL
              ", algorithm: reinforce++, %s}}\n"
              "edges:\n"
              "  - {from: maker, to: trainer, carries: experience, buffer: {capacity: 64}}\n"
              "  - {from: trainer, to: maker, carries: parameters, route: broadcast, buffer: "
              "{on_full: latest}}\n",
-             s->makers, s->maker_cost, s->maker, s->trainer_cost, s->trainer);
+             s->hosts ? s->hosts : "", place, s->makers, s->maker_cost, s->maker, trainer_place,
+             s->trainer_cost, s->trainer);
     cr_assert_eq(exo_graph_parse(&spec, "test.yaml", text, &(exo_graph_opts){.name = "test"}, &err),
                  EXO_OK, "%s", err.text);
     cr_assert_eq(exo_graph_run(spec, &(exo_graph_run_opts){.space = "test", .folder = folder},
@@ -361,6 +366,74 @@ Test(rollouts, oversampling_keeps_its_bounds_with_any_makers, .timeout = 120)
     cr_expect_str_eq(all.learned, in_order.learned);
     exo_free(in_order.learned);
     exo_free(all.learned);
+}
+
+/* --- Balance ---------------------------------------------------------------------------------- */
+
+/* Four makers of four places; `options`: of the trainer, which also has `balance`, or not. */
+static struct shown
+run_four(const char *hosts, const char *swap, const char *options, bool balance)
+{
+    char maker[256], trainer[256];
+    snprintf(maker, sizeof maker, "batch: 4, swap: %s, generate: {max_new_tokens: 64, stop: [3]}",
+             swap);
+    snprintf(trainer, sizeof trainer, "optimizer: {name: adamw, lr: 1e-6}, balance: %s, %s",
+             balance ? "true" : "false", options);
+    return run(&(struct shape){.maker = maker,
+                               .trainer = trainer,
+                               .maker_cost = "step: 10 ms, make: 100 ms",
+                               .trainer_cost = "learn: 20 ms",
+                               .makers = 4,
+                               .hosts = hosts});
+}
+
+/* Items a second until the last update. */
+static double
+rate_of(const struct shown *s)
+{
+    const char *last = s->learned + strlen(s->learned) - 1;
+    while (last > s->learned && last[-1] != '\n')
+        last--;
+    return s->items / strtod(field(last, 11), NULL);
+}
+
+Test(rollouts, without_staleness_draws_that_are_dealt_give_the_same_bits, .timeout = 120)
+{
+    for (int k = 0; k < 2; k++) {
+        const char *swap = k ? "step" : "batch";
+        struct shown beforehand = run_four(NULL, swap, "batch: 64, updates: 4", false),
+                     dealt = run_four(NULL, swap, "batch: 64, updates: 4", true);
+        cr_expect_str_eq(dealt.sha256, beforehand.sha256, "swap: %s", swap);
+        cr_expect_geq(rate_of(&dealt), rate_of(&beforehand), "swap: %s: %.1f and %.1f items/s",
+                      swap, rate_of(&dealt), rate_of(&beforehand));
+        cr_expect_eq(read_ledger(dealt.learned, "recompute", 0).items, 256);
+        exo_free(beforehand.learned);
+        exo_free(dealt.learned);
+    }
+}
+
+Test(rollouts, makers_that_get_on_get_more_draws, .timeout = 120)
+{
+    static const char slow[] = "hosts: {h0: {}, h1: {}, h2: {}, h3: {speed: 0.5}}\n";
+    static const char options[] = "batch: 16, updates: 20, staleness: 4";
+    struct shown beforehand = run_four(NULL, "step", options, false),
+                 dealt = run_four(NULL, "step", options, true),
+                 again = run_four(NULL, "step", options, true);
+    cr_expect_str_eq(dealt.sha256, again.sha256);
+    cr_expect_str_eq(dealt.learned, again.learned);
+    cr_expect_gt(rate_of(&dealt), 1.03 * rate_of(&beforehand), "%.1f and %.1f items/s",
+                 rate_of(&dealt), rate_of(&beforehand));
+    exo_free(beforehand.learned);
+    beforehand = run_four(slow, "step", options, false);
+    exo_free(again.learned);
+    again = run_four(slow, "step", options, true);
+    cr_expect_gt(rate_of(&again), 1.2 * rate_of(&beforehand), "%.1f and %.1f items/s",
+                 rate_of(&again), rate_of(&beforehand));
+    cr_expect_eq(read_ledger(dealt.learned, "recompute", 4).items, 320);
+    cr_expect_eq(read_ledger(again.learned, "recompute", 4).items, 320);
+    exo_free(beforehand.learned);
+    exo_free(dealt.learned);
+    exo_free(again.learned);
 }
 
 /* --- Probabilities ---------------------------------------------------------------------------- */

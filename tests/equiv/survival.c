@@ -325,6 +325,7 @@ static const struct shape shapes[] = {
     {2, 2, true, "swap: batch", "update: {form: int8}", GRADIENTS, false},
     {2, 2, false, "swap: batch", "updates: 15, strategy: {name: diloco, H: 6}", PARAMETERS, true},
     {2, 1, false, "swap: batch, " DIALOGUES, "staleness: 0", NULL, false},
+    {3, 1, false, "swap: step", "balance: true", NULL, false},
 };
 
 Test(survival, deaths_change_no_bit_and_each_draw_is_learned_from_once, .timeout = 400)
@@ -353,7 +354,9 @@ Test(survival, items_that_wait_in_a_trainer_are_not_lost, .timeout = 200)
         {3, 1, false, "swap: step, kv: keep, " DIALOGUES, "staleness: 4", NULL, false},
         {3, 1, true, "swap: batch", "staleness: 6", NULL, false},
         {2, 1, false, "swap: step", "staleness: 3, oversample: 1.5", NULL, false},
-        {3, 2, true, "swap: step", "staleness: 2, oversample: 1.75", GRADIENTS, false}};
+        {3, 2, true, "swap: step", "staleness: 2, oversample: 1.75", GRADIENTS, false},
+        {3, 1, false, "swap: step", "staleness: 3, balance: true", NULL, false},
+        {3, 1, true, "swap: batch", "staleness: 2, oversample: 1.5, balance: true", NULL, false}};
     for (size_t k = 0; k < sizeof stale / sizeof *stale; k++)
         for (uint64_t seed = 1; seed <= 3; seed++) {
             struct end end = run(&stale[k], seed, 11);

@@ -213,7 +213,7 @@ Test(experience, a_damaged_item_is_refused)
 Test(experience, a_damaged_item_with_an_update_has_no_chunk)
 {
     exo_item *item = NULL;
-    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 10}, {.dtype = EXO_U8, .count = 21}};
+    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 12}, {.dtype = EXO_U8, .count = 21}};
     exo_parameters p;
     exo_err err = {0};
     const uint8_t *bytes = NULL;
@@ -222,7 +222,7 @@ Test(experience, a_damaged_item_with_an_update_has_no_chunk)
     cr_assert_eq(exo_item_new(&item, parts, 2, &err), EXO_OK);
     int64_t *header = item->parts[0].data;
     uint8_t *body = item->parts[1].data;
-    header[0] = 3;
+    header[0] = 4;
     header[1] = 3;
     header[2] = 12;
     body[0] = 5;
@@ -250,22 +250,32 @@ Test(experience, a_damaged_item_with_an_update_has_no_chunk)
 Test(experience, an_item_with_an_update_lists_finished_draws_in_their_order)
 {
     exo_item *item = NULL;
-    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 13}, {.dtype = EXO_U8}};
+    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 15}, {.dtype = EXO_U8}};
     static const int64_t wrong[][3] = {{6, 7, 8}, {7, 7, 9}, {7, 9, 8}, {-1, 7, 8}};
     exo_parameters p;
     exo_err err = {0};
     cr_assert_eq(exo_item_new(&item, parts, 2, &err), EXO_OK);
     int64_t *header = item->parts[0].data;
-    header[0] = 3;
+    header[0] = 4;
     header[6] = 7; /* learned */
-    memcpy(header + 10, (const int64_t[]){7, 9, 12}, 3 * sizeof *header);
+    memcpy(header + 12, (const int64_t[]){7, 9, 12}, 3 * sizeof *header);
     cr_assert_eq(exo_parameters_view(&p, item, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(p.num_finished, 3);
     cr_expect_eq(p.finished[2], 12);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        memcpy(header + 10, wrong[i], sizeof wrong[i]);
+        memcpy(header + 12, wrong[i], sizeof wrong[i]);
         cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_INVAL, "case %zu", i);
     }
+    header[10] = EXO_DEALING; /* of three words the last two are a deal */
+    header[11] = 1;
+    memcpy(header + 12, (const int64_t[]){7, 2, 9}, 3 * sizeof *header);
+    cr_assert_eq(exo_parameters_view(&p, item, &err), EXO_OK, "%s", err.text);
+    cr_expect(p.num_finished == 1 && p.num_deals == 1 && p.deals[0] == 2 && p.deals[1] == 9);
+    header[11] = 2;
+    cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_INVAL);
+    header[11] = 1;
+    header[13] = -2;
+    cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_INVAL);
     exo_item_drop(&item);
 }
 
