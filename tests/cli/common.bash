@@ -2,7 +2,7 @@
 # own.
 set -u
 folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+trap 'status=$?; rm -rf "$folder"; [ "$failures" = 0 ] || status=1; exit $status' EXIT
 cd "$folder" || exit 1
 failures=0
 
@@ -61,6 +61,7 @@ fox_text() {
     done >text.txt
 }
 
+# The last command of a script. (Whatever is last, one with failures does not end with 0.)
 finish() {
     [ "$failures" = 0 ] || exit 1
 }

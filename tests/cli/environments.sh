@@ -16,3 +16,4 @@ if alone/exogym run "$EXO_SOURCE/examples/06_maker_trainer/lunar_lander.yaml" >o
     fail "a run without Box2D succeeded"
 fi
 grep -q "needs Box2D: .*install libbox2d-dev and build exogym again" out || fail "$(cat out)"
+finish
