@@ -220,9 +220,10 @@ typedef struct exo_update_receiver_opts {
 } exo_update_receiver_opts;
 
 /* Makes a receiver. `initial`: values to begin with, of the model and on any device, which are
- * copied; NULL: zeros, and always NULL with `part`. They are no version, so the first update must be a whole one. `opts` may be
- * NULL. The caller frees the receiver. Holds the model. Errors: INVAL (`initial` or the generator
- * are not the model's), NOMEM, or the device's. */
+ * copied; NULL: zeros, and always NULL with `part`. They are no version, so the first update must be
+ * a whole one. `opts` may be NULL. The caller frees the receiver. Holds the model. With a generator
+ * of a group it blocks for the other members' receivers. Errors: INVAL (`initial`, `part` or the
+ * generator are not the model's), NOMEM, the device's, those of exo_generator_new. */
 EXO_API exo_status exo_update_receiver_new(exo_update_receiver **out, exo_model *model,
                                            exo_params *initial,
                                            const exo_update_receiver_opts *opts, exo_err *err);
@@ -231,21 +232,23 @@ EXO_API void exo_update_receiver_free(exo_update_receiver **receiver);
 
 /* Takes the next chunk, in the order in which they were made. *reply is written in every case; send
  * it unless its answer is NONE. With the last chunk of a good update the answer is ACCEPTED, and
- * the version is ready for exo_update_swap.
+ * the version is ready for exo_update_swap; in a group, for exo_update_agree.
  *
  * After an error the copy in use is unchanged, and the update is over: its later chunks are errors,
  * too, answered NONE. A chunk of another update does not disturb the one under way. Errors, whose
  * texts name version, chunk and tensor: FULL (a version is ready: swap, then give the same chunk
  * again), DAMAGED (bytes or values are not what was sent; a chunk is missing or repeated), INVAL
- * (another model, a stale version, another base), FAILED (the canary), NOMEM. Blocks for decoding,
+ * (another model, a stale version, another base), UNSUPPORTED (changes, with a part), FAILED (the
+ * canary), NOMEM. Blocks for decoding,
  * and with the last chunk for packing and the canary. */
 EXO_API exo_status exo_update_receive(exo_update_receiver *receiver, const void *bytes, size_t size,
                                       exo_update_reply *reply, exo_err *err);
 /* For the members of a generator's group, each with a receiver that was given the same update: they
  * accept it together or not at all. `reply`: the answer of the update, ACCEPTED or not. If all have
- * accepted it, the group computes the canary. Otherwise, or if the canary differs, *reply refuses it,
- * and no version is ready. Errors, with which *reply is a refusal, too: those of the collective, FAILED
- * (the canary). Blocks for the other members. */
+ * accepted the same version, the group computes the canary, and the version is ready if it is right on
+ * all. Otherwise *reply refuses it. Errors, with which *reply is a refusal, too: those of the
+ * collective, FAILED (the canary), INVAL (the receiver has no group). Blocks for the other members;
+ * call it where the group's calls may be made. */
 EXO_API exo_status exo_update_agree(exo_update_receiver *receiver, exo_update_reply *reply,
                                     exo_err *err);
 /* Gives up an update that is under way, for instance because its sender is lost. *reply: REFUSED,

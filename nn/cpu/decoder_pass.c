@@ -166,13 +166,12 @@ static float *
 cache_of(const struct at *at, size_t row)
 {
     const exo_cpu_decoder *d = at->d;
-    size_t floats = exo_cpu_decoder_cache(&d->shape);
-    return (float *)d->pass->caches + (size_t)d->pass->sequences[row] * floats +
-           at->layer * (floats / d->weights.spec.layers);
+    return (float *)d->pass->caches + (size_t)d->pass->sequences[row] * d->cache +
+           at->layer * d->layer_cache;
 }
 
-/* Writes a row's keys and values of this member's heads into the cache, after rotary positions have turned its queries
- * and keys. */
+/* Writes a row's keys and values of this member's heads into the cache, after rotary positions have
+ * turned its queries and keys. */
 static void
 remember_row(void *context, size_t row)
 {
@@ -209,13 +208,14 @@ attend_tile(void *context, size_t index)
                               .values = cache + keys,
                               .head_width = width,
                               .scale = (float)(1.0 / sqrt((double)width))};
+    /* slopes are those of the whole decoder's heads */
+    const float *slopes = d->slopes ? d->slopes + d->shape.rank * s->heads : NULL;
     for (size_t i = 0; i < tile->count * shared; i++) {
         size_t row = tile->first + i / shared, head = g * shared + i % shared;
-        size_t whole = d->shape.rank * s->heads + head; /* its number in the whole decoder */
         a.query[a.queries] = d->at.qkv + row * qkv_stride(s) + head * width;
         a.out[a.queries] = d->at.my_mixed + row * mixed_stride(s) + head * width;
         a.position[a.queries] = (size_t)d->pass->positions[row];
-        a.slope[a.queries++] = d->slopes ? d->slopes[whole] : 0;
+        a.slope[a.queries++] = slopes ? slopes[head] : 0;
         if (a.queries == EXO_DECODE_QUERIES || i + 1 == tile->count * shared) {
             exo_decode_attend(&a);
             a.queries = 0;

@@ -191,6 +191,8 @@ exo_cpu_decoder_plan(exo_plan **out, const exo_decoder_shape *shape, exo_err *er
         return exo_fail(err, EXO_NOMEM, "no memory for a plan");
     d->shape = *shape;
     d->mine = exo_cpu_decoder_mine(shape, &d->first_token);
+    d->cache = exo_cpu_decoder_cache(shape);
+    d->layer_cache = d->cache / shape->spec.layers;
     size_t loops = EXO_DECODER_EMBEDDING_LOOPS + shape->spec.layers * EXO_DECODER_BLOCK_LOOPS;
     st = exo_decoder_weights_init(&d->weights, shape, err);
     if (st == EXO_OK)

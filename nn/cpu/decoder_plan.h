@@ -30,8 +30,9 @@ typedef struct exo_decoder_activations {
 typedef struct exo_cpu_decoder {
     exo_plan plan;
     exo_decoder_shape shape;
-    exo_decoder_spec mine; /* the spec with this member's heads, inner width and vocabulary */
-    size_t first_token;    /* of its vocabulary */
+    exo_decoder_spec mine;     /* the spec with this member's heads, inner width and vocabulary */
+    size_t first_token;        /* of its vocabulary */
+    size_t cache, layer_cache; /* floats of a sequence's cache, and of a layer in it */
     exo_decoder_weights weights;
     exo_team *team;      /* of a pass */
     exo_team *head_team; /* of logits */

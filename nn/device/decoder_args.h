@@ -57,7 +57,7 @@ typedef struct exo_decoder_pass_args {
     const void *weights;
     void *caches;                   /* (sequences), EXO_SCRATCH_CACHE each */
     void *scratch;                  /* EXO_SCRATCH_FORWARD */
-    const exo_decoder_peers *peers; /* of a part; NULL of a whole decoder */
+    const exo_decoder_peers *peers; /* of a part; those of a whole decoder are not used */
 } exo_decoder_pass_args;
 
 /* Logits of `rows` rows of the last pass: norm(x[which[r]]) head^T. */
@@ -68,7 +68,7 @@ typedef struct exo_decoder_logits_args {
     float *logits; /* (rows, V rounded up to EXO_DECODER_PITCH); no meaning beyond V of a row */
     const void *weights;
     void *scratch;
-    const exo_decoder_peers *peers; /* of a part; NULL of a whole decoder */
+    const exo_decoder_peers *peers; /* of a part, as above */
 } exo_decoder_logits_args;
 
 /* --- Parameters ------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
  * owner are in generator.h. Read next: step.c, forward.c. */
 #include "nn/generate/generator.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -103,6 +104,39 @@ make_sequences(exo_generator *g, exo_err *err)
     return st;
 }
 
+/* Members that compute otherwise would draw other tokens, and a codec of the group's edge that rounds
+ * would change what they exchange: each sends two numbers that no such codec keeps. */
+static exo_status
+check_group(const exo_generator *g, exo_err *err)
+{
+    exo_group *group = g->opts.group;
+    if (!group)
+        return EXO_OK;
+    const char *arithmetic = exo_generator_arithmetic(g);
+    uint32_t size = exo_group_size(group), kind = 0;
+    for (const char *c = arithmetic; *c; c++)
+        kind = kind * 31 + (unsigned char)*c;
+    kind = kind % 4096 * 4 + (uint32_t)g->opts.weights + 1;
+    const float own[2] = {1 + (float)kind * FLT_EPSILON, 1.0f / 3};
+    float(*all)[2] = exo_calloc(size, sizeof *all);
+    if (!all)
+        return exo_fail(err, EXO_NOMEM, "no memory for a group of %u members", size);
+    memcpy(all[exo_group_rank(group)], own, sizeof own);
+    exo_status st = exo_all_gather(group, exo_host_array(EXO_F32, all, 2 * (size_t)size), err);
+    if (st == EXO_OK && memcmp(all[exo_group_rank(group)], own, sizeof own) != 0)
+        st = exo_fail(err, EXO_UNSUPPORTED,
+                      "generation by a group does not go with a codec that rounds: leave the codec "
+                      "of its edge out");
+    for (uint32_t i = 0; st == EXO_OK && i < size; i++)
+        if (memcmp(all[i], own, sizeof own) != 0)
+            st = exo_fail(err, EXO_UNSUPPORTED,
+                          "generation by a group: member %u has another format of weights, or its "
+                          "processor computes otherwise than this one's, which has %s",
+                          i, arithmetic);
+    exo_free(all);
+    return st;
+}
+
 exo_status
 exo_generator_new(exo_generator **out, const exo_decoder_spec *spec, exo_params *params,
                   const exo_generator_opts *opts, exo_err *err)
@@ -123,6 +157,8 @@ exo_generator_new(exo_generator **out, const exo_decoder_spec *spec, exo_params 
         st = exo_forward_init(&g->forward, &shape, params, err);
     if (st == EXO_OK)
         st = make_sequences(g, err);
+    if (st == EXO_OK)
+        st = check_group(g, err);
     if (st != EXO_OK) {
         exo_generator_free(&g);
         return st;

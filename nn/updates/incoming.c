@@ -253,7 +253,7 @@ take_part(exo_update_receiver *r, const exo_piece_of *p, exo_err *err)
     float *piece = room_for(r, p->count);
     if (!piece)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu values", (size_t)p->count);
-    if (exo_body_has_changes(&r->body))
+    if (r->incoming.manifest.base.version > 0 && exo_body_has_changes(&r->body))
         return exo_fail(
             err, EXO_UNSUPPORTED,
             "a maker with a part of the model (parallel) cannot verify changes, because "
@@ -365,7 +365,7 @@ exo_incoming_complete(exo_update_receiver *r, exo_err *err)
         return st;
     r->back->id = in->manifest.state;
     exo_hash_text(r->back->id.digest, r->back->state);
-    in->stage = EXO_INCOMING_READY;
+    in->stage = r->group ? EXO_INCOMING_COMPLETE : EXO_INCOMING_READY;
     return EXO_OK;
 }
 

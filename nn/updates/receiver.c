@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include <exogym/memory.h>
+#include <exogym/parallel.h>
 
 #include "nn/generate/generator.h"
 
@@ -45,6 +46,27 @@ copy_initial(exo_update_receiver *r, exo_params *initial, exo_err *err)
     return st == EXO_OK ? exo_array_read(buffers, exo_params_buffers(r->front->params), err) : st;
 }
 
+/* Whether the part has the model's tensors, each whole or cut by rows. */
+static exo_status
+check_part(const exo_update_receiver *r, exo_err *err)
+{
+    const exo_param_info *all = exo_model_infos(r->model), *mine = exo_model_infos(r->part);
+    bool good = exo_model_num_infos(r->part) == r->count;
+    for (size_t i = 0; good && i < r->count; i++) {
+        const exo_param_cut *cut = exo_model_cut(r->part, i);
+        good = strcmp(all[i].name, mine[i].name) == 0 && all[i].num_dims == mine[i].num_dims &&
+               (cut ? cut->dim == 0 && cut->whole == all[i].dims[0]
+                    : mine[i].dims[0] == all[i].dims[0]);
+        for (size_t d = 1; good && d < all[i].num_dims; d++)
+            good = mine[i].dims[d] == all[i].dims[d];
+    }
+    return good ? EXO_OK
+                : exo_fail(err, EXO_INVAL,
+                           "updates: the part is not one of the model '%s' "
+                           "(exo_model_output_part)",
+                           exo_model_name(r->model));
+}
+
 /* The generator that packs and checks the next weights. The caller's may be in a step of another
  * thread: it is only read. */
 static exo_status
@@ -80,6 +102,8 @@ exo_update_receiver_new(exo_update_receiver **out, exo_model *model, exo_params 
     r->tolerance = opts->tolerance > 0 ? opts->tolerance : usual_tolerance;
     r->incoming.hashing = SIZE_MAX;
     exo_status st = exo_update_fingerprint(exo_model_infos(model), r->count, r->fingerprint, err);
+    if (st == EXO_OK && r->part)
+        st = check_part(r, err);
     for (size_t i = 0; st == EXO_OK && i < 2; i++)
         st = make_copy(r, &r->copies[i], err);
     if (st == EXO_OK && initial)
@@ -288,11 +312,11 @@ exo_update_receive(exo_update_receiver *r, const void *bytes, size_t size, exo_u
     exo_chunk_header h;
     exo_err reason = {0};
     write_reply(r, reply, EXO_UPDATE_NONE, NULL);
-    if (r->incoming.stage == EXO_INCOMING_READY)
-        return exo_fail(err, EXO_FULL,
-                        "version %" PRIu64 " is ready: call exo_update_swap, then give this chunk "
-                        "again",
-                        r->back->id.version);
+    if (r->incoming.stage >= EXO_INCOMING_COMPLETE)
+        return exo_fail(
+            err, EXO_FULL, "version %" PRIu64 " is ready: call %s, then give this chunk again",
+            r->back->id.version,
+            r->incoming.stage == EXO_INCOMING_READY ? "exo_update_swap" : "exo_update_agree");
     if (exo_chunk_open(bytes, size, &h, &reason) != EXO_OK)
         return refuse_incoming(r, false, &reason, reply, err);
     const uint8_t *body = (const uint8_t *)bytes + EXO_CHUNK_HEADER;
@@ -309,29 +333,51 @@ exo_update_receive(exo_update_receiver *r, const void *bytes, size_t size, exo_u
 
 /* --- Groups ----------------------------------------------------------------------------------- */
 
-/* How many members have accepted the update. */
+/* Compares what the members have: the digest of a version that is good here, or zeros. *others: how
+ * many have something else than this member. */
 static exo_status
-count_accepted(exo_update_receiver *r, bool mine, int32_t *count, exo_err *err)
+vote(exo_update_receiver *r, bool good, uint32_t *others, exo_err *err)
 {
-    *count = mine;
-    return exo_all_reduce(r->group, exo_host_array(EXO_I32, count, 1), EXO_SUM, err);
+    const uint32_t size = exo_group_size(r->group);
+    uint8_t(*all)[EXO_SHA] = exo_calloc(size, sizeof *all);
+    *others = 0;
+    if (!all)
+        return exo_fail(err, EXO_NOMEM, "no memory to ask %u members", size);
+    uint8_t *mine = all[exo_group_rank(r->group)];
+    if (good)
+        memcpy(mine, r->incoming.manifest.state.digest, EXO_SHA);
+    exo_status st =
+        exo_all_gather(r->group, exo_host_array(EXO_U8, all, (size_t)size * EXO_SHA), err);
+    for (uint32_t i = 0; st == EXO_OK && i < size; i++)
+        *others += memcmp(all[i], mine, EXO_SHA) != 0;
+    exo_free(all);
+    return st;
 }
 
 exo_status
 exo_update_agree(exo_update_receiver *r, exo_update_reply *reply, exo_err *err)
 {
-    exo_err reason = {0};
-    int32_t count = 0;
-    bool mine = reply->answer == EXO_UPDATE_ACCEPTED;
-    exo_status st = count_accepted(r, mine, &count, &reason);
-    int32_t others = (int32_t)exo_group_size(r->group) - 1;
-    if (st == EXO_OK && mine && count <= others)
+    exo_err reason = {0}, fault = {0};
+    uint32_t others = 0;
+    if (!r->group)
+        return exo_fail(err, EXO_INVAL, "updates: the receiver's generator is in no group");
+    bool mine = reply->answer == EXO_UPDATE_ACCEPTED && r->incoming.stage == EXO_INCOMING_COMPLETE;
+    exo_status st = vote(r, mine, &others, &reason), proved = EXO_OK;
+    if (st == EXO_OK && mine && others == 0) {
+        proved = exo_incoming_prove(r, &fault);
+        st = vote(r, proved == EXO_OK, &others, &reason);
+    }
+    if (proved != EXO_OK) {
+        st = proved;
+        reason = fault;
+    } else if (st == EXO_OK && mine && others > 0) {
         exo_fail(&reason, EXO_FAILED,
-                 "version %" PRIu64 " was refused by %d of the other %d members of this group",
-                 r->incoming.first.version, others + 1 - count, others);
-    else if (st == EXO_OK && mine)
-        st = exo_incoming_prove(r, &reason);
-    if (mine && (st != EXO_OK || count <= others))
+                 "version %" PRIu64 " was refused by %u of the other %u members of this group",
+                 r->incoming.first.version, others, exo_group_size(r->group) - 1);
+    }
+    if (mine && st == EXO_OK && others == 0)
+        r->incoming.stage = EXO_INCOMING_READY;
+    else if (mine)
         refuse(r, false, &reason, reply);
     return st == EXO_OK ? st : exo_fail(err, st, "%s", reason.text);
 }

@@ -7,9 +7,12 @@
  *    ^                          |
  *    +--------------------------+ a chunk that does not fit, exo_update_abandon: refused
  *
+ * In a group the last good chunk leads to COMPLETE, and exo_update_agree from there to READY or IDLE.
+ *
  * 1. The copy in use changes in exo_update_swap only.
- * 2. A tensor of the other copy has a hash if and only if its values have this hash. A tensor that
- *    is being written has none, also after a failure.
+ * 2. A tensor of the other copy has a hash if and only if its values have this hash; with a part,
+ *    if they are the part's rows of a whole tensor that has it. A tensor that is being written has
+ *    none, also after a failure.
  * 3. An update ends with one reply, whatever its end. `refused` remembers its identity, so that its
  *    later chunks are errors without a further reply.
  *
@@ -31,6 +34,7 @@ typedef struct exo_received {
 typedef enum exo_incoming_stage {
     EXO_INCOMING_IDLE,
     EXO_INCOMING_COMING,
+    EXO_INCOMING_COMPLETE, /* of a group, which is to agree */
     EXO_INCOMING_READY,
 } exo_incoming_stage;
 
@@ -72,7 +76,7 @@ exo_status exo_incoming_begin(exo_update_receiver *r, const exo_chunk_header *he
 exo_status exo_incoming_take(exo_update_receiver *r, const exo_chunk_header *header,
                              const uint8_t *bytes, exo_err *err);
 /* Completes the back copy: the tensors that were not sent, and the generator's weights, with the
- * canary. */
+ * canary unless a group is to agree. */
 exo_status exo_incoming_complete(exo_update_receiver *r, exo_err *err);
 /* Computes the canary of the back copy and compares it with the update's, of a group with all members
  * at the same time. FAILED. */

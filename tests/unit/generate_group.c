@@ -97,6 +97,7 @@ struct member {
     exo_model *sent_model;
     const kept_update *updates[3];
     exo_update_reply replies[3];
+    bool early; /* an update was ready before the group had agreed */
     exo_status status;
     exo_err err;
 };
@@ -243,6 +244,7 @@ update_main(void *argument)
         for (size_t i = 0; i < m->updates[u]->count && reply->answer == EXO_UPDATE_NONE; i++)
             exo_update_receive(receiver, m->updates[u]->bytes[i], m->updates[u]->size[i], reply,
                                NULL);
+        m->early = m->early || exo_update_is_ready(receiver);
         m->status = exo_update_agree(receiver, reply, &m->err);
         exo_update_swap(receiver);
     }
@@ -374,6 +376,49 @@ Test(generate_group, an_update_is_taken_by_all_or_none)
     updates_release(&damaged);
     trainer_free(t);
     free(members);
+}
+
+/* Two good updates of different versions are not one. */
+Test(generate_group, members_agree_on_one_version)
+{
+    struct trainer *t = trainer_new(EXO_UPDATE_WHOLE);
+    struct member *members = calloc(MOST, sizeof *members);
+    kept_update first, second, third;
+    learn(t, 1, &first);
+    want(t, &first);
+    learn(t, 2, &second);
+    learn(t, 3, &third);
+    for (uint32_t r = 0; r < 2; r++)
+        members[r] = (struct member){.whole = t->model,
+                                     .sent_model = t->model,
+                                     .updates = {&first, r == 0 ? &second : &third}};
+    run_members(members, 2, update_main);
+    for (uint32_t r = 0; r < 2; r++) {
+        cr_expect_not(members[r].early, "ready before the group has agreed");
+        cr_expect_eq(members[r].replies[0].answer, EXO_UPDATE_ACCEPTED);
+        cr_expect_eq(members[r].replies[1].answer, EXO_UPDATE_REFUSED);
+        cr_expect_eq(memcmp(&members[r].out, &t->wanted, sizeof t->wanted), 0, "member %u", r);
+    }
+    updates_release(&first);
+    updates_release(&second);
+    updates_release(&third);
+    trainer_free(t);
+    free(members);
+}
+
+/* A part that is cut by inputs, as training cuts, is not one of a receiver. */
+Test(generate_group, a_part_of_another_cut_is_refused)
+{
+    struct trainer *t = trainer_new(EXO_UPDATE_WHOLE);
+    exo_model *part = NULL;
+    exo_update_receiver *receiver = NULL;
+    exo_err err = {0};
+    cr_assert_eq(exo_model_part(&part, t->model, 0, 2, &err), EXO_OK, "%s", err.text);
+    const exo_update_receiver_opts opts = {.part = part};
+    cr_expect_eq(exo_update_receiver_new(&receiver, t->model, NULL, &opts, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "exo_model_output_part"), "%s", err.text);
+    exo_model_drop(&part);
+    trainer_free(t);
 }
 
 Test(generate_group, changes_are_refused_by_name)
