@@ -129,12 +129,19 @@ ddp_step(void *self, exo_node *node, exo_err *err)
     return st == EXO_OK ? exo_node_inner_step(node, err) : st;
 }
 
+/* An error may have left requests, whose gradients are about to go. */
+static void
+ddp_leave(void *self)
+{
+    struct ddp *d = self;
+    for (size_t i = 0; d->buckets && i < d->num_buckets; i++)
+        exo_request_cancel(&d->buckets[i].request);
+}
+
 static void
 ddp_release(void *self)
 {
-    struct ddp *d = self;
-    exo_free(
-        d->buckets); /* an error may leave requests; the group, closed before, has freed them */
+    exo_free(((struct ddp *)self)->buckets);
 }
 
 static bool
@@ -184,6 +191,7 @@ const exo_strategy_class exo_ddp_class = {
     .start = ddp_start,
     .step = ddp_step,
     .gradient_ready = ddp_gradient_ready,
+    .leave = ddp_leave,
     .release = ddp_release,
     .steps_alone = ddp_steps_alone,
     .edges = ddp_edges,

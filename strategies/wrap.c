@@ -15,8 +15,9 @@ struct exo_parallel {
     exo_strategy *strategy;
     exo_params *params;
     exo_tape *tape;
-    exo_group *side; /* the group's members once more, for what is not counted; NULL: alone */
+    exo_group *side; /* the group's members once more, for what is no part of a step; NULL: alone */
     exo_node node;   /* node.group is the caller's; NULL: alone */
+    uint64_t passes; /* batches of the steps until now: each has dropout masks of its own */
     bool by_units;
 };
 
@@ -109,7 +110,7 @@ make_strategy(exo_parallel *p, const exo_parallel_config *config, const char *op
     return st == EXO_OK ? exo_strategy_check_model(p->strategy, p->model, err) : st;
 }
 
-/* The members once more: bytes that are sent over it do not count as the strategy's. */
+/* The members once more, for what is no part of a step. */
 static exo_status
 open_side(exo_parallel *p, exo_group *group, exo_err *err)
 {
@@ -194,6 +195,7 @@ exo_parallel_wrap(exo_parallel **out, exo_model *model, const exo_parallel_confi
 {
     const bool alone = !group || exo_group_size(group) == 1;
     exo_parallel *p = NULL;
+    *out = NULL;
     if (!exo_model_objective(model))
         return exo_fail(err, EXO_UNSUPPORTED, "the model '%s' has no objective to train it for",
                         exo_model_name(model));
@@ -314,7 +316,7 @@ exo_parallel_step(exo_parallel *parallel, const exo_batch *batches, size_t count
                                .grad = true,
                                .seed = p->node.seed,
                                .node = p->node.rank,
-                               .step = p->node.step * count + i,
+                               .step = p->passes + i,
                                .ready = tells ? &ready : NULL,
                                .units = p->by_units ? &units : NULL};
         st = loss_of(p, &batches[i], &pass, &out, err);
@@ -327,6 +329,7 @@ exo_parallel_step(exo_parallel *parallel, const exo_batch *batches, size_t count
         st = exo_strategy_step(p->strategy, &p->node, err);
     if (st == EXO_OK) {
         p->node.step++;
+        p->passes += count;
         *loss = (float)(sum / (double)count);
     }
     return st;

@@ -15,7 +15,8 @@
  * exo_trainer have the same settings in YAML (docs/jobs.md).
  *
  * All members of the group call wrap, step, evaluate and gather in the same order. They block for the
- * other members, up to the group's timeout, and report the errors of the collectives. A wrapped model
+ * other members, up to the group's timeout at exo_parallel_wrap, and report the errors of the
+ * collectives. Their bytes count in exo_group_stats of the group. A wrapped model
  * belongs to the thread of its group.
  */
 #ifndef EXOGYM_DATA_PARALLEL_H
@@ -81,8 +82,8 @@ EXO_API exo_params *exo_parallel_params(exo_parallel *parallel);
  * those of the model and of collectives; parameters are then undefined. */
 EXO_API exo_status exo_parallel_step(exo_parallel *parallel, const exo_batch *batches, size_t count,
                                      float *loss, exo_err *err);
-/* Computes the loss of a batch without training (running statistics, no dropout). Its traffic is not
- * counted as the strategy's. */
+/* Computes the loss of a batch without training (running statistics, no dropout). Errors: those of
+ * the model and of collectives. */
 EXO_API exo_status exo_parallel_evaluate(exo_parallel *parallel, const exo_batch *batch,
                                          float *loss, exo_err *err);
 /* Makes a flat copy, without gradients, of the whole model with this member's statistics. The caller

@@ -180,9 +180,9 @@ typedef struct exo_strategy_class {
     /* Checks whether `num_nodes` nodes can train with these options. INVAL: they cannot. Called
      * after init and before start. NULL: any number can. */
     exo_status (*check)(const void *self, uint32_t num_nodes, exo_err *err);
-    /* Closes the groups that start made from node->group or node->inside, before the host closes
-     * these. Called after start, also after a failed one. NULL: there are none, or they are closed
-     * already. */
+    /* Closes the groups that start made from node->group or node->inside, and cancels requests that an
+     * error left, before the host closes these groups and frees the node's arrays. Called after start,
+     * also after a failed one. NULL: there are none, or they are gone already. */
     void (*leave)(void *self);
     /* Whether the nodes may change between two steps (exo_node.elastic): the class has neither `keep`
      * nor before_use nor after_use, no request or group of its own outlives a step, and `state` has

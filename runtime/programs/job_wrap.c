@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/config_edit.h"
+#include "base/config_tree.h"
 #include "programs/job.h"
 
 static const char *const keys[] = {"use_fsdp", "sharding_strategy", "cpu_offload",
@@ -47,6 +48,10 @@ static exo_status
 name_strategy(exo_config_doc *doc, const char *name, exo_config **out, exo_err *err)
 {
     exo_config *root = exo_config_root(doc), *strategy = exo_config_get(root, "strategy");
+    if (strategy && exo_config_is_null(strategy)) {
+        exo_config_remove(root, "strategy");
+        strategy = NULL;
+    }
     const char *word = exo_config_scalar(strategy);
     exo_config *given = word ? strategy : exo_config_get(strategy, "name");
     const char *is = exo_config_scalar(given);

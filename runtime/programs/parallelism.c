@@ -130,7 +130,7 @@ is_own_key(const exo_parallelism *c, const char *key)
     for (size_t i = 0; own[i]; i++)
         if (strcmp(key, own[i]) == 0)
             return true;
-    return !c->sharding && strcmp(key, "across") == 0;
+    return !c->sharding && (strcmp(key, "across") == 0 || strcmp(key, "cpu_offload") == 0);
 }
 
 static void

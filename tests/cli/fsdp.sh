@@ -48,6 +48,7 @@ same wanted_of_ddp job.yaml --name alone --set 'parallel={sync_module_states: fa
 
 # A plan takes such a job, and the command that it prints runs.
 "$EXOGYM" plan job.yaml --step-time 5ms >plan 2>err || fail "plan: $(cat err)"
+grep -q ' ddp' plan || fail "plan: no ddp: $(cat plan)"
 command=$(grep -m 1 'exogym run job.yaml' plan) || fail "no command: $(cat plan)"
 eval "ok ${command#*exogym } --no-plot --dry-run"
 
