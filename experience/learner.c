@@ -237,6 +237,12 @@ exo_learner_epochs(const exo_learner *l)
     return l->epochs;
 }
 
+bool
+exo_learner_moves_beta(const exo_learner *l)
+{
+    return l->objective.control.target > 0;
+}
+
 double
 exo_learner_beta(const exo_learner *l)
 {

@@ -114,6 +114,8 @@ uint64_t exo_learner_version(const exo_learner *learner);
 void exo_learner_sha256(const exo_learner *learner, char out[65]);
 /* The coefficient of the KL penalty, in the reward and in the loss together, as it is in the options. */
 double exo_learner_beta(const exo_learner *learner);
+/* Whether kl_target moves it. */
+bool exo_learner_moves_beta(const exo_learner *learner);
 /* Writes the log-probabilities of the tokens of answers (count), one answer after the other,
  * under the present policy; `initial`: under the initial model, of a learner with a KL penalty.
  * Between two updates. NOMEM; INVAL: an answer does not fit the model. */

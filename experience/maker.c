@@ -207,8 +207,9 @@ static bool
 has_work(const struct maker *m)
 {
     return exo_experience_source_active(m->source) > 0 ||
-           (exo_maker_weights_is_dealt(m->weights) ? exo_maker_weights_expects(m->weights)
-                                                   : m->draw < m->total);
+           (exo_maker_weights_is_dealt(m->weights)
+                ? exo_maker_weights_expects(m->weights)
+                : m->draw < m->total || exo_maker_weights_is_unknown(m->weights));
 }
 
 /* Uses the newest weights that have come, and waits for more if the next draw may not be made yet
@@ -244,7 +245,8 @@ begin_draws(struct maker *m, exo_err *err)
     exo_status st = EXO_OK;
     while (st == EXO_OK && exo_experience_source_room(m->source) > 0 && has_draw(m)) {
         if (exo_maker_weights_next_draw(m->weights, true, &draw)) {
-            st = exo_experience_source_begin(m->source, draw, err);
+            if (!exo_experience_source_has(m->source, draw)) /* else it was dealt again */
+                st = exo_experience_source_begin(m->source, draw, err);
             continue;
         }
         st = exo_experience_source_begin(m->source, m->draw, err);
@@ -522,6 +524,10 @@ maker_run(void *self, exo_graph_actor *actor, exo_err *err)
         st = left ? make(m, actor, err) : await_trainers(m, actor, err);
     }
     exo_observer_close(&m->observer);
+    if (m->group) { /* their generators go first */
+        exo_maker_weights_free(&m->weights);
+        exo_experience_source_free(&m->source);
+    }
     exo_maker_group_close(&m->group);
     return st == EXO_CLOSED ? EXO_OK : st;
 }

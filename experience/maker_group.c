@@ -16,7 +16,7 @@ static bool
 may_restart(exo_graph_actor *actor)
 {
     exo_port *parameters = exo_graph_input(actor, "parameters");
-    return (parameters && exo_port_may_restart(parameters)) ||
+    return exo_graph_may_restart(actor) || (parameters && exo_port_may_restart(parameters)) ||
            exo_port_may_restart(exo_graph_output(actor, "experience")) || exo_graph_life(actor) > 0;
 }
 
@@ -169,6 +169,9 @@ exo_maker_group_share(exo_maker_group *g, exo_maker_command *command, uint64_t *
         exo_broadcast(g->group, exo_host_array(EXO_I64, g->words, DRAWS + room), 0, err);
     if (st != EXO_OK)
         return st;
+    if (g->words[COUNT] < 0 || (size_t)g->words[COUNT] > room || g->words[COMMAND] < 0 ||
+        g->words[COMMAND] > EXO_MAKER_ENDS)
+        return exo_fail(err, EXO_DAMAGED, "the command of the first maker of the group is damaged");
     *command = (exo_maker_command)g->words[COMMAND];
     *count = (size_t)g->words[COUNT];
     for (size_t i = 0; i < *count; i++)

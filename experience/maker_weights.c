@@ -84,6 +84,12 @@ exo_maker_weights_quota(const exo_maker_weights *w)
 }
 
 bool
+exo_maker_weights_is_unknown(const exo_maker_weights *w)
+{
+    return w->now.life < 0 && w->now.quota == 0;
+}
+
+bool
 exo_maker_weights_begins_again(exo_maker_weights *w, uint64_t *learned)
 {
     bool again = w->again;

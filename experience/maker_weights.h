@@ -40,6 +40,8 @@ bool exo_maker_weights_begins_again(exo_maker_weights *weights, uint64_t *learne
 bool exo_maker_weights_has_finished(const exo_maker_weights *weights, uint64_t draw);
 /* Whether a trainer deals draws to this maker; then draws are those of exo_maker_weights_next_draw. */
 bool exo_maker_weights_is_dealt(const exo_maker_weights *weights);
+/* Whether no version has said yet how draws come. */
+bool exo_maker_weights_is_unknown(const exo_maker_weights *weights);
 /* Whether draws may be dealt to it that it has not begun. */
 bool exo_maker_weights_expects(const exo_maker_weights *weights);
 /* The least draw that was dealt and may be made with the version in use; take: it is begun. False: none. */

@@ -266,7 +266,10 @@ exo_parameters_reply_read(exo_parameters_reply *out, const exo_item *item, exo_e
                 p[REPLY_MAKER].count == sizeof out->maker && p[REPLY_BYTES].dtype == EXO_U8;
     const int64_t *header = good ? p[REPLY_HEADER].data : NULL;
     if (!good || header[REPLY_FORMAT_WORD] != FORMAT || header[REPLY_WEIGHTS] < 0 ||
-        header[REPLY_WEIGHTS] > EXO_WEIGHTS_INT4)
+        header[REPLY_WEIGHTS] > EXO_WEIGHTS_INT4 || header[REPLY_LIFE] < 0 ||
+        header[REPLY_LIFE] > UINT32_MAX || header[REPLY_ROOM] < 0 ||
+        header[REPLY_ROOM] > INT32_MAX || header[REPLY_PORTION] < 0 ||
+        (header[REPLY_ROOM] > 0 && header[REPLY_PORTION] > header[REPLY_ROOM]))
         return exo_fail(err, EXO_DAMAGED, "this is no reply to a weight update");
     out->format = (exo_weight_format)header[REPLY_WEIGHTS];
     out->trainer = (uint32_t)header[REPLY_TRAINER];

@@ -161,6 +161,20 @@ renew(exo_publisher *p, struct target *t)
     t->refusals = 0;
 }
 
+/* Deals name makers by their index, so no two targets may have the same one. */
+static exo_status
+check_index(const exo_publisher *p, const struct target *t, exo_err *err)
+{
+    for (size_t i = 0; p->at.dealer && i < p->count; i++)
+        if (&p->targets[i] != t && p->targets[i].here && p->targets[i].index == t->index)
+            return exo_fail(
+                err, EXO_INVAL,
+                "balance: %s and %s have the same index: let all makers of a trainer be "
+                "of one name, with a count",
+                p->targets[i].name, t->name);
+    return EXO_OK;
+}
+
 /* Finds the targets of the port that wait for this version, and their number. */
 static exo_status
 look_around(exo_publisher *p, exo_port *port, uint64_t version, size_t *waiting, exo_err *err)
@@ -178,9 +192,11 @@ look_around(exo_publisher *p, exo_port *port, uint64_t version, size_t *waiting,
             return exo_fail(err, EXO_NOMEM, "no memory for a list of makers");
         uint32_t life = exo_port_target_life(port, i);
         exo_status st = p->at.dealer ? exo_dealer_meet(p->at.dealer, index, err) : EXO_OK;
+        t->index = index;
+        if (st == EXO_OK)
+            st = check_index(p, t, err);
         if (st != EXO_OK)
             return st;
-        t->index = index;
         if (life > t->life)
             renew(p, t);
         t->life = life;
@@ -312,6 +328,7 @@ grant(exo_publisher *p, exo_port *port, struct target *t, exo_draw_bounds bounds
     exo_parameters about = {.version = t->version - 1,
                             .quota = bounds.quota,
                             .learned = bounds.learned,
+                            .base = t->version, /* so another life of the maker drops it */
                             .trainer = p->at.index,
                             .trainers = p->at.count,
                             .life = p->at.life,
@@ -367,12 +384,14 @@ exo_publisher_send(exo_publisher *p, exo_port *port, exo_params *params, uint64_
     exo_status st = look_around(p, port, version + 1, &waiting, err);
     if (st == EXO_OK && p->at.dealer)
         st = exo_dealer_deal(p->at.dealer, bounds.quota / p->at.count, err);
+    /* where parameters change before the next version is made, it is kept at once */
+    if (st == EXO_OK && (waiting > 0 || (p->at.in_parts && exo_port_targets(port) > 0)))
+        st = stage(p, params, version + 1, err);
     if (st != EXO_OK || waiting == 0)
         return st == EXO_OK ? grant_all(p, port, version + 1, bounds, err) : st;
     const char **names = exo_calloc(p->count, sizeof *names);
     if (!names)
         return exo_fail(err, EXO_NOMEM, "no memory for a list of makers");
-    st = stage(p, params, version + 1, err);
     while (st == EXO_OK && somebody_waits(p))
         st = send_to_some(p, port, bounds, names, err);
     exo_free(names);

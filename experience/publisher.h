@@ -1,7 +1,7 @@
 /* The publisher of a trainer: it sends the weights of each version to the makers, as updates
  * (updates.h), and takes the makers' replies.
  *
- * Each target of the port has at most one update that is unanswered. A version that is made
+ * Each target of the port has at most one update, or message with deals, that is unanswered. A version that is made
  * meanwhile waits for the reply; only the newest one waits. So no edge ever holds two updates for a
  * maker, and none that drops or replaces items can lose one. The base of a maker moves with its
  * acknowledgement only. After a refusal the next update is a whole one; after three refusals in a row
@@ -35,6 +35,7 @@ typedef struct exo_publisher_place {
     uint32_t index, count; /* of the trainer among those of its name */
     uint32_t life;         /* of the trainers */
     exo_dealer *dealer;    /* whose deals it sends, too; borrowed. NULL: there is none */
+    bool in_parts;         /* parameters change before the next version is made */
 } exo_publisher_place;
 /* Prepares updates of a model. NOMEM. */
 exo_status exo_publisher_start(exo_publisher *publisher, exo_model *model,
@@ -48,8 +49,8 @@ typedef struct exo_draw_bounds {
     const uint64_t *finished;
     size_t num_finished;
 } exo_draw_bounds;
-/* Sends `params`, which are version `version`, to all targets that do not have it and owe no reply;
- * a target in another life has nothing and owes nothing. port: NULL does nothing. Errors: those of
+/* Sends `params`, which are version `version`, to all targets that do not have it and owe no reply,
+ * and deals what makers have room for; a target in another life has nothing and owes nothing. port: NULL does nothing. Errors: those of
  * exo_update_sender_stage and exo_port_send_to; targets that are gone are left out. */
 exo_status exo_publisher_send(exo_publisher *publisher, exo_port *port, exo_params *params,
                               uint64_t version, exo_draw_bounds bounds, exo_err *err);

@@ -56,6 +56,10 @@ check_learner(exo_regret *r, exo_config *map, const exo_learner *learner, exo_er
                                "exact: the model's context is %zu: set model.context, at least "
                                "%llu",
                                spec->context, (unsigned long long)r->task.length + 1);
+    if (exo_learner_moves_beta(learner))
+        return exo_config_fail(map, err,
+                               "exact: kl_target moves kl_coef, so each update has another best "
+                               "policy: leave kl_target out");
     if (!(r->beta > 0))
         return exo_config_fail(map, err,
                                "exact: the best policy is known for a KL penalty only: set "

@@ -356,6 +356,15 @@ exo_experience_source_active(const exo_experience_source *s)
     return s->active;
 }
 
+bool
+exo_experience_source_has(const exo_experience_source *s, uint64_t draw)
+{
+    for (size_t i = 0; i < s->active; i++)
+        if (s->slots[s->order[i]].draw == draw)
+            return true;
+    return false;
+}
+
 size_t
 exo_experience_source_unfinished(const exo_experience_source *s)
 {

@@ -67,6 +67,8 @@ exo_status exo_experience_source_abandon(exo_experience_source *source, exo_err 
 size_t exo_experience_source_room(const exo_experience_source *source);
 /* The number of draws that were begun and not taken. */
 size_t exo_experience_source_active(const exo_experience_source *source);
+/* Whether a draw is under way. */
+bool exo_experience_source_has(const exo_experience_source *source, uint64_t draw);
 /* The number of answers under way that have not ended. */
 size_t exo_experience_source_unfinished(const exo_experience_source *source);
 /* Begins the answers to a draw that is not under way. NOMEM; FULL: there is no room. */

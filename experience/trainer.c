@@ -259,14 +259,15 @@ trainer_release(void *self)
 
 /* --- Versions --------------------------------------------------------------------------------- */
 
-/* Makers may make the draws below it with the newest version. With oversampling that ends with the last
- * update, which takes what the others have left. */
+/* Makers may make the draws below it with the newest version. With oversampling, where the last update
+ * takes what the others have left, and with balance, where rooms are for what is learned from, it ends
+ * with the last update. */
 static uint64_t
 quota_of(const struct trainer *t, const exo_graph_actor *actor)
 {
     uint64_t quota = exo_learner_version(t->learner) * items_of_update(t) + t->under_way;
     uint64_t end = t->updates * items_of_update(t);
-    bool ends = t->stock.slack > 0 && t->updates > 0 && quota > end;
+    bool ends = (t->stock.slack > 0 || t->dealer) && t->updates > 0 && quota > end;
     return (ends ? end : quota) * exo_graph_count(actor);
 }
 
@@ -665,7 +666,8 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
                                      .context = actor};
     exo_publisher_place publisher = {.index = exo_graph_index(actor),
                                      .count = exo_graph_count(actor),
-                                     .life = exo_graph_life(actor)};
+                                     .life = exo_graph_life(actor),
+                                     .in_parts = t->update_steps > 1};
     t->stock.rank = exo_graph_index(actor);
     t->stock.size = exo_graph_count(actor);
     exo_status st =
@@ -677,9 +679,9 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
                       exo_graph_count(actor));
     if (st == EXO_OK && (t->ahead || t->balance) && !exo_graph_output(actor, "parameters"))
         st = exo_fail(err, EXO_INVAL,
-                      "oversample and balance need an edge that carries parameters: {from: "
-                      "trainer, to: maker, "
-                      "carries: parameters, ...}, by which the trainer paces its makers");
+                      "%s needs an edge that carries parameters: {from: trainer, to: maker, "
+                      "carries: parameters, ...}, by which the trainer paces its makers",
+                      t->balance ? "balance" : "oversample");
     if (st == EXO_OK)
         st = exo_learner_start(t->learner, exo_graph_seed(actor), exo_graph_index(actor),
                                exo_graph_count(actor), err);

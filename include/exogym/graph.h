@@ -132,6 +132,8 @@ EXO_API uint32_t exo_port_target_life(const exo_port *port, uint32_t target);
 /* Whether a restart rule may give an actor at the other end of the port's edges another life. NULL:
  * false. */
 EXO_API bool exo_port_may_restart(const exo_port *port);
+/* Whether the actor's own restart rule may give it another life. */
+EXO_API bool exo_graph_may_restart(const exo_graph_actor *actor);
 /* Receives the next item of any sender, in the order of arrival; items of one sender arrive in the
  * order of sending. Waits up to `timeout`; 0 does not wait. The caller drops the item. Errors:
  * TIMEOUT, CLOSED (all senders have ended, and all of their items were received), CANCELLED (the

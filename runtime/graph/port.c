@@ -498,6 +498,12 @@ exo_port_target_life(const exo_port *port, uint32_t target)
 }
 
 bool
+exo_graph_may_restart(const exo_graph_actor *actor)
+{
+    return place_of(actor)->spec->restart.when != EXO_RESTART_NEVER;
+}
+
+bool
 exo_port_may_restart(const exo_port *port)
 {
     bool may = false;

@@ -125,6 +125,17 @@ bad 1 'no file learned_*.csv' explain . 1
 ok list rewards
 grep -q '^share ' out || fail "$(cat out)"
 
+# More makers than draws, which are dealt out; makers of two names, whose numbers are the same.
+spare=(--set actors.maker.count=6 --set actors.maker.config.epochs=1 --set actors.trainer.config.balance=true)
+ok run "$example/1m1t.yaml" --name spare "${spare[@]}"
+ok run "$example/1m1t.yaml" --name spare_lives "${spare[@]}" --set actors.maker.restart.when=on_failure
+sed 's/^  maker:/  maker: \&maker/; s/^  trainer:/  other: *maker\n  trainer:/' "$example/1m1t.yaml" >names.yaml
+cat >>names.yaml <<'YAML'
+  - {from: other, to: trainer, carries: experience}
+  - {from: trainer, to: other, carries: parameters, route: broadcast, buffer: {on_full: latest}}
+YAML
+bad 2 'maker_0 and other_0 have the same index' run names.yaml --name w6 --set actors.trainer.config.balance=true
+
 # What is wrong
 bad 2 'the vocabulary is 16, but the prompts need 21' run "$example/1m1t.yaml" --name w --set 'actors.maker.config.prompts.tokens=[[20]]'
 bad 2 'the context is 32, but prompts of 3 tokens and answers of 40 need 43' run "$example/1m1t.yaml" --name w --set actors.maker.config.generate.max_new_tokens=40
@@ -138,6 +149,7 @@ bad 2 'kv says nothing without swap: step' run "$example/1m1t.yaml" --name w --s
 bad 2 'oversample needs staleness of at least 1' run "$example/1m1t.yaml" --name w --set actors.trainer.config.oversample=1.5
 bad 2 'oversample' run "$example/1m1t.yaml" --name w --set actors.trainer.config.oversample=2.5 --set actors.trainer.config.staleness=1
 bad 2 "exact: the model's vocabulary is 4, the task's 3" run "$exact" --name w --set $trainer.model.vocabulary=4
+bad 2 'kl_target moves kl_coef' run "$exact" --name w --set $trainer.algorithm.kl_target=1
 bad 2 'set algorithm.kl_coef' run "$exact" --name w --set $trainer.algorithm.kl_coef=0
 bad 2 'more than 1048576 sequences' run "$exact" --name w --set $trainer.exact.length=20
 bad 2 'set generate: {max_new_tokens: 3}' run "$exact" --name w4 --set actors.maker.config.generate.max_new_tokens=4
