@@ -6,8 +6,9 @@
  * the others (exo_group_among). Every call ends: with its result, at its deadline (now + the
  * group's timeout), or with PEER_LOST and the name and cause of the member that died. After an
  * error the communicator is broken, and further calls fail with the same reason. Arguments that are
- * wrong by themselves, such as the root 7 of three members, are INVAL for their caller alone, who
- * has not called then: the others wait for it until it calls, or until their deadline.
+ * wrong by themselves, such as the root 7 of three members or the mean of integers, are an error of
+ * their caller alone, who has not called then: the others wait until it calls, or until their
+ * deadline.
  *
  * Reductions sum in rank order, ((x0 + x1) + x2) + .... So the result is the same to the bit on
  * every member, with any number of threads, and on every engine that promises this order
