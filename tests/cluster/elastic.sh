@@ -40,7 +40,8 @@ write_counting() {
     count_samples "$strategy" "$1" "$options"
 }
 
-# endure STRATEGY STEPS MORE OPTIONS
+# endure STRATEGY STEPS MORE OPTIONS. A thirtieth of the steps, at which there are checkpoints, is a
+# multiple of H: then nodes have equal parameters.
 endure() {
     [ "${EXO_CHAOS_ONLY:-$1}" = "$1" ] || return 0
     local strategy=$1$3 options="min_nodes: 1, grace: 60 s$4"
@@ -52,9 +53,9 @@ head
 for w in "${names[@]}"; do
     worker "$w"
 done
-endure ddp 7000 '' ', verify: true'
-endure diloco 14000 ', H: 20, outer_optimizer: {name: sgd, lr: 1}' ', verify: true'
-endure noloco 14000 ', H: 20' ''
+endure ddp 7500 '' ', verify: true'
+endure diloco 15000 ', H: 20, outer_optimizer: {name: sgd, lr: 1}' ', verify: true'
+endure noloco 15000 ', H: 20' ''
 x stop || fail 'stop'
 ended 15 "$head_pid" 0
 finish
