@@ -240,17 +240,6 @@ exo_fit_config_json(const exo_fit_opts *opts, const char *strategy, const char *
     return dump(all, JSON_INDENT(2), out, err);
 }
 
-exo_status
-exo_fit_check_units(const exo_strategy *strategy, const char *device, exo_err *err)
-{
-    if (!exo_strategy_keeps_units(strategy) || strcmp(device, "cpu") == 0)
-        return EXO_OK;
-    return exo_fail(err, EXO_UNSUPPORTED,
-                    "the strategy '%s' keeps units of the model, which only the device 'cpu' "
-                    "supports: use it instead of '%s'",
-                    exo_strategy_name(strategy), device);
-}
-
 bool
 exo_fit_steps_within(const exo_strategy *strategy, uint32_t num_nodes, size_t batch_size,
                      size_t minibatch_size)

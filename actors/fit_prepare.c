@@ -95,8 +95,6 @@ check_strategy(struct run *run, exo_config *options, exo_err *err)
     if (st == EXO_OK)
         st = exo_strategy_check_model(strategy, run->fit->model, err);
     if (st == EXO_OK)
-        st = exo_fit_check_units(strategy, run->fit->device, err);
-    if (st == EXO_OK)
         st = exo_fit_elastic_check(run, strategy, err);
     if (st == EXO_OK) {
         run->together = exo_strategy_awaits_units(strategy) || run->fit->parts;

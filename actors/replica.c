@@ -171,12 +171,11 @@ make_params(exo_replica *r, exo_err *err)
 {
     const exo_fit *fit = r->fit;
     r->model = exo_fit_model_of(fit, r->rank);
-    if (r->by_units)
-        return exo_model_by_units(r->model, fit->seed, &r->params, err);
-    if (fit->rehearses)
+    if (fit->rehearses && !r->by_units)
         return exo_model_params_phantom(r->model, &r->params, err);
-    exo_status st = r->within ? exo_model_values(r->model, fit->seed, &r->params, err)
-                              : exo_model_params(r->model, fit->seed, &r->params, err);
+    exo_status st = r->by_units ? exo_model_by_units(r->model, fit->seed, &r->params, err)
+                    : r->within ? exo_model_values(r->model, fit->seed, &r->params, err)
+                                : exo_model_params(r->model, fit->seed, &r->params, err);
     return st == EXO_OK ? exo_replica_to_device(r, &r->params, err) : st;
 }
 
@@ -185,9 +184,7 @@ make_copy(exo_replica *r, exo_err *err)
 {
     const exo_fit *fit = r->fit;
     r->by_units = exo_strategy_keeps_units(r->strategy);
-    exo_status st = exo_fit_check_units(r->strategy, fit->device, err);
-    if (st == EXO_OK)
-        st = exo_device_open(&r->device, fit->device, err);
+    exo_status st = exo_device_open(&r->device, fit->device, err);
     r->within = st == EXO_OK && fit->stages == 1 && exo_device_is_host(r->device) &&
                 exo_fit_steps_within(r->strategy, exo_fit_copies(fit), fit->batch_size,
                                      fit->minibatch_size);

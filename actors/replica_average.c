@@ -19,12 +19,12 @@ need_average(exo_replica *r, exo_err *err)
     exo_status st = EXO_OK;
     if (r->by_units)
         st = exo_shards_init(&r->average_shards, r->node.units, r->node.num_units,
-                             r->node.num_nodes, r->node.rank, r->node.params.device, err);
+                             r->node.num_nodes, r->node.rank, exo_device_cpu(), err);
     exo_params *copy = NULL;
     if (st == EXO_OK)
         st = r->by_units ? exo_model_by_units(r->model, r->fit->seed, &copy, err)
                          : exo_model_copy(r->model, &copy, err);
-    if (st == EXO_OK && !r->by_units)
+    if (st == EXO_OK)
         st = exo_replica_to_device(r, &copy, err);
     if (st == EXO_OK) {
         r->average = copy;

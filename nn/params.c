@@ -173,9 +173,28 @@ exo_model_by_units(exo_model *model, uint64_t seed, exo_params **out, exo_err *e
     return st;
 }
 
+/* Draws a unit of a copy on another device, and copies it there. */
+static exo_status
+draw_far(exo_model *model, exo_params *params, size_t unit, uint64_t seed, exo_err *err)
+{
+    exo_params *here = NULL;
+    exo_array values;
+    exo_status st = exo_model_by_units(model, seed, &here, err);
+    if (st == EXO_OK)
+        st = exo_unit_open(here, unit, &values, err);
+    if (st == EXO_OK)
+        st = exo_unit_draw(model, here, unit, seed, err);
+    if (st == EXO_OK)
+        st = exo_array_write(exo_unit_values(params, unit), values.data, err);
+    exo_params_free(&here);
+    return st;
+}
+
 exo_status
 exo_unit_draw(exo_model *model, exo_params *params, size_t unit, uint64_t seed, exo_err *err)
 {
+    if (params->device)
+        return draw_far(model, params, unit, seed, err);
     draw_unit(model, params, (uint32_t)unit, seed);
     return params->pages ? fill(model, params, err) : EXO_OK;
 }
@@ -197,6 +216,7 @@ release_far(exo_params *params)
 {
     exo_device *device = params->device;
     size_t bytes = params->numel * sizeof(float);
+    exo_params_unreserve(params);
     device->device_class->free(device, params->values, bytes);
     device->device_class->free(device, params->grads, bytes);
     device->device_class->free(device, params->buffers, params->buffer_numel * sizeof(float));
@@ -318,7 +338,8 @@ exo_params_zero_grads(exo_params *params)
 {
     for (size_t u = 0; params->pages && u < params->num_units; u++)
         exo_unit_close_grads(params, u);
-    exo_vec_fill(exo_params_grads_array(params), 0.0f);
+    if (!params->pages)
+        exo_vec_fill(exo_params_grads_array(params), 0.0f);
 }
 
 /* Adds fp32 numbers to a hash; those of a device are copied to the host, piece by piece. */

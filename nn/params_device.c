@@ -5,38 +5,56 @@
 #include "nn/params_impl.h"
 
 static exo_status
-take_memory(exo_params *p, bool learns, exo_err *err)
+take(exo_params *p, size_t count, float **out, exo_err *err)
 {
+    void *memory = NULL;
     exo_device *device = p->device;
-    size_t bytes = p->numel * sizeof(float);
-    void *values = NULL, *grads = NULL, *buffers = NULL;
-    exo_status st = device->device_class->alloc(device, bytes, &values, err);
-    if (st == EXO_OK && learns)
-        st = device->device_class->alloc(device, bytes, &grads, err);
-    if (st == EXO_OK)
-        st = device->device_class->alloc(device, p->buffer_numel * sizeof(float), &buffers, err);
-    p->values = values;
-    p->grads = grads;
-    p->buffers = buffers;
+    exo_status st = device->device_class->alloc(device, count * sizeof(float), &memory, err);
+    *out = memory;
+    return st;
+}
+
+/* The memory of a flat copy, and its values. */
+static exo_status
+copy_flat(exo_params *p, const exo_params *from, exo_err *err)
+{
+    exo_status st = take(p, p->numel, &p->values, err);
+    if (st == EXO_OK && from->grads)
+        st = take(p, p->numel, &p->grads, err);
+    return st == EXO_OK ? exo_array_write(exo_params_values_array(p), from->values, err) : st;
+}
+
+/* The addresses of a copy by units, and the values of its open units. */
+static exo_status
+copy_units(exo_params *p, const exo_params *from, exo_err *err)
+{
+    exo_status st = exo_params_reserve(p, err);
+    for (size_t u = 0; st == EXO_OK && u < p->num_units; u++) {
+        exo_array values;
+        if (!from->pages[u].open)
+            continue;
+        st = exo_unit_open(p, u, &values, err);
+        if (st == EXO_OK)
+            st = exo_array_write(values, from->pages[u].values, err);
+    }
     return st;
 }
 
 exo_status
 exo_params_to(exo_params **out, const exo_params *params, exo_device *device, exo_err *err)
 {
-    if (params->pages)
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "a copy by units stays on the host and cannot be copied to the device '%s'",
-                        exo_device_name(device));
     exo_params *p = exo_calloc(1, sizeof *p);
     if (!p)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu parameters", params->numel);
     *p = *params;
     p->device = device;
     p->phantom = false;
-    exo_status st = take_memory(p, params->grads != NULL, err);
+    p->values = p->grads = p->buffers = NULL;
+    p->pages = NULL;
+    p->open_bytes = p->most_open_bytes = 0;
+    exo_status st = (params->pages ? copy_units : copy_flat)(p, params, err);
     if (st == EXO_OK)
-        st = exo_array_write(exo_params_values_array(p), params->values, err);
+        st = take(p, p->buffer_numel, &p->buffers, err);
     if (st == EXO_OK)
         st = exo_array_write(exo_params_buffers_array(p), params->buffers, err);
     if (st == EXO_OK) {

@@ -4,7 +4,7 @@
 
 #include <exogym/units.h>
 
-/* A unit of a copy by units. It has addresses for the life of the copy, and memory while it is
+/* A unit of a copy by units, on the copy's device. It has addresses for the life of the copy, and memory while it is
  * open. */
 typedef struct exo_unit_pages {
     void *values, *grads; /* (count) fp32 */

@@ -1,11 +1,17 @@
 /* Copies of a model by units, and which units have memory. See exogym/units.h. State: the copy's
- * pages, which belong to the thread of the copy. Read next: base/pages.h. */
+ * pages, which belong to the thread of the copy. Read next: nn/device/device_impl.h. */
 #include <exogym/units.h>
 
 #include <exogym/memory.h>
 
-#include "base/pages.h"
+#include "nn/device/device_impl.h"
 #include "nn/params_impl.h"
+
+static exo_device *
+device_of(const exo_params *params)
+{
+    return params->device ? params->device : exo_device_cpu();
+}
 
 static size_t
 unit_bytes(const exo_params *params, size_t unit)
@@ -16,25 +22,30 @@ unit_bytes(const exo_params *params, size_t unit)
 exo_status
 exo_params_reserve(exo_params *params, exo_err *err)
 {
+    exo_device *device = device_of(params);
     params->pages = exo_calloc(params->num_units + 1, sizeof *params->pages);
-    for (size_t u = 0; params->pages && u < params->num_units; u++) {
+    if (!params->pages)
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu units", params->num_units);
+    for (size_t u = 0; u < params->num_units; u++) {
         exo_unit_pages *p = &params->pages[u];
-        p->values = exo_pages_reserve(unit_bytes(params, u));
-        p->grads = p->values ? exo_pages_reserve(unit_bytes(params, u)) : NULL;
-        if (!p->grads)
-            return exo_fail(err, EXO_NOMEM, "no addresses for the unit '%s' of %zu parameters",
+        const size_t bytes = unit_bytes(params, u);
+        exo_status st = device->device_class->pages_reserve(device, bytes, &p->values, NULL);
+        if (st == EXO_OK)
+            st = device->device_class->pages_reserve(device, bytes, &p->grads, NULL);
+        if (st != EXO_OK)
+            return exo_fail(err, st, "no addresses for the unit '%s' of %zu parameters",
                             params->units[u].name, params->units[u].count);
     }
-    return params->pages ? EXO_OK
-                         : exo_fail(err, EXO_NOMEM, "no memory for %zu units", params->num_units);
+    return EXO_OK;
 }
 
 void
 exo_params_unreserve(exo_params *params)
 {
+    exo_device *device = device_of(params);
     for (size_t u = 0; params->pages && u < params->num_units; u++) {
-        exo_pages_free(params->pages[u].values, unit_bytes(params, u));
-        exo_pages_free(params->pages[u].grads, unit_bytes(params, u));
+        device->device_class->pages_free(device, params->pages[u].values, unit_bytes(params, u));
+        device->device_class->pages_free(device, params->pages[u].grads, unit_bytes(params, u));
     }
     exo_free(params->pages);
     params->pages = NULL;
@@ -87,7 +98,7 @@ static exo_array
 range(const exo_params *params, size_t unit, float *all, void *pages)
 {
     const exo_unit_info *info = &params->units[unit];
-    return (exo_array){.device = params->device ? params->device : exo_device_cpu(),
+    return (exo_array){.device = device_of(params),
                        .data = all ? all + info->first : pages,
                        .count = info->count,
                        .dtype = EXO_F32};
@@ -99,9 +110,12 @@ open_pages(exo_params *params, size_t unit, void *pages, bool *open, exo_err *er
     size_t bytes = unit_bytes(params, unit);
     if (*open)
         return EXO_OK;
-    if (!exo_pages_open(pages, bytes))
-        return exo_fail(err, EXO_NOMEM, "no memory for the unit '%s' of %zu parameters",
-                        params->units[unit].name, params->units[unit].count);
+    exo_device *device = device_of(params);
+    exo_err reason = {0};
+    exo_status st = device->device_class->pages_open(device, pages, bytes, &reason);
+    if (st != EXO_OK)
+        return exo_fail(err, st, "no memory for the unit '%s' of %zu parameters: %s",
+                        params->units[unit].name, params->units[unit].count, reason.text);
     *open = true;
     params->open_bytes += bytes;
     if (params->open_bytes > params->most_open_bytes)
@@ -114,7 +128,8 @@ close_pages(exo_params *params, size_t unit, void *pages, bool *open)
 {
     if (!*open)
         return;
-    exo_pages_close(pages, unit_bytes(params, unit));
+    exo_device *device = device_of(params);
+    device->device_class->pages_close(device, pages, unit_bytes(params, unit));
     params->open_bytes -= unit_bytes(params, unit);
     *open = false;
 }

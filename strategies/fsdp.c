@@ -24,6 +24,15 @@
  * With `prefetch` the next unit is gathered, and the last one's gradients are reduced, while the pass
  * computes. The order of the units is that of the run's first step.
  *
+ * With `cpu_offload`, and a device whose memory is not the host's, shards and optimizer are in the
+ * host's memory, where collectives and the step take place:
+ *
+ *     before a unit is read     gather it on the host, open it on the device, copy it there
+ *     a unit's gradients ready  copy them to the host, close them on the device, reduce there
+ *
+ * With `prefetch` the next unit's copy is asked for when a unit has been computed with and before it
+ * is closed, which waits for the device.
+ *
  * With one group the sums are those of ddp, to the bit. With several, the mean of the groups' means
  * rounds differently. The norm for max_norm is the root of a sum over shards, in the order of ranks.
  *
@@ -60,6 +69,8 @@ struct unit {
     bool in_use;   /* the pass is in it */
     bool complete; /* all its gradients have come */
     exo_request *gather, *reduce;
+    exo_array here,
+        here_grads; /* with `offload`: of the whole unit on the host, while a request runs */
 };
 
 /* The group of the nodes with which this one shards, in a group of all nodes. */
@@ -71,6 +82,8 @@ struct fsdp {
     size_t sharding;
     uint64_t group_size; /* 0: all nodes */
     bool prefetch;
+    bool cpu_offload;
+    bool offload;             /* and the device is not the host */
     char place[EXO_ERR_TEXT]; /* of group_size in the config */
     exo_shards params, grads;
     exo_optim **optims; /* (num_units) for this node's shard of each unit */
@@ -122,7 +135,6 @@ fsdp_init(void *self, exo_config *config, exo_err *err)
 {
     struct fsdp *f = self;
     const exo_config *size = exo_config_get(config, "group_size");
-    bool offload = false;
     snprintf(f->place, sizeof f->place, "fsdp");
     if (size)
         exo_config_where(size, f->place, sizeof f->place);
@@ -132,9 +144,8 @@ fsdp_init(void *self, exo_config *config, exo_err *err)
         st = exo_config_u64(config, "group_size", 0, 0, UINT32_MAX, &f->group_size, err);
     if (st == EXO_OK)
         st = exo_config_bool(config, "prefetch", false, &f->prefetch, err);
-    /* Units and shards are on the host (exo_fit_check_units), so there is nothing to move. */
     if (st == EXO_OK && exo_config_get(config, "cpu_offload"))
-        st = exo_config_bool(config, "cpu_offload", false, &offload, err);
+        st = exo_config_bool(config, "cpu_offload", false, &f->cpu_offload, err);
     if (st == EXO_OK)
         st = exo_part_read(&f->across, config, "across", NULL, err);
     if (st == EXO_OK && f->across.strategy)
@@ -215,7 +226,8 @@ static exo_status
 make_shards(struct fsdp *f, exo_node *node, exo_err *err)
 {
     uint32_t size = shard_size(f, node->num_nodes);
-    exo_device *device = node->params.device;
+    f->offload = f->cpu_offload && !exo_device_is_host(node->params.device);
+    exo_device *device = f->offload ? exo_device_cpu() : node->params.device;
     exo_status st = exo_shards_init(&f->params, node->units, node->num_units, size,
                                     node->rank % size, device, err);
     if (st == EXO_OK)
@@ -293,6 +305,13 @@ fsdp_keep(void *self, exo_node *node, size_t unit, exo_err *err)
 
 /* --- Units within a pass ---------------------------------------------------------------------- */
 
+/* The unit has no values yet, and is not on their way. */
+static bool
+is_absent(const struct fsdp *f, exo_node *node, size_t unit)
+{
+    return !exo_unit_values(node->model, unit).data && !f->units[unit].here.data;
+}
+
 /* Begins to gather an absent unit. */
 static exo_status
 begin_gather(struct fsdp *f, exo_node *node, size_t unit, const struct circle *c,
@@ -300,14 +319,35 @@ begin_gather(struct fsdp *f, exo_node *node, size_t unit, const struct circle *c
 {
     exo_array whole;
     size_t first, length;
-    exo_status st = exo_unit_open(node->model, unit, &whole, err);
+    exo_status st = f->offload ? exo_array_init(&f->units[unit].here, exo_device_cpu(), EXO_F32,
+                                                node->units[unit].count, err)
+                               : exo_unit_open(node->model, unit, &whole, err);
     if (st != EXO_OK)
         return st;
+    if (f->offload)
+        whole = f->units[unit].here;
     exo_shard(whole.count, f->params.size, f->params.rank, &first, &length);
     exo_vec_copy(exo_array_part(whole, first, length), exo_shards_of(&f->params, unit));
     if (c == &f->step)
         exo_meter_add(f->gathered, 1);
     return c->group ? exo_comm_begin_all_gather(request, c->group, whole, err) : EXO_OK;
+}
+
+/* Ends a gathering, and asks for the unit's copy to the device if it is on the host. */
+static exo_status
+end_gather(struct fsdp *f, exo_node *node, size_t unit, exo_request **request, exo_err *err)
+{
+    struct unit *u = &f->units[unit];
+    exo_array there;
+    exo_status st = exo_request_wait(request, err);
+    if (!u->here.data)
+        return st;
+    if (st == EXO_OK)
+        st = exo_unit_open(node->model, unit, &there, err);
+    if (st == EXO_OK)
+        exo_array_send(there, u->here.data);
+    exo_array_release(&u->here);
+    return st;
 }
 
 /* Notes that the step uses a unit. */
@@ -319,14 +359,31 @@ note_use(struct fsdp *f, size_t unit)
     f->at++;
 }
 
+/* The unit that the pass uses next; num_units: it is not known, or nothing is done ahead. */
+static size_t
+next_unit(const struct fsdp *f)
+{
+    return f->prefetch && f->has_order && f->at < f->uses ? f->order[f->at] : f->num_units;
+}
+
 /* Begins to gather the unit that the pass uses next, if it is absent. */
 static exo_status
 gather_ahead(struct fsdp *f, exo_node *node, exo_err *err)
 {
-    size_t next = f->has_order && f->at < f->uses ? f->order[f->at] : f->num_units;
-    if (!f->prefetch || next == f->num_units || exo_unit_values(node->model, next).data)
+    size_t next = next_unit(f);
+    if (next == f->num_units || !is_absent(f, node, next))
         return EXO_OK;
     return begin_gather(f, node, next, &f->step, &f->units[next].gather, err);
+}
+
+/* Asks for the copy of the unit that the pass uses next, which was gathered ahead on the host. */
+static exo_status
+copy_ahead(struct fsdp *f, exo_node *node, exo_err *err)
+{
+    size_t next = next_unit(f);
+    if (next == f->num_units || !f->units[next].here.data)
+        return EXO_OK;
+    return end_gather(f, node, next, &f->units[next].gather, err);
 }
 
 static exo_status
@@ -337,10 +394,10 @@ fsdp_before_use(void *self, exo_node *node, size_t unit, exo_group *group, exo_e
     struct circle *c = group == node->group ? &f->step : &f->look;
     exo_request *own = NULL, **request = c == &f->step ? &u->gather : &own;
     exo_status st = open_circle(c, group, f->params.size, err);
-    if (st == EXO_OK && !exo_unit_values(node->model, unit).data)
+    if (st == EXO_OK && is_absent(f, node, unit))
         st = begin_gather(f, node, unit, c, request, err);
     if (st == EXO_OK)
-        st = exo_request_wait(request, err);
+        st = end_gather(f, node, unit, request, err);
     if (st != EXO_OK || c == &f->look)
         return st;
     u->in_use = true;
@@ -353,14 +410,15 @@ fsdp_after_use(void *self, exo_node *node, size_t unit, exo_group *group, exo_er
 {
     struct fsdp *f = self;
     struct unit *u = &f->units[unit];
-    (void)err;
+    exo_status st = EXO_OK;
     if (group == node->group) {
+        st = copy_ahead(f, node, err);
         u->in_use = false;
         if (stays_open(f) && !u->complete)
-            return EXO_OK;
+            return st;
     }
     exo_unit_close(node->model, unit);
-    return EXO_OK;
+    return st;
 }
 
 /* --- Gradients -------------------------------------------------------------------------------- */
@@ -374,6 +432,22 @@ unit_of(const exo_node *node, size_t element)
     return unit;
 }
 
+/* The gradients of a unit that can be reduced: with `offload` they leave the device. */
+static exo_status
+take_grads(struct fsdp *f, exo_node *node, size_t unit, exo_array *grads, exo_err *err)
+{
+    struct unit *u = &f->units[unit];
+    exo_status st = exo_unit_open_grads(node->model, unit, grads, err);
+    if (!f->offload || st != EXO_OK)
+        return st;
+    st = exo_array_init(&u->here_grads, exo_device_cpu(), EXO_F32, grads->count, err);
+    if (st == EXO_OK)
+        st = exo_array_read(*grads, u->here_grads.data, err);
+    exo_unit_close_grads(node->model, unit);
+    *grads = u->here_grads;
+    return st;
+}
+
 /* Ends the reduction that is under way, if there is one. */
 static exo_status
 end_reduction(struct fsdp *f, exo_node *node, exo_err *err)
@@ -384,10 +458,13 @@ end_reduction(struct fsdp *f, exo_node *node, exo_err *err)
         return EXO_OK;
     f->reducing = f->num_units;
     exo_status st = exo_request_wait(&f->units[unit].reduce, err);
-    if (st == EXO_OK)
+    if (st == EXO_OK && f->offload)
+        grads = f->units[unit].here_grads;
+    else if (st == EXO_OK)
         st = exo_unit_open_grads(node->model, unit, &grads, err);
     if (st == EXO_OK)
         exo_shards_keep(&f->grads, unit, grads);
+    exo_array_release(&f->units[unit].here_grads);
     exo_unit_close_grads(node->model, unit);
     return st;
 }
@@ -396,7 +473,7 @@ static exo_status
 begin_reduction(struct fsdp *f, exo_node *node, size_t unit, exo_err *err)
 {
     exo_array grads;
-    exo_status st = exo_unit_open_grads(node->model, unit, &grads, err);
+    exo_status st = take_grads(f, node, unit, &grads, err);
     if (st == EXO_OK)
         st = end_reduction(f, node, err);
     if (st == EXO_OK && f->step.group)
@@ -472,6 +549,8 @@ end_passes(struct fsdp *f, exo_node *node, exo_err *err)
         struct unit *u = &f->units[i];
         exo_status ended = exo_request_wait(&u->gather, st == EXO_OK ? err : NULL);
         st = st == EXO_OK ? ended : st;
+        exo_array_release(&u->here);
+        exo_array_release(&u->here_grads);
         exo_unit_close(node->model, i);
         *u = (struct unit){.left = node->units[i].count};
     }
@@ -620,6 +699,10 @@ fsdp_release(void *self)
 {
     struct fsdp *f = self;
     exo_part_release(&f->across);
+    for (size_t u = 0; f->units && u < f->num_units; u++) {
+        exo_array_release(&f->units[u].here);
+        exo_array_release(&f->units[u].here_grads);
+    }
     for (size_t u = 0; f->optims && u < f->num_units; u++)
         exo_optim_free(&f->optims[u]);
     exo_free(f->optims);

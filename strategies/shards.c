@@ -57,16 +57,28 @@ exo_shards_first(const exo_shards *shards, size_t unit)
     return shards->units[unit].first + first;
 }
 
+/* Copies between two devices, of which one is the host's. The other one remembers a failure. */
+static void
+copy_across(exo_array to, exo_array from)
+{
+    if (to.device == from.device)
+        exo_vec_copy(to, from);
+    else if (exo_device_is_host(to.device))
+        exo_array_read(from, to.data, NULL);
+    else
+        exo_array_write(to, from.data, NULL);
+}
+
 void
 exo_shards_keep(exo_shards *shards, size_t unit, exo_array whole)
 {
-    exo_vec_copy(exo_shards_of(shards, unit), own_part(shards, unit, whole));
+    copy_across(exo_shards_of(shards, unit), own_part(shards, unit, whole));
 }
 
 exo_status
 exo_shards_gather(const exo_shards *shards, size_t unit, exo_array whole, exo_group *group,
                   exo_err *err)
 {
-    exo_vec_copy(own_part(shards, unit, whole), exo_shards_of(shards, unit));
+    copy_across(own_part(shards, unit, whole), exo_shards_of(shards, unit));
     return exo_all_gather(group, whole, err);
 }

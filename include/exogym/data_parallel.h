@@ -39,8 +39,8 @@ typedef enum exo_sharding_strategy {
 /* How a model is wrapped. A comment begins with the default (exo_parallel_config_init). */
 typedef struct exo_parallel_config {
     bool use_fsdp; /* false: ddp */
-    /* false. True: shards are in the memory of the host. On the CPU, they are there anyway; fsdp on
-     * another device is UNSUPPORTED. */
+    /* false. True: shards and the optimizer are in the memory of the host. On the CPU they are there
+     * anyway, so it changes nothing. */
     bool cpu_offload;
     exo_sharding_strategy sharding_strategy; /* EXO_HYBRID_SHARD; of fsdp only */
     /* true: the members begin with the parameters of member 0. False: each draws its own from the

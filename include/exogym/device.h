@@ -91,6 +91,10 @@ EXO_API void *exo_array_host(exo_array array);
 EXO_API exo_status exo_array_read(exo_array array, void *to, exo_err *err);
 EXO_API exo_status exo_array_write(exo_array array, const void *from, exo_err *err);
 
+/* Asks the device to copy host memory to all elements, and does not wait. The caller may change `from`
+ * afterwards. The device remembers a failure. */
+EXO_API void exo_array_send(exo_array array, const void *from);
+
 /* --- Whole-array arithmetic -------------------------------------------------------------------
  *
  * The arrays of a call are on one device and have one count; they are fp32 unless another type is

@@ -256,9 +256,10 @@ EXO_API exo_array exo_params_buffers_array(const exo_params *params); /* (buffer
 /* The device that has the numbers: the CPU, unless exo_params_to made the copy. The host may use
  * the pointers above only if it reaches that device's memory (exo_device_is_host). */
 EXO_API exo_device *exo_params_device(const exo_params *params);
-/* Copies values and buffers of a flat copy on the host to a new copy on `device`. The new copy has
- * gradients if `params` has them. The caller frees it before it closes the device. Errors: NOMEM,
- * UNSUPPORTED (a copy by units), or the device's. Blocks for the device. */
+/* Copies values and buffers of a copy on the host to a new copy on `device`. The new copy is flat, with
+ * gradients if `params` has them, or by units, of which those are open that are open in `params`. The
+ * caller frees it before it closes the device. Errors: NOMEM, or the device's. Blocks for the
+ * device. */
 EXO_API exo_status exo_params_to(exo_params **out, const exo_params *params, exo_device *device,
                                  exo_err *err);
 /* Sets the gradients to zero. A copy by units gives the memory of its gradients back. */

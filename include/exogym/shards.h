@@ -21,7 +21,8 @@ typedef struct exo_shards {
     size_t *at;          /* (num_units) where each shard begins in `all`; owned */
 } exo_shards;
 
-/* Makes the shards of member `rank` of `size`, all zero, on `device`. The caller releases them.
+/* Makes the shards of member `rank` of `size`, all zero, on `device`: that of the units, or the host's,
+ * where they take no memory of the units' device. The caller releases them.
  * `units` must outlive them. NOMEM, or the device's errors. */
 EXO_API exo_status exo_shards_init(exo_shards *out, const exo_unit_info *units, size_t num_units,
                                    uint32_t size, uint32_t rank, exo_device *device, exo_err *err);

@@ -16,8 +16,9 @@
  * The values of an absent unit are kept by the code that closes it: a strategy with `keep`
  * (strategy.h), most simply in exo_shards (shards.h).
  *
- * Copies by units are on the host. The functions below also take flat copies, whose units are
- * always open: opening returns the range of the flat array, and closing does nothing.
+ * A copy by units is on the host, or on another device (exo_params_to), where closing a unit waits for
+ * the work that was asked for before. The functions below also take flat copies, whose units are always
+ * open: opening returns the range of the flat array, and closing does nothing.
  */
 #ifndef EXOGYM_UNITS_H
 #define EXOGYM_UNITS_H

@@ -386,6 +386,14 @@ typedef struct exo_device_class {
     exo_status (*alloc)(exo_device *device, size_t bytes, void **out, exo_err *err);
     /* Frees memory from `alloc`, after the work that was asked for before. Accepts NULL. */
     void (*free)(exo_device *device, void *memory, size_t bytes);
+    /* Memory that comes and goes at a fixed address, as of base/pages.h. `pages_reserve` gives
+     * addresses without memory, and `pages_open` gives them memory, all zero. `pages_close` takes
+     * the memory back, after the work that was asked for before. `pages_free` takes the addresses
+     * back, those of open pages too, and accepts NULL. Errors: NOMEM. */
+    exo_status (*pages_reserve)(exo_device *device, size_t bytes, void **out, exo_err *err);
+    exo_status (*pages_open)(exo_device *device, void *pages, size_t bytes, exo_err *err);
+    void (*pages_close)(exo_device *device, void *pages, size_t bytes);
+    void (*pages_free)(exo_device *device, void *pages, size_t bytes);
     /* Copies in the order of the device's work, as a kernel does. */
     exo_status (*copy)(exo_device *device, void *to, const void *from, size_t bytes,
                        exo_copy_kind kind, exo_err *err);
@@ -414,9 +422,11 @@ struct exo_device {
     exo_err failed;
 };
 
-/* Asks the device to copy the host's values to all elements, and does not wait. The host may change
- * `from` afterwards. The device remembers a failure. */
-void exo_array_send(exo_array array, const void *from);
+/* The methods `pages_...` of devices whose memory is the host's. */
+exo_status exo_host_pages_reserve(exo_device *device, size_t bytes, void **out, exo_err *err);
+exo_status exo_host_pages_open(exo_device *device, void *pages, size_t bytes, exo_err *err);
+void exo_host_pages_close(exo_device *device, void *pages, size_t bytes);
+void exo_host_pages_free(exo_device *device, void *pages, size_t bytes);
 
 /* Records the status of a call on the device, unless an earlier call has failed. */
 void exo_device_note(exo_device *device, exo_status status, const exo_err *err);

@@ -163,8 +163,6 @@ check_entry(const struct planner *p, exo_job_plan_entry *e, exo_err *err)
         st = exo_strategy_check(strategy, p->plan->nodes, err);
     if (st == EXO_OK)
         st = exo_strategy_check_model(strategy, p->job.model, err);
-    if (st == EXO_OK)
-        st = exo_fit_check_units(strategy, p->job.opts.device, err);
     exo_strategy_free(&strategy);
     return st;
 }

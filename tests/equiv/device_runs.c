@@ -390,6 +390,8 @@ static const struct {
     {"streaming_diloco", "{H: 4, fragments: 2, optimizer: {name: adamw, lr: 0.01}}"},
     {"local_sgd", "{H: 2, aggregate: median, optimizer: {name: adamw, lr: 0.01}}"},
     {"compose", "{exchanges: [{every: 2, partners: pairs, apply: mix}, {every: 3}]}"},
+    {"fsdp", "{optimizer: {name: adamw, lr: 0.01}, max_norm: 0.5}"},
+    {"fsdp", "{prefetch: true, cpu_offload: true, optimizer: {name: adamw, lr: 0.01}}"},
 };
 
 enum {
@@ -477,62 +479,40 @@ Test(device_runs, every_model_trains_and_evaluates_to_the_bits_of_the_cpu, .time
         expect_same(i, i % NUM_STRATEGIES);
 }
 
-/* The methods of a strategy that keeps units; none of them may be called. */
-static exo_status
-never_step(void *self, exo_node *node, exo_err *err)
+/* A copy by units on a device has the values of the units that were open, and addresses for all. */
+Test(device_runs, a_copy_by_units_goes_to_a_device_with_its_open_units)
 {
-    (void)self;
-    (void)node;
-    return exo_fail(err, EXO_FAILED, "a step was taken");
-}
-
-static exo_status
-never_keep(void *self, exo_node *node, size_t unit, exo_err *err)
-{
-    (void)unit;
-    return never_step(self, node, err);
-}
-
-static exo_status
-never_use(void *self, exo_node *node, size_t unit, exo_group *group, exo_err *err)
-{
-    (void)group;
-    return never_keep(self, node, unit, err);
-}
-
-static exo_status
-never_ready(void *self, exo_node *node, size_t first, size_t count, exo_err *err)
-{
-    (void)first;
-    (void)count;
-    return never_step(self, node, err);
-}
-
-Test(device_runs, units_are_kept_on_the_cpu_alone)
-{
-    static const exo_strategy_class keeper = {.name = "keeper",
-                                              .step = never_step,
-                                              .gradient_ready = never_ready,
-                                              .keep = never_keep,
-                                              .before_use = never_use,
-                                              .after_use = never_use};
-    struct run r;
-    exo_params *copy = NULL, *there = NULL;
+    exo_model *model = make_model(0);
+    exo_params *here = NULL, *there = NULL;
     exo_device *device = NULL;
-    run_init(&r, 0, "far");
-    cr_assert_eq(exo_strategy_register(&keeper, &r.err), EXO_OK, "%s", r.err.text);
-    cr_expect_eq(exo_trainer_fit_text(r.trainer, "keeper", "{}", &r.opts, &r.result, &r.err),
-                 EXO_UNSUPPORTED, "%s", r.err.text);
-    cr_expect(strstr(r.err.text, "'keeper'") && strstr(r.err.text, "'far'"), "%s", r.err.text);
-    cr_expect_eq(atomic_load(&far.opened), 0, "no node was made");
-
-    cr_assert_eq(exo_model_by_units(r.model, 1, &copy, &r.err), EXO_OK, "%s", r.err.text);
-    cr_assert_eq(exo_device_open(&device, "far", &r.err), EXO_OK, "%s", r.err.text);
-    cr_expect_eq(exo_params_to(&there, copy, device, &r.err), EXO_UNSUPPORTED);
-    cr_expect_null(there);
-    exo_params_free(&copy);
+    exo_array values, grads;
+    exo_err err = {0};
+    float first = 0, second = 1;
+    cr_assert_eq(exo_model_by_units(model, 1, &here, &err), EXO_OK, "%s", err.text);
+    cr_assert_geq(exo_params_num_units(here), 2);
+    cr_assert_eq(exo_unit_open(here, 0, &values, &err), EXO_OK);
+    ((float *)values.data)[0] = 3;
+    cr_assert_eq(exo_device_open(&device, "far", &err), EXO_OK, "%s", err.text);
+    const uint64_t empty = far_device_used(device);
+    cr_assert_eq(exo_params_to(&there, here, device, &err), EXO_OK, "%s", err.text);
+    cr_expect_null(exo_unit_values(there, 1).data, "it was absent");
+    cr_assert_eq(exo_unit_open(there, 1, &values, &err), EXO_OK);
+    cr_expect_eq(exo_array_read(exo_array_part(exo_unit_values(there, 0), 0, 1), &first, &err),
+                 EXO_OK);
+    cr_expect_eq(exo_array_read(exo_array_part(values, 0, 1), &second, &err), EXO_OK);
+    cr_expect_eq(first, 3);
+    cr_expect_eq(second, 0);
+    cr_assert_eq(exo_unit_open_grads(there, 1, &grads, &err), EXO_OK);
+    exo_vec_fill(values, 5);
+    exo_unit_close(there, 1); /* after the work that was asked for */
+    cr_assert_eq(exo_unit_open(there, 1, &values, &err), EXO_OK);
+    cr_expect_eq(exo_array_read(exo_array_part(values, 0, 1), &second, &err), EXO_OK);
+    cr_expect_eq(second, 0, "closed units leave nothing");
+    exo_params_free(&there);
+    cr_expect_eq(far_device_used(device), empty);
+    exo_params_free(&here);
     exo_device_close(&device);
-    run_release(&r);
+    exo_model_drop(&model);
 }
 
 Test(device_runs, a_checkpoint_of_one_device_goes_on_on_the_other, .timeout = 250)

@@ -48,7 +48,10 @@ struct far_device {
     struct block blocks[MAX_BLOCKS];
     size_t num_blocks; /* of them, those that were ever in use */
     uint64_t asked, done, fail_at, no_memory_at;
-    uint64_t used, memory; /* bytes in use, and of all memory; 0: not known */
+    uint64_t used, most_used;
+    uint64_t memory; /* bytes of all memory; 0: not known */
+    far_device_watcher *tell;
+    void *context;
     exo_err failed;
 };
 
@@ -162,10 +165,10 @@ far_free_memory(const exo_device *device)
     return far->memory == 0 ? 0 : far->memory > far->used ? far->memory - far->used : 1;
 }
 
+/* An unused block, if the device has memory for `length` more bytes. */
 static exo_status
-far_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
+find_block(struct far_device *far, size_t length, struct block **out, exo_err *err)
 {
-    struct far_device *far = far_of(device);
     if (far->no_memory_at > 0 && --far->no_memory_at == 0)
         return exo_fail(err, EXO_NOMEM, "no memory on the device, on schedule");
     struct block *block = far->blocks;
@@ -173,18 +176,61 @@ far_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
         block++;
     if (block == far->blocks + MAX_BLOCKS)
         return exo_fail(err, EXO_NOMEM, "the device has %d blocks", MAX_BLOCKS);
-    size_t length = bytes ? bytes : 1;
-    if (far->memory > 0 && length > far_free_memory(device))
+    if (far->memory > 0 && length > far_free_memory(&far->device))
         return exo_fail(err, EXO_NOMEM, "the memory of the device is full");
-    void *memory = mmap(NULL, length, MAPPED_WITH, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
-        return exo_fail(err, EXO_NOMEM, "no memory on the device");
+    *out = block;
+    return EXO_OK;
+}
+
+static void
+use_block(struct far_device *far, struct block *block, void *memory, size_t length)
+{
     *block = (struct block){.memory = memory, .bytes = length};
     open_block(block, false);
     far->used += length;
+    if (far->used > far->most_used)
+        far->most_used = far->used;
     if ((size_t)(block - far->blocks) == far->num_blocks)
         far->num_blocks++;
-    *out = memory;
+}
+
+/* The block of an address; NULL: none. */
+static struct block *
+block_of(struct far_device *far, const void *memory)
+{
+    for (size_t b = 0; memory && b < MAX_BLOCKS; b++)
+        if (far->blocks[b].memory == memory)
+            return &far->blocks[b];
+    return NULL;
+}
+
+static void
+drop_block(struct far_device *far, struct block *block)
+{
+    far->used -= block->bytes;
+    *block = (struct block){0};
+}
+
+static void *
+map(size_t length)
+{
+    void *memory = mmap(NULL, length, MAPPED_WITH, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static exo_status
+far_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
+{
+    struct far_device *far = far_of(device);
+    struct block *block = NULL;
+    const size_t length = bytes ? bytes : 1;
+    exo_status st = find_block(far, length, &block, err);
+    if (st != EXO_OK)
+        return st;
+    *out = map(length);
+    if (!*out)
+        return exo_fail(err, EXO_NOMEM, "no memory on the device");
+    use_block(far, block, *out, length);
     return EXO_OK;
 }
 
@@ -193,17 +239,71 @@ far_free(exo_device *device, void *memory, size_t bytes)
 {
     struct far_device *far = far_of(device);
     (void)bytes;
+    struct block *block = block_of(far, memory);
     do_pending(far);
-    for (size_t b = 0; memory && b < MAX_BLOCKS; b++) {
-        if (far->blocks[b].memory != memory)
-            continue;
-        open_block(&far->blocks[b], true); /* poison would stay */
-        munmap(memory, far->blocks[b].bytes);
-        far->used -= far->blocks[b].bytes;
-        far->blocks[b] = (struct block){0};
+    CHECK(block || !memory);
+    if (!block)
         return;
-    }
-    CHECK(!memory);
+    open_block(block, true); /* poison would stay */
+    munmap(memory, block->bytes);
+    drop_block(far, block);
+}
+
+/* Addresses are reserved with the protection of all memory; a block stands for open pages. */
+static exo_status
+far_pages_reserve(exo_device *device, size_t bytes, void **out, exo_err *err)
+{
+    struct block closed = {.bytes = bytes ? bytes : 1};
+    (void)device;
+    *out = closed.memory = map(closed.bytes);
+    if (!*out)
+        return exo_fail(err, EXO_NOMEM, "no addresses on the device");
+    open_block(&closed, false);
+    return EXO_OK;
+}
+
+static exo_status
+far_pages_open(exo_device *device, void *pages, size_t bytes, exo_err *err)
+{
+    struct far_device *far = far_of(device);
+    struct block *block = NULL;
+    CHECK(!block_of(far, pages));
+    exo_status st = find_block(far, bytes ? bytes : 1, &block, err);
+    if (st == EXO_OK)
+        use_block(far, block, pages, bytes ? bytes : 1);
+    return st;
+}
+
+static void
+far_pages_close(exo_device *device, void *pages, size_t bytes)
+{
+    struct far_device *far = far_of(device);
+    struct block *block = block_of(far, pages);
+    CHECK(block && block->bytes == (bytes ? bytes : 1));
+    do_pending(far);
+    CHECK(madvise(pages, block->bytes, MADV_DONTNEED) == 0); /* the next memory is zero */
+    drop_block(far, block);
+}
+
+static void
+far_pages_free(exo_device *device, void *pages, size_t bytes)
+{
+    struct block closed = {.memory = pages, .bytes = bytes ? bytes : 1};
+    if (!pages)
+        return;
+    if (block_of(far_of(device), pages))
+        far_pages_close(device, pages, bytes);
+    open_block(&closed, true); /* poison would stay */
+    munmap(pages, closed.bytes);
+}
+
+static size_t
+pending_kernels(const struct far_device *far)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < far->num_pending; i++)
+        count += far->pending[i].kind != COPY;
+    return count;
 }
 
 static exo_status
@@ -211,6 +311,8 @@ far_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_
          exo_err *err)
 {
     struct copy c = {.to = to, .from = from, .bytes = bytes};
+    if (kind == EXO_COPY_TO_DEVICE && far_of(device)->tell)
+        far_of(device)->tell(far_of(device)->context, bytes, pending_kernels(far_of(device)));
     if (kind == EXO_COPY_TO_DEVICE) {
         c.kept = malloc(bytes ? bytes : 1);
         if (!c.kept)
@@ -266,6 +368,10 @@ static const exo_device_class far_class = {
     .name = "far",
     .alloc = far_alloc,
     .free = far_free,
+    .pages_reserve = far_pages_reserve,
+    .pages_open = far_pages_open,
+    .pages_close = far_pages_close,
+    .pages_free = far_pages_free,
     .copy = far_copy,
     .synchronize = far_synchronize,
     .kernels = &far_kernels,
@@ -315,6 +421,25 @@ void
 far_device_set_memory(exo_device *device, uint64_t bytes)
 {
     far_of(device)->memory = bytes;
+}
+
+uint64_t
+far_device_used(const exo_device *device)
+{
+    return ((const struct far_device *)(const void *)device)->used;
+}
+
+uint64_t
+far_device_most_used(const exo_device *device)
+{
+    return ((const struct far_device *)(const void *)device)->most_used;
+}
+
+void
+far_device_watch(exo_device *device, far_device_watcher *tell, void *context)
+{
+    far_of(device)->tell = tell;
+    far_of(device)->context = context;
 }
 
 uint64_t

@@ -24,6 +24,14 @@ void far_device_no_memory_at(exo_device *device, uint64_t n);
 /* From now on the device has `bytes` of memory, those in use included, and says what is free of
  * it; 0: as much as the host gives, and it does not know how much. */
 void far_device_set_memory(exo_device *device, uint64_t bytes);
+/* The bytes of the device's memory that are in use, and the most that were at once; its own room for
+ * a sum included. */
+uint64_t far_device_used(const exo_device *device);
+uint64_t far_device_most_used(const exo_device *device);
+/* From now on each copy from the host is told to `tell` when it is asked for, with its bytes and the
+ * number of kernels that were asked for before and have not been executed; NULL: none is. */
+typedef void far_device_watcher(void *context, size_t bytes, size_t pending_kernels);
+void far_device_watch(exo_device *device, far_device_watcher *tell, void *context);
 /* The number of kernels and copies that were queued, and that were executed. */
 uint64_t far_device_asked(const exo_device *device);
 uint64_t far_device_done(const exo_device *device);
