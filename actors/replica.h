@@ -73,6 +73,14 @@ typedef struct exo_membership {
 
 typedef struct exo_pipeline exo_pipeline; /* replica_pipeline.c */
 
+/* How far the passes of a step are. */
+typedef struct exo_replica_progress {
+    size_t minibatch; /* the one that is computed */
+    bool backward;    /* its backward has begun */
+    size_t left;      /* elements of the units that its forward, or its backward, has left */
+    size_t ready;     /* elements whose gradients its backward has yielded */
+} exo_replica_progress;
+
 typedef struct exo_replica {
     exo_fit *fit;  /* held */
     uint32_t rank; /* in the run; node.rank is the place among the present nodes */
@@ -105,11 +113,11 @@ typedef struct exo_replica {
     exo_node node;            /* the strategy's view of the node; rank, step, lr */
     exo_pace *pace, own_pace; /* its time: the run's pace of this rank, or its own */
     exo_time step_cost;       /* declared cost of a step on a host of speed 1; -1: measured */
-    size_t ready;             /* elements whose gradients the step's backward has yielded so far */
-    uint64_t bytes_before;    /* bytes sent before the checkpoint from which the run resumed */
-    bool within;              /* the inner step is taken within backward */
-    bool by_units;            /* the strategy keeps units: params are a copy by units */
-    exo_membership member;    /* of an elastic run among processes */
+    exo_replica_progress progress;
+    uint64_t bytes_before; /* bytes sent before the checkpoint from which the run resumed */
+    bool within;           /* the inner step is taken within backward */
+    bool by_units;         /* the strategy keeps units: params are a copy by units */
+    exo_membership member; /* of an elastic run among processes */
 } exo_replica;
 
 /* replica.c: the life of a replica. */
@@ -241,6 +249,9 @@ void exo_replica_rehearse(const exo_replica *r, bool on);
 
 /* Rows [first, first + size) of a batch, not copied. */
 exo_batch exo_replica_rows(const exo_batch *batch, size_t first, size_t size);
+/* Forward or backward of the present minibatch leaves a unit, so that a part of the declared cost has
+ * passed. */
+void exo_replica_leave_unit(exo_replica *r, size_t unit);
 /* exo_grad_ready, with the replica as context: backward of the last minibatch has completed these
  * gradients. */
 exo_status exo_replica_gradient_ready(void *context, size_t first, size_t count, exo_err *err);

@@ -22,6 +22,7 @@ static exo_status
 after_use(void *context, size_t unit, exo_err *err)
 {
     exo_replica *r = context;
+    exo_replica_leave_unit(r, unit);
     return exo_strategy_after_use(r->strategy, &r->node, unit, r->group, err);
 }
 
@@ -60,9 +61,11 @@ run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t min
     exo_tape_set_group(tape, r->sharing[0]);
     exo_tape_begin(tape, r->params, &pass);
     exo_tensor *out = NULL;
+    r->progress = (exo_replica_progress){.minibatch = minibatch};
     exo_status st = loss_of(r, tape, batch, &out, err);
     if (st != EXO_OK)
         return st;
+    r->progress = (exo_replica_progress){.minibatch = minibatch, .backward = true};
     if (!r->fit->rehearses) { /* the results of a rehearsal are meaningless */
         *loss += (double)exo_tensor_item(out);
         exo_pass_figures_add(&r->meters.figures, tape);
@@ -100,7 +103,6 @@ compute_gradients(exo_replica *r, const exo_batch *batch, float *loss, exo_err *
         return st;
     size_t minibatches = r->fit->batch_size / r->fit->minibatch_size;
     double sum = 0;
-    r->ready = 0;
     if (!r->within)
         exo_params_zero_grads(r->params);
     for (size_t m = 0; st == EXO_OK && m < minibatches; m++) {
@@ -120,7 +122,7 @@ compute_stage(exo_replica *r, const exo_batch *batch, float *loss, exo_err *err)
 {
     const size_t minibatches = r->fit->batch_size / r->fit->minibatch_size;
     double sum = 0;
-    r->ready = 0;
+    r->progress = (exo_replica_progress){.minibatch = minibatches - 1, .backward = true};
     exo_params_zero_grads(r->params);
     exo_status st = exo_replica_pipeline(r, batch, &sum, err);
     exo_pass_figures_set(&r->meters.figures, r->meters.model);

@@ -17,20 +17,30 @@ exo_replica_rows(const exo_batch *batch, size_t first, size_t size)
 }
 
 /* The part of a step's declared cost that has passed. Each minibatch costs the same. Forward is a
- * third of it, and backward proceeds with the number of gradients that it has yielded. */
+ * third of it. A pass proceeds with the elements of the units that it has left, and backward also with
+ * the gradients that it has yielded, whichever are more. */
 static double
 part_done(const exo_replica *r)
 {
+    const exo_replica_progress *p = &r->progress;
     double minibatches = (double)(r->fit->batch_size / r->fit->minibatch_size);
-    double backward = (double)r->ready / (double)r->node.numel;
-    return (minibatches - 1 + (1 + 2 * backward) / 3) / minibatches;
+    size_t most = p->backward && p->ready > p->left ? p->ready : p->left;
+    double pass = most < r->node.numel ? (double)most / (double)r->node.numel : 1;
+    return ((double)p->minibatch + (p->backward ? 1 + 2 * pass : pass) / 3) / minibatches;
+}
+
+void
+exo_replica_leave_unit(exo_replica *r, size_t unit)
+{
+    r->progress.left += r->node.units[unit].count;
+    exo_pace_reach(r->pace, part_done(r));
 }
 
 exo_status
 exo_replica_gradient_ready(void *context, size_t first, size_t count, exo_err *err)
 {
     exo_replica *r = context;
-    r->ready += count;
+    r->progress.ready += count;
     exo_pace_reach(r->pace, part_done(r));
     return exo_strategy_gradient_ready(r->strategy, &r->node, first, count, err);
 }

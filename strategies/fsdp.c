@@ -21,8 +21,8 @@
  * With `across` the groups are apart: instead of the mean of gradients, a strategy such as diloco runs
  * among replicas, on their shards of the parameters.
  *
- * With `prefetch` the next unit is gathered, and the last one's gradients are reduced, while the pass
- * computes. The order of the units is that of the run's first step.
+ * With `prefetch` the next unit is gathered, and the last one's gradients are reduced and averaged among
+ * replicas, while the pass computes. The order of the units is that of the run's first step.
  *
  * With `cpu_offload`, and a device whose memory is not the host's, shards and optimizer are in the
  * host's memory, where collectives and the step take place:
@@ -69,6 +69,7 @@ struct unit {
     bool in_use;   /* the pass is in it */
     bool complete; /* all its gradients have come */
     exo_request *gather, *reduce;
+    exo_request *mean; /* of its shard of the gradients among replicas */
     exo_array here,
         here_grads; /* with `offload`: of the whole unit on the host, while a request runs */
 };
@@ -448,6 +449,22 @@ take_grads(struct fsdp *f, exo_node *node, size_t unit, exo_array *grads, exo_er
     return st;
 }
 
+static bool
+has_mean(const struct fsdp *f)
+{
+    return f->replicas && !f->across.strategy;
+}
+
+/* Begins to average a unit's shard of the gradients among replicas. */
+static exo_status
+begin_mean(struct fsdp *f, size_t unit, exo_err *err)
+{
+    exo_array shard = exo_shards_of(&f->grads, unit);
+    if (!f->prefetch || !has_mean(f) || shard.count == 0)
+        return EXO_OK;
+    return exo_comm_begin_all_reduce(&f->units[unit].mean, f->replicas, shard, EXO_MEAN, err);
+}
+
 /* Ends the reduction that is under way, if there is one. */
 static exo_status
 end_reduction(struct fsdp *f, exo_node *node, exo_err *err)
@@ -466,7 +483,7 @@ end_reduction(struct fsdp *f, exo_node *node, exo_err *err)
         exo_shards_keep(&f->grads, unit, grads);
     exo_array_release(&f->units[unit].here_grads);
     exo_unit_close_grads(node->model, unit);
-    return st;
+    return st == EXO_OK ? begin_mean(f, unit, err) : st;
 }
 
 static exo_status
@@ -549,6 +566,8 @@ end_passes(struct fsdp *f, exo_node *node, exo_err *err)
         struct unit *u = &f->units[i];
         exo_status ended = exo_request_wait(&u->gather, st == EXO_OK ? err : NULL);
         st = st == EXO_OK ? ended : st;
+        ended = exo_request_wait(&u->mean, st == EXO_OK ? err : NULL);
+        st = st == EXO_OK ? ended : st;
         exo_array_release(&u->here);
         exo_array_release(&u->here_grads);
         exo_unit_close(node->model, i);
@@ -572,7 +591,7 @@ fsdp_step(void *self, exo_node *node, exo_err *err)
     struct fsdp *f = self;
     float rate = exo_node_rate(node);
     exo_status st = end_passes(f, node, err);
-    if (st == EXO_OK && f->replicas && !f->across.strategy)
+    if (st == EXO_OK && has_mean(f) && !f->prefetch)
         st = exo_all_reduce(f->replicas, f->grads.all, EXO_MEAN, err);
     if (st == EXO_OK)
         st = clip(f, node, err);
@@ -687,6 +706,7 @@ fsdp_leave(void *self)
     for (size_t u = 0; f->units && u < f->num_units; u++) {
         exo_request_cancel(&f->units[u].gather);
         exo_request_cancel(&f->units[u].reduce);
+        exo_request_cancel(&f->units[u].mean);
     }
     exo_part_leave(&f->across);
     exo_group_close(&f->replicas);

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include <exogym/exogym.h>
@@ -114,6 +115,82 @@ Test(rehearsal, takes_the_time_of_the_run, .timeout = 120)
         cr_expect_eq(rehearsed.traffic.messages, real.traffic.messages, "%s", row->options);
         exo_params_free(&real.params);
         exo_config_free(&doc);
+    }
+    exo_dataset_drop(&train);
+    exo_model_drop(&model);
+}
+
+/* --- What fsdp costs over ddp ------------------------------------------------------------------- */
+
+enum {
+    WIDTH = 1024,
+    LAYERS = 7, /* equal ones; those before and after are small */
+    UNIT = WIDTH * WIDTH + WIDTH
+};
+
+/* Seconds of a step, of those after the second. */
+static double
+step_seconds(exo_model *model, exo_dataset *train, const exo_graph_spec *graph,
+             const char *strategy, const char *text, double cost)
+{
+    double seconds[2] = {0};
+    exo_config_doc *doc = NULL;
+    exo_err err = {0};
+    cr_assert_eq(exo_config_parse(&doc, "options", text, NULL), EXO_OK);
+    for (int i = 0; i < 2; i++) {
+        exo_fit_opts opts = options(BATCH);
+        exo_fit_result result = {0};
+        opts.max_steps = i == 0 ? 2 : 4;
+        cr_assert_eq(exo_fit_rehearse(model, train, strategy, exo_config_root(doc), &opts, graph,
+                                      (exo_time)(cost * 1e9), &result, &err),
+                     EXO_OK, "%s: %s", text, err.text);
+        seconds[i] = result.train_seconds;
+    }
+    exo_config_free(&doc);
+    return (seconds[1] - seconds[0]) / 2;
+}
+
+/* Four nodes at 10 Gbit/s. G is the time in which all units are gathered, and `one` that of a unit:
+ *
+ *     forward     the longer one of T / 3 and G, and the first gather
+ *     backward    the longer one of 2 T / 3 and 2 G, the first gather and the last reduction
+ *
+ * docs/strategies.md has the same formula. */
+Test(rehearsal, fsdp_costs_15_percent_over_ddp_where_messages_fit_beside_computation,
+     .timeout = 120)
+{
+    static const struct {
+        double cost; /* of a step: times G */
+        bool fits;
+    } each[] = {{10, true}, {5, true}, {3, true}, {2.5, true}, {1, false}};
+    struct network n;
+    connect(&n);
+    for (uint32_t i = 0; i < NODES; i++)
+        n.hosts[i] = (exo_emulated_host){
+            .spec = {.name = "h", .up = 10e9, .down = 10e9, .latency = 20 * EXO_US}, .speed = 1};
+    exo_config_doc *doc = NULL;
+    exo_model *model = NULL;
+    exo_dataset *train = points_new(200, 1, SIZE_MAX);
+    exo_err err = {0};
+    cr_assert_eq(exo_config_parse(&doc, "model",
+                                  "{in: 8, out: 3, hidden: [1024, 1024, 1024, 1024, 1024, 1024, "
+                                  "1024, 1024]}",
+                                  NULL),
+                 EXO_OK);
+    cr_assert_eq(exo_model_new_named(&model, "mlp", exo_config_root(doc), &err), EXO_OK, "%s",
+                 err.text);
+    exo_config_free(&doc);
+    const double one = 4.0 * UNIT * (NODES - 1) / NODES / 1.25e9, all = LAYERS * one;
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        const double cost = each[i].cost * all;
+        const double ddp = step_seconds(model, train, &n.graph, "ddp", "{bucket_size: 4 MB}", cost),
+                     fsdp = step_seconds(model, train, &n.graph, "fsdp",
+                                         "{sharding_strategy: full_shard, prefetch: true}", cost);
+        const double formula = fmax(cost / 3, all) + fmax(2 * cost / 3, 2 * all) + 3 * one;
+        cr_expect(fsdp > 0.9 * formula && fsdp < 1.02 * formula, "T = %.1f G: %.6f instead of %.6f",
+                  each[i].cost, fsdp, formula);
+        cr_expect_eq(fsdp <= 1.15 * ddp, each[i].fits, "T = %.1f G: %.6f and %.6f of ddp",
+                     each[i].cost, fsdp, ddp);
     }
     exo_dataset_drop(&train);
     exo_model_drop(&model);
