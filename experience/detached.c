@@ -10,10 +10,25 @@
 #include "experience/given.h"
 #include "graph/run.h"
 
+/* The classes of trainers. */
+enum trainer_kind {
+    PPO,
+    SFT,
+    REWARD,
+    DPO
+};
+static const char *const trainer_classes[] = {
+    [PPO] = "ppo_trainer",
+    [SFT] = "sft_trainer",
+    [REWARD] = "reward_trainer",
+    [DPO] = "dpo_trainer",
+};
+
 /* The makers, or the trainers. */
 struct group {
-    char *name, *model, *critic, *reward, *targets, *options;
-    uint32_t count; /* 0: there are none */
+    char *name, *model, *critic, *reward, *targets, *data, *options;
+    enum trainer_kind kind; /* of trainers */
+    uint32_t count;         /* 0: there are none */
     exo_given given;
     uint64_t number;                  /* of `given`; 0: it is not listed */
     bool gives_reward, gives_initial; /* models that `given` has */
@@ -75,6 +90,7 @@ group_release(struct group *g)
     exo_free(g->critic);
     exo_free(g->reward);
     exo_free(g->targets);
+    exo_free(g->data);
     exo_free(g->options);
     *g = (struct group){0};
 }
@@ -199,6 +215,68 @@ exo_detached_trainers(exo_detached *d, const char *name, uint32_t count,
     return st == EXO_OK ? copy(&g->options, opts->options, err) : st;
 }
 
+/* --- Trainers of texts ------------------------------------------------------------------------ */
+
+static exo_status
+check_text_opts(enum trainer_kind kind, const exo_text_trainer_opts *opts, exo_err *err)
+{
+    if (!opts->model && !opts->model_fn)
+        return exo_fail(err, EXO_INVAL, "trainers need a model or a model_fn");
+    if (opts->data && opts->text_fn)
+        return exo_fail(err, EXO_INVAL, "trainers need either data or a text_fn, not both");
+    if (kind == SFT && !opts->data && !opts->text_fn)
+        return exo_fail(err, EXO_INVAL,
+                        "trainers of fine-tuning need data, such as {path: answers.jsonl}, or a "
+                        "text_fn");
+    return EXO_OK;
+}
+
+static exo_status
+add_text_trainers(exo_detached *d, enum trainer_kind kind, const char *name, uint32_t count,
+                  const exo_text_trainer_opts *opts, exo_err *err)
+{
+    struct group *g = &d->trainers;
+    exo_status st = check_text_opts(kind, opts, err);
+    if (st == EXO_OK)
+        st = begin_group(g, name, count, "trainers", err);
+    if (st != EXO_OK)
+        return st;
+    g->kind = kind;
+    g->given.model = opts->model_fn;
+    g->given.text = opts->text_fn;
+    g->given.callbacks = opts->callbacks;
+    g->given.context = opts->context;
+    g->batch = opts->train_batch_size ? opts->train_batch_size : 16;
+    g->update_steps = 50;
+    st = copy(&g->model, opts->model, err);
+    if (st == EXO_OK)
+        st = copy(&g->data, opts->data, err);
+    return st == EXO_OK ? copy(&g->options, opts->options, err) : st;
+}
+
+exo_status
+exo_detached_sft_trainers(exo_detached *d, const char *name, uint32_t count,
+                          const exo_text_trainer_opts *opts, exo_err *err)
+{
+    return add_text_trainers(d, SFT, name, count, opts, err);
+}
+
+exo_status
+exo_detached_reward_trainers(exo_detached *d, const char *name, uint32_t count,
+                             const exo_text_trainer_opts *opts, exo_err *err)
+{
+    return add_text_trainers(d, REWARD, name, count, opts, err);
+}
+
+exo_status
+exo_detached_dpo_trainers(exo_detached *d, const char *name, uint32_t count,
+                          const exo_text_trainer_opts *opts, exo_err *err)
+{
+    return add_text_trainers(d, DPO, name, count, opts, err);
+}
+
+/* --- What they do ----------------------------------------------------------------------------- */
+
 static exo_status
 check_name(const struct group *g, const char *name, const char *what, exo_err *err)
 {
@@ -224,6 +302,19 @@ exo_detached_workingloop(exo_detached *d, const char *name, exo_dataloader_fn da
     return EXO_OK;
 }
 
+/* The steps, evaluations and epochs of trainers of texts. */
+static exo_status
+fit_texts(struct group *g, uint64_t total_steps, uint64_t update_steps, uint64_t train_epochs,
+          exo_err *err)
+{
+    if (total_steps == 0 && train_epochs == 0)
+        return exo_fail(err, EXO_INVAL, "fit needs total_steps or train_epochs");
+    g->steps = total_steps;
+    g->update_steps = update_steps;
+    g->epochs = train_epochs;
+    return EXO_OK;
+}
+
 exo_status
 exo_detached_fit(exo_detached *d, const char *name, uint64_t total_steps, uint64_t update_steps,
                  uint64_t train_epochs, exo_err *err)
@@ -232,6 +323,8 @@ exo_detached_fit(exo_detached *d, const char *name, uint64_t total_steps, uint64
     exo_status st = check_name(g, name, "trainers", err);
     if (st != EXO_OK)
         return st;
+    if (g->kind != PPO)
+        return fit_texts(g, total_steps, update_steps, train_epochs, err);
     if (update_steps == 0 || total_steps % update_steps != 0 || total_steps == 0)
         return exo_fail(err, EXO_INVAL,
                         "fit: total_steps %llu must be a multiple of update_steps %llu, both at "
@@ -253,7 +346,8 @@ write_model(exo_text *out, const struct group *g)
     if (g->model)
         exo_text_add(out, "model: %s", g->model);
     else
-        exo_text_add(out, "model: {given: %llu, role: actor}", (unsigned long long)g->number);
+        exo_text_add(out, "model: {given: %llu, role: %s}", (unsigned long long)g->number,
+                     g->kind == REWARD ? "reward" : "actor");
 }
 
 /* What makers may do before version 0 comes: the draws of the first update. */
@@ -306,6 +400,26 @@ write_trainers(exo_text *out, const struct group *g, const struct group *makers)
                  g->options ? ", " : "", g->options ? g->options : "");
 }
 
+static void
+write_text_trainers(exo_text *out, const struct group *g)
+{
+    unsigned long long number = g->number;
+    exo_text_add(out, "  %s: {class: %s, count: %u, config: {given: %llu, ", g->name,
+                 trainer_classes[g->kind], g->count, number);
+    write_model(out, g);
+    if (g->data)
+        exo_text_add(out, ", data: %s", g->data);
+    else if (g->given.text)
+        exo_text_add(out, ", data: {given: %llu}", number);
+    if (g->steps > 0)
+        exo_text_add(out, ", steps: %llu", (unsigned long long)g->steps);
+    else
+        exo_text_add(out, ", epochs: %llu", (unsigned long long)g->epochs);
+    exo_text_add(out, ", batch: %llu, val_interval: %llu%s%s}}\n", (unsigned long long)g->batch,
+                 (unsigned long long)g->update_steps, g->options ? ", " : "",
+                 g->options ? g->options : "");
+}
+
 /* Writes the route from a group to another: the lists that were given for it, or the rule. */
 static void
 write_route(exo_text *out, const struct group *from, const char *rule)
@@ -314,6 +428,19 @@ write_route(exo_text *out, const struct group *from, const char *rule)
         exo_text_add(out, "route: listed, targets: %s", from->targets);
     else
         exo_text_add(out, "route: %s", rule);
+}
+
+static void
+write_text_edges(exo_text *out, const struct group *m, const struct group *t)
+{
+    if (m->count > 0 || t->count > 1)
+        exo_text_add(out, "edges:\n");
+    if (m->count > 0)
+        exo_text_add(out, "  - {from: %s, to: %s, carries: experience, route: modulo}\n", m->name,
+                     t->name);
+    if (t->count > 1)
+        exo_text_add(out, "  - {from: %s, to: %s, carries: gradients, route: all_reduce}\n",
+                     t->name, t->name);
 }
 
 static void
@@ -339,25 +466,56 @@ write_edges(exo_text *out, const struct group *m, const struct group *t)
                      t->name, i ? "parameters" : "gradients");
 }
 
+/* Whether the groups make a run. */
+static exo_status
+check_groups(const struct group *m, const struct group *t, exo_err *err)
+{
+    bool has_texts = t->data || t->given.text;
+    if (t->count == 0 || (t->kind == PPO && m->count == 0))
+        return exo_fail(err, EXO_INVAL, "a run needs makers and trainers");
+    if (t->kind == PPO)
+        return EXO_OK;
+    if (has_texts && m->count > 0)
+        return exo_fail(err, EXO_INVAL,
+                        "%s: trainers that have data or a text_fn have no makers: leave one out",
+                        t->name);
+    if (!has_texts && m->count == 0)
+        return exo_fail(err, EXO_INVAL,
+                        "%s has no comparisons: give it data or a text_fn, or add makers", t->name);
+    if (m->count > 0 && (m->targets || m->starts_at_once || t->count > 1))
+        return exo_fail(err, EXO_INVAL,
+                        "%s: makers send all items to one trainer, whose weights they do not get: "
+                        "leave `trainers` and starts_at_once out, and let the count be 1",
+                        t->name);
+    return EXO_OK;
+}
+
 exo_status
 exo_detached_text(const exo_detached *d, char **out, exo_err *err)
 {
     const struct group *m = &d->makers, *t = &d->trainers;
     exo_text text = {0};
     *out = NULL;
-    if (m->count == 0 || t->count == 0)
-        return exo_fail(err, EXO_INVAL, "a run needs makers and trainers");
+    exo_status st = check_groups(m, t, err);
+    if (st != EXO_OK)
+        return st;
     exo_text_add(&text, "exogym: 1\nname: detached\nseed: %llu\nclock: %s\n%s%sactors:\n",
                  (unsigned long long)d->seed, d->virtual_clock ? "virtual" : "real",
                  d->network ? d->network : "", d->network ? "\n" : "");
-    write_makers(&text, m, t);
+    if (m->count > 0)
+        write_makers(&text, m, t);
     if (t->buffer_limit > 0)
         exo_text_add(&text,
                      "  replay_buffer: {class: replay_buffer, config: {batch: %llu, capacity: "
                      "%llu}}\n",
                      (unsigned long long)t->batch, (unsigned long long)t->buffer_limit);
-    write_trainers(&text, t, m);
-    write_edges(&text, m, t);
+    if (t->kind == PPO) {
+        write_trainers(&text, t, m);
+        write_edges(&text, m, t);
+    } else {
+        write_text_trainers(&text, t);
+        write_text_edges(&text, m, t);
+    }
     *out = text.data;
     return text.failed ? exo_fail(err, EXO_NOMEM, "no memory for a graph") : EXO_OK;
 }
@@ -426,6 +584,8 @@ static exo_status
 check_targets(const exo_detached *d, const exo_graph_spec *spec, exo_err *err)
 {
     const struct group *m = &d->makers, *t = &d->trainers;
+    if (t->kind != PPO)
+        return EXO_OK;
     const exo_edge_spec *experience = &spec->edges[0];
     const exo_edge_spec *parameters = &spec->edges[t->buffer_limit > 0 ? 2 : 1];
     if (m->targets && t->buffer_limit > 0)

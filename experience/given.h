@@ -11,8 +11,9 @@ typedef struct exo_given {
     exo_status (*model)(void *context, exo_experience_models *out, exo_err *err);
     exo_status (*reward)(void *context, const exo_answer *answer, double *score, exo_err *err);
     exo_dataloader_fn dataloader;
+    bool (*text)(void *context, size_t index, exo_text_sample *out);
     exo_experience_callbacks callbacks;
-    void *context;            /* of model and reward */
+    void *context;            /* of model, reward and text */
     void *dataloader_context; /* of dataloader */
 } exo_given;
 

@@ -473,8 +473,8 @@ start(struct maker *m, exo_graph_actor *actor, exo_err *err)
         st = exo_experience_source_start(m->source, exo_graph_seed(actor),
                                          m->group ? exo_maker_group_of(m->group) : NULL, err);
     if (st == EXO_OK)
-        st = exo_observer_open(&m->observer, actor, true, exo_experience_source_numel(m->source),
-                               err);
+        st = exo_observer_open(&m->observer, actor, EXO_OBSERVES_MAKER,
+                               2 * (double)exo_experience_source_numel(m->source), err);
     if (st == EXO_OK)
         st = exo_maker_weights_new(&m->weights, m->source, &m->start, actor, err);
     return st == EXO_OK && exo_graph_life(actor) > 0

@@ -42,6 +42,33 @@ static const exo_meter_class trainer_meters[EXO_OBSERVER_METERS] = {
                   .help = "share of the time in which the trainer sends versions",
                   .kind = EXO_GAUGE},
 };
+static const exo_meter_class text_meters[EXO_OBSERVER_METERS] = {
+    [RATE] = {.name = "samples_per_second",
+              .unit = "samples/s",
+              .help = "answers that the trainer has learned from, over the time of its run",
+              .kind = EXO_GAUGE},
+    [FLOP] = {.name = "flop",
+              .unit = "FLOP",
+              .help = "operations of learning: 6 for each parameter and token, of dpo_trainer 8, "
+                      "as two models pass over it"},
+    [WORK] = {.name = "learn_share",
+              .unit = "1",
+              .help = "share of the time in which the trainer learns",
+              .kind = EXO_GAUGE},
+    [TRANSFER] = {.name = "evaluate_share",
+                  .unit = "1",
+                  .help = "share of the time in which the trainer evaluates held-out samples",
+                  .kind = EXO_GAUGE},
+};
+/* By kind: the meters, the stage that is the whole run, and the one of the last meter. */
+static const struct {
+    const exo_meter_class *meters;
+    exo_experience_stage whole, transfer;
+} kinds[] = {
+    [EXO_OBSERVES_MAKER] = {maker_meters, EXO_MAKER_LOOP, EXO_MAKER_SEND},
+    [EXO_OBSERVES_PPO] = {trainer_meters, EXO_TRAINER_FIT, EXO_TRAINER_UPDATE},
+    [EXO_OBSERVES_TEXTS] = {text_meters, EXO_TRAINER_FIT, EXO_TRAINER_EVALUATE},
+};
 
 exo_status
 exo_observer_read(exo_observer *o, exo_config *config, exo_err *err)
@@ -50,19 +77,6 @@ exo_observer_read(exo_observer *o, exo_config *config, exo_err *err)
     exo_status st = exo_given_read(&given, config, err);
     o->callbacks = given ? &given->callbacks : NULL;
     return st;
-}
-
-/* The stages of a class: the whole run, and transfer. */
-static exo_experience_stage
-whole(const exo_observer *o)
-{
-    return o->makes ? EXO_MAKER_LOOP : EXO_TRAINER_FIT;
-}
-
-static exo_experience_stage
-transfer(const exo_observer *o)
-{
-    return o->makes ? EXO_MAKER_SEND : EXO_TRAINER_UPDATE;
 }
 
 static void
@@ -74,8 +88,9 @@ report(exo_observer *o)
         return;
     exo_meter_set(o->meters[RATE], (double)o->samples / time * 1e9);
     exo_meter_set(o->meters[WORK],
-                  (double)(o->makes ? o->spent[EXO_MAKER_MAKE] : o->learned) / time);
-    exo_meter_set(o->meters[TRANSFER], (double)o->spent[transfer(o)] / time);
+                  (double)(o->kind == EXO_OBSERVES_MAKER ? o->spent[EXO_MAKER_MAKE] : o->learned) /
+                      time);
+    exo_meter_set(o->meters[TRANSFER], (double)o->spent[kinds[o->kind].transfer] / time);
 }
 
 void
@@ -114,18 +129,17 @@ exo_observer_end(exo_observer *o, exo_experience_stage stage)
 }
 
 exo_status
-exo_observer_open(exo_observer *o, exo_graph_actor *actor, bool makes, size_t parameters,
-                  exo_err *err)
+exo_observer_open(exo_observer *o, exo_graph_actor *actor, exo_observer_kind kind,
+                  double flop_a_token, exo_err *err)
 {
     o->actor = actor;
-    o->makes = makes;
-    o->flop_a_token = (makes ? 2.0 : 6.0) * (double)parameters;
+    o->kind = kind;
+    o->flop_a_token = flop_a_token;
     o->began = exo_graph_now(actor);
-    exo_status st =
-        exo_meter_declare_all(o->meters, exo_graph_meters(actor),
-                              makes ? maker_meters : trainer_meters, EXO_OBSERVER_METERS, err);
+    exo_status st = exo_meter_declare_all(o->meters, exo_graph_meters(actor), kinds[kind].meters,
+                                          EXO_OBSERVER_METERS, err);
     if (st == EXO_OK)
-        exo_observer_start(o, whole(o));
+        exo_observer_start(o, kinds[kind].whole);
     return st;
 }
 
@@ -133,6 +147,6 @@ void
 exo_observer_close(exo_observer *o)
 {
     if (o->actor)
-        exo_observer_end(o, whole(o));
+        exo_observer_end(o, kinds[o->kind].whole);
     o->actor = NULL;
 }

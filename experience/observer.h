@@ -17,11 +17,17 @@ enum {
     EXO_OBSERVER_METERS = 4
 };
 
+typedef enum exo_observer_kind {
+    EXO_OBSERVES_MAKER,
+    EXO_OBSERVES_PPO,
+    EXO_OBSERVES_TEXTS /* a trainer of texts */
+} exo_observer_kind;
+
 typedef struct exo_observer {
     const exo_experience_callbacks *callbacks; /* NULL: none */
     exo_graph_actor *actor;
     exo_meter *meters[EXO_OBSERVER_METERS];
-    bool makes;          /* a maker's */
+    exo_observer_kind kind;
     double flop_a_token; /* of making, or of learning */
     exo_time began;      /* the loop, or fit */
     exo_time at[EXO_EXPERIENCE_STAGES], spent[EXO_EXPERIENCE_STAGES];
@@ -33,10 +39,9 @@ typedef struct exo_observer {
 
 /* Reads the key `given` of an actor's config. INVAL. */
 exo_status exo_observer_read(exo_observer *observer, exo_config *config, exo_err *err);
-/* Begins the loop of a maker (makes), or the fit of a trainer, whose models have so many parameters.
- * NOMEM. */
-exo_status exo_observer_open(exo_observer *observer, exo_graph_actor *actor, bool makes,
-                             size_t parameters, exo_err *err);
+/* Begins the loop of a maker, or the fit of a trainer, which needs so many FLOP for a token. NOMEM. */
+exo_status exo_observer_open(exo_observer *observer, exo_graph_actor *actor, exo_observer_kind kind,
+                             double flop_a_token, exo_err *err);
 /* Ends it. */
 void exo_observer_close(exo_observer *observer);
 /* A stage starts, or ends. */

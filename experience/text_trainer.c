@@ -25,6 +25,7 @@
 #include "experience/builtin.h"
 #include "experience/checkpoints.h"
 #include "experience/experience.h"
+#include "experience/observer.h"
 #include "experience/tuner.h"
 
 enum {
@@ -67,6 +68,7 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
 struct text_trainer {
     exo_tuner_kind kind;
     exo_tuner *tuner;
+    exo_observer observer;
     uint64_t val_interval;
     uint64_t every;         /* steps between two checkpoints; 0: none are written */
     exo_experience **items; /* views of `held`, by the items' numbers; (count) */
@@ -88,6 +90,8 @@ init(struct text_trainer *t, exo_config *config, exo_tuner_kind kind, exo_err *e
     exo_status st = exo_tuner_read(&t->tuner, config, kind, err);
     if (st == EXO_OK)
         st = exo_config_u64(config, "val_interval", 50, 0, UINT32_MAX, &t->val_interval, err);
+    if (st == EXO_OK)
+        st = exo_observer_read(&t->observer, config, err);
     return st == EXO_OK ? exo_checkpoints_read(config, 100, &t->every, err) : st;
 }
 
@@ -456,7 +460,7 @@ begin(struct text_trainer *t, exo_graph_actor *actor, exo_err *err)
         exo_graph_resumes(actor) ? exo_checkpoints_agree(&files, &t->done, err) : EXO_OK;
     if (st == EXO_OK && t->done > 0)
         st = load(t, &files, &length, err);
-    t->saved = t->done;
+    t->saved = t->observer.version = t->done;
     if (st == EXO_OK)
         st = open_csv(t, actor, length, err);
     return st == EXO_OK ? exo_checkpoints_remove_after(&files, t->done, err) : st;
@@ -474,6 +478,9 @@ start(struct text_trainer *t, exo_graph_actor *actor, exo_err *err)
                       "%u trainers need an edge that carries gradients: {from: trainer, to: "
                       "trainer, carries: gradients, route: all_reduce}",
                       exo_graph_count(actor));
+    if (st == EXO_OK)
+        st = exo_observer_open(&t->observer, actor, EXO_OBSERVES_TEXTS,
+                               exo_tuner_flop_a_token(t->tuner), err);
     if (st == EXO_OK)
         st = gather(t, actor, err);
     if (st == EXO_OK)
@@ -495,29 +502,61 @@ report(const struct text_trainer *t, bool validated)
     exo_meter_set(t->meters[ACCURACY], t->kind == EXO_TUNER_ANSWERS ? 0 : t->validated.accuracy);
 }
 
+/* A step of the optimizer. */
+static exo_status
+learn(struct text_trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    exo_time began = exo_graph_now(actor);
+    exo_observer_tell(&t->observer, EXO_TRAINER_BATCH, t->done, false);
+    exo_graph_phase(actor, "learn");
+    exo_status st =
+        exo_tuner_step(t->tuner, exo_graph_group(actor, "gradients"), t->done, &t->last, err);
+    exo_graph_phase(actor, NULL);
+    if (st != EXO_OK)
+        return st;
+    t->samples += t->last.samples;
+    t->done++;
+    t->observer.version = t->done;
+    t->observer.samples += t->last.own_answers;
+    t->observer.tokens += t->last.own_tokens;
+    t->observer.learned += exo_graph_now(actor) - began;
+    exo_observer_tell(&t->observer, EXO_TRAINER_BATCH, t->done - 1, true);
+    return EXO_OK;
+}
+
+/* Figures of the held-out samples. */
+static exo_status
+validate(struct text_trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    exo_observer_start(&t->observer, EXO_TRAINER_EVALUATE);
+    exo_graph_phase(actor, "evaluate");
+    exo_status st =
+        exo_tuner_evaluate(t->tuner, exo_graph_group(actor, "gradients"), &t->validated, err);
+    exo_graph_phase(actor, NULL);
+    exo_observer_end(&t->observer, EXO_TRAINER_EVALUATE);
+    return st;
+}
+
 /* A step, its figures, and the checkpoint after it, if one is due. */
 static exo_status
 take_step(struct text_trainer *t, exo_graph_actor *actor, exo_err *err)
 {
-    exo_group *group = exo_graph_group(actor, "gradients");
-    uint64_t next = t->done + 1;
-    bool validate =
-        next == exo_tuner_steps(t->tuner) || (t->val_interval > 0 && next % t->val_interval == 0);
-    exo_graph_phase(actor, "learn");
-    exo_status st = exo_tuner_step(t->tuner, group, t->done, &t->last, err);
-    if (st == EXO_OK && validate) {
-        exo_graph_phase(actor, "evaluate");
-        st = exo_tuner_evaluate(t->tuner, group, &t->validated, err);
-    }
+    uint64_t next = t->done + 1, epoch = exo_tuner_epoch_steps(t->tuner);
+    bool last = next == exo_tuner_steps(t->tuner);
+    bool validates = last || (t->val_interval > 0 && next % t->val_interval == 0);
+    if (t->done % epoch == 0 || t->observer.counts[EXO_TRAINER_BATCH] == 0)
+        exo_observer_tell(&t->observer, EXO_TRAINER_EPOCH, t->done / epoch, false);
+    exo_status st = learn(t, actor, err);
+    if (st == EXO_OK && validates)
+        st = validate(t, actor, err);
+    if (st == EXO_OK)
+        st = write_step(t, actor, next, validates, err);
     if (st != EXO_OK)
         return st;
-    t->samples += t->last.samples;
-    t->done = next;
-    st = write_step(t, actor, next, validate, err);
-    if (st == EXO_OK)
-        report(t, validate);
-    bool due = t->every > 0 && (next % t->every == 0 || next == exo_tuner_steps(t->tuner));
-    return st == EXO_OK && due ? save(t, actor, err) : st;
+    report(t, validates);
+    if (last || next % epoch == 0)
+        exo_observer_tell(&t->observer, EXO_TRAINER_EPOCH, (next - 1) / epoch, true);
+    return t->every > 0 && (last || next % t->every == 0) ? save(t, actor, err) : EXO_OK;
 }
 
 static exo_status
@@ -529,6 +568,7 @@ run(void *self, exo_graph_actor *actor, exo_err *err)
         report(t, true);
     while (st == EXO_OK && t->done < exo_tuner_steps(t->tuner) && !exo_graph_cancelled(actor))
         st = take_step(t, actor, err);
+    exo_observer_close(&t->observer);
     if (st == EXO_OK && exo_graph_cancelled(actor)) {
         st = exo_graph_group(actor, "gradients") ? EXO_OK : save(t, actor, err);
         return st == EXO_OK ? exo_fail(err, EXO_CANCELLED, "the run ends") : st;

@@ -10,6 +10,7 @@
 
 #include "base/config_edit.h"
 #include "base/file.h"
+#include "experience/given.h"
 
 enum {
     MAX_FILE = 1 << 30,
@@ -242,6 +243,44 @@ read_pieces(struct reading *r, const char *path, size_t block, exo_err *err)
     return st;
 }
 
+/* --- Functions of C programs ------------------------------------------------------------------ */
+
+static exo_status
+add_sample(const struct reading *r, const exo_text_sample *s, exo_err *err)
+{
+    bool two = r->texts->kind == EXO_TEXTS_COMPARISONS;
+    if (s->prompt_length == 0 || s->answer_length == 0 || (two && s->rejected_length == 0))
+        return exo_fail(err, EXO_INVAL, "%s: it needs tokens of a prompt and of %s", r->where,
+                        two ? "two answers" : "an answer");
+    exo_status st = add_fitting(r, s->prompt, s->prompt_length, s->answer, s->answer_length, err);
+    return st == EXO_OK && two
+               ? add_fitting(r, s->prompt, s->prompt_length, s->rejected, s->rejected_length, err)
+               : st;
+}
+
+/* Copies the samples of a function. */
+static exo_status
+read_given(struct reading *r, const exo_given *given, exo_config *map, exo_err *err)
+{
+    exo_text_sample sample = {0};
+    char where[MAX_WHERE];
+    exo_status st = exo_config_bool(map, "truncate", false, &r->truncate, err);
+    if (st == EXO_OK && !given->text)
+        st = exo_config_fail(map, err, "data: no text_fn was given");
+    r->where = where;
+    for (size_t i = 0; st == EXO_OK && given->text(given->context, i, &sample); i++) {
+        snprintf(where, sizeof where, "data: sample %zu of text_fn", i);
+        st = add_sample(r, &sample, err);
+        sample = (exo_text_sample){0};
+    }
+    if (st == EXO_OK && r->texts->count == 0)
+        st = exo_config_fail(map, err, "data: text_fn has given no sample");
+    r->where = NULL;
+    return st;
+}
+
+/* --- Reading ---------------------------------------------------------------------------------- */
+
 static exo_status
 open_tokenizer(exo_texts *t, exo_config *map, exo_err *err)
 {
@@ -257,8 +296,13 @@ static exo_status
 read_all(struct reading *r, exo_config *map, exo_err *err)
 {
     const char *path = NULL, *text = NULL;
+    const exo_given *given = NULL;
     uint64_t block = 0;
-    exo_status st = exo_config_string(map, "path", NULL, &path, err);
+    exo_status st = exo_given_read(&given, map, err);
+    if (st == EXO_OK && given)
+        return read_given(r, given, map, err);
+    if (st == EXO_OK)
+        st = exo_config_string(map, "path", NULL, &path, err);
     if (st == EXO_OK && r->texts->kind == EXO_TEXTS_ANSWERS)
         st = exo_config_string(map, "text", NULL, &text, err);
     if (st == EXO_OK && text)

@@ -32,7 +32,7 @@ exo_status exo_texts_new(exo_texts **out, exo_texts_kind kind, exo_err *err);
 /* Reads the list that the keys of `map` describe: `path`, a file of JSON lines with `prompt` and
  * `answer`, or `prompt`, `chosen` and `rejected`; or, of answers only, `text`, a file that is cut into
  * pieces of `block` tokens, whose prompts are their first token. Further keys: tokenizer, end,
- * truncate (docs/rlhf.md). The caller frees it. INVAL (with the place in the config, or file and
+ * truncate (docs/rlhf.md). Or `given`, the function of a C program. The caller frees it. INVAL (with the place in the config, or file and
  * line), IO, NOMEM; those of the tokenizer. */
 exo_status exo_texts_read(exo_texts **out, exo_config *map, exo_texts_kind kind,
                           const exo_texts_limits *limits, exo_err *err);

@@ -689,7 +689,8 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
         st = exo_learner_join(t->learner, &place, err);
     exo_learner_call_back(t->learner, &callbacks);
     if (st == EXO_OK)
-        st = exo_observer_open(&t->observer, actor, false, exo_learner_trained(t->learner), err);
+        st = exo_observer_open(&t->observer, actor, EXO_OBSERVES_PPO,
+                               6 * (double)exo_learner_trained(t->learner), err);
     if (st == EXO_OK && t->balance)
         st = exo_dealer_new(&t->dealer, exo_graph_index(actor), exo_graph_count(actor), err);
     publisher.dealer = t->dealer;

@@ -113,6 +113,12 @@ exo_tuner_read(exo_tuner **out, exo_config *config, exo_tuner_kind kind, exo_err
     return st;
 }
 
+double
+exo_tuner_flop_a_token(const exo_tuner *t)
+{
+    return (t->kind == EXO_TUNER_DPO ? 8 : 6) * (double)exo_model_numel(t->model);
+}
+
 bool
 exo_tuner_has_data(const exo_tuner *t)
 {
@@ -197,9 +203,8 @@ exo_tuner_start(exo_tuner *t, uint64_t seed, uint32_t rank, uint32_t size, exo_e
     t->samples = count - t->held_out;
     if (t->samples == 0)
         return exo_fail(err, EXO_INVAL, "there are no samples to learn from");
-    uint64_t each = t->batch * size, epoch = (t->samples + each - 1) / each;
     if (t->steps == 0)
-        t->steps = t->epochs * epoch;
+        t->steps = t->epochs * exo_tuner_epoch_steps(t);
     exo_status st = exo_model_params(t->model, seed, &t->params, err);
     if (st == EXO_OK && t->kind == EXO_TUNER_DPO)
         st = exo_model_values(t->model, seed, &t->reference, err);
@@ -218,6 +223,13 @@ uint64_t
 exo_tuner_steps(const exo_tuner *t)
 {
     return t->steps;
+}
+
+uint64_t
+exo_tuner_epoch_steps(const exo_tuner *t)
+{
+    uint64_t each = t->batch * t->size;
+    return (t->samples + each - 1) / each;
 }
 
 size_t
@@ -315,16 +327,29 @@ finish(exo_group *group, const double sums[EXO_TUNER_SUMS], size_t samples, exo_
     return isfinite(f->loss) ? EXO_OK : exo_fail(err, EXO_FAILED, "the loss is not finite");
 }
 
+/* Counts this tuner's part of samples. */
+static void
+count_own(const exo_tuner *t, const uint32_t *samples, size_t count, exo_tuner_figures *f)
+{
+    size_t each = exo_texts_each(t->texts);
+    for (size_t i = t->rank; i < count; i += t->size)
+        for (size_t k = 0; k < each; k++) {
+            f->own_answers++;
+            f->own_tokens += exo_texts_at(t->texts, samples[i])[k].length;
+        }
+}
+
 exo_status
 exo_tuner_step(exo_tuner *t, exo_group *group, uint64_t step, exo_tuner_figures *f, exo_err *err)
 {
     double sums[EXO_TUNER_SUMS] = {0};
-    uint64_t each = t->batch * t->size, epoch = (t->samples + each - 1) / each;
+    uint64_t each = t->batch * t->size, epoch = exo_tuner_epoch_steps(t);
     size_t begin = (size_t)(step % epoch * each);
     size_t end = begin + each < t->samples ? begin + (size_t)each : t->samples;
     float norm = 0;
     *f = (exo_tuner_figures){0};
     set_order(t, step / epoch);
+    count_own(t, t->order + begin, end - begin, f);
     exo_params_zero_grads(t->params);
     exo_status st = exo_tuner_pass(t, t->order + begin, end - begin, &step, sums, err);
     exo_array grads = exo_params_grads_array(t->params);

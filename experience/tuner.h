@@ -36,6 +36,7 @@ typedef struct exo_tuner_figures {
     double mean, deviation;
     double norm; /* of a step's gradient, before it is clipped */
     uint64_t samples;
+    uint64_t own_answers, own_tokens; /* of a step: this tuner's part */
 } exo_tuner_figures;
 
 typedef struct exo_tuner exo_tuner;
@@ -45,6 +46,9 @@ typedef struct exo_tuner exo_tuner;
  * INVAL (with its place), IO, NOMEM. */
 exo_status exo_tuner_read(exo_tuner **out, exo_config *config, exo_tuner_kind kind, exo_err *err);
 void exo_tuner_free(exo_tuner **tuner);
+/* Operations to learn from a token: of a forward and a backward pass, and of dpo the pass of the model
+ * at the start. */
+double exo_tuner_flop_a_token(const exo_tuner *tuner);
 /* True: the config has `data`. */
 bool exo_tuner_has_data(const exo_tuner *tuner);
 /* Adds the next comparison or answer, one text after the other. INVAL: the model does not take it;
@@ -62,8 +66,9 @@ double exo_tuner_validation(const exo_tuner *tuner);
  * out. INVAL: there are too few; NOMEM. */
 exo_status exo_tuner_start(exo_tuner *tuner, uint64_t seed, uint32_t rank, uint32_t size,
                            exo_err *err);
-/* The number of steps of the run, and that of held-out samples. */
+/* The number of steps of the run, of those that pass once over the samples, and of held-out samples. */
 uint64_t exo_tuner_steps(const exo_tuner *tuner);
+uint64_t exo_tuner_epoch_steps(const exo_tuner *tuner);
 size_t exo_tuner_held_out(const exo_tuner *tuner);
 
 /* Takes step `step`, which counts from 0. All tuners call this together; `group` is NULL if there is

@@ -9,9 +9,10 @@
  *     exo_detached_wait(run, err);
  *
  * A run is a graph (docs/graph.md) of the classes `experience_maker` and `ppo_trainer`
- * (docs/ppo.md), which exo_detached_wait writes and runs; exo_detached_text gives its YAML. What a
- * program gives as functions (models, prompts, rewards, callbacks) is of its process, so all actors
- * of such a run are threads of it.
+ * (docs/ppo.md), or of makers and a trainer of texts, `sft_trainer`, `reward_trainer` or `dpo_trainer`
+ * (docs/rlhf.md). exo_detached_wait writes and runs it; exo_detached_text gives its YAML. What a
+ * program gives as functions (models, prompts, texts, rewards, callbacks) is of its process, so all
+ * actors of such a run are threads of it.
  *
  * Threads: one at a time calls these functions. Each actor has a thread of its own, which calls the
  * functions that were given for it. */
@@ -33,15 +34,16 @@ EXO_DECLS_BEGIN
 
 /* What an actor does, from its start to its end. */
 typedef enum exo_experience_stage {
-    EXO_MAKER_LOOP,      /* the whole run of a maker */
-    EXO_MAKER_BATCH,     /* a batch: making and sending */
-    EXO_MAKER_MAKE,      /* answers are generated and scored */
-    EXO_MAKER_SEND,      /* an item is sent, which waits if there is no room */
-    EXO_TRAINER_FIT,     /* the whole run of a trainer */
-    EXO_TRAINER_EPISODE, /* from the first item of an update until its version is sent */
-    EXO_TRAINER_EPOCH,   /* an epoch of an update */
-    EXO_TRAINER_BATCH,   /* a step of the optimizer */
-    EXO_TRAINER_UPDATE,  /* a version is sent to the makers */
+    EXO_MAKER_LOOP,       /* the whole run of a maker */
+    EXO_MAKER_BATCH,      /* a batch: making and sending */
+    EXO_MAKER_MAKE,       /* answers are generated and scored */
+    EXO_MAKER_SEND,       /* an item is sent, which waits if there is no room */
+    EXO_TRAINER_FIT,      /* the whole run of a trainer */
+    EXO_TRAINER_EPISODE,  /* PPO: from the first item of an update until its version is sent */
+    EXO_TRAINER_EPOCH,    /* an epoch of an update; of a trainer of texts a pass over the samples */
+    EXO_TRAINER_BATCH,    /* a step of the optimizer */
+    EXO_TRAINER_UPDATE,   /* PPO: a version is sent to the makers */
+    EXO_TRAINER_EVALUATE, /* texts: the loss of the held-out samples is computed */
     EXO_EXPERIENCE_STAGES
 } exo_experience_stage;
 
@@ -49,8 +51,8 @@ typedef enum exo_experience_stage {
 typedef struct exo_experience_event {
     const char *actor; /* its name, such as "maker_0" */
     exo_experience_stage stage;
-    uint64_t number;  /* of the stage in this run, from 0; of an epoch or a step in its update */
-    uint64_t version; /* of the weights that the actor has */
+    uint64_t number;  /* of the stage in this run, from 0; PPO: of an epoch or step in its update */
+    uint64_t version; /* of the weights that the actor has; texts: the steps so far */
     exo_time time;    /* since the start of the run, on its clock */
     uint64_t samples; /* answers that the actor has made or learned from so far */
 } exo_experience_event;
@@ -121,6 +123,32 @@ typedef struct exo_ppo_trainer_opts {
     void *context;                      /* the first argument of model_fn */
 } exo_ppo_trainer_opts;
 
+/* What a trainer learns from a text_fn: an answer to a prompt, or a comparison of two, as tokens. */
+typedef struct exo_text_sample {
+    const int32_t *prompt, *answer; /* answer: of a comparison the chosen one */
+    const int32_t *rejected;        /* of a comparison */
+    size_t prompt_length, answer_length, rejected_length; /* each at least 1 */
+} exo_text_sample;
+
+/* Options of trainers of texts. Zeroed members have their defaults. */
+typedef struct exo_text_trainer_opts {
+    /* The model in YAML, such as "{name: gpt, path: DIR, values: true}"; NULL: model_fn gives it, as
+     * `actor`, or to trainers of reward models as `reward_model`. */
+    const char *model;
+    exo_status (*model_fn)(void *context, exo_experience_models *out, exo_err *err);
+    /* The texts in YAML, such as "{path: answers.jsonl}"; NULL: text_fn gives them, or, if that is
+     * NULL, too, trainers of reward models and of DPO compare the answers of the run's makers. */
+    const char *data;
+    /* Writes sample `index`, whose tokens are copied. Returns false after the last one. It is called
+     * before the run begins, once for each sample and trainer. */
+    bool (*text_fn)(void *context, size_t index, exo_text_sample *out);
+    uint64_t train_batch_size; /* samples of a step, for each trainer; 0 counts as 16 */
+    /* Further keys of the class (docs/rlhf.md): "optimizer: {name: adamw, lr: 1e-3}" */
+    const char *options;
+    exo_experience_callbacks callbacks; /* called by each trainer on its own thread */
+    void *context;                      /* the first argument of model_fn and text_fn */
+} exo_text_trainer_opts;
+
 /* --- Runs ------------------------------------------------------------------------------------- */
 
 /* A run of detached makers and trainers. Owner: the caller, one thread at a time. */
@@ -142,12 +170,25 @@ EXO_API exo_status exo_detached_new(exo_detached **out, const exo_detached_opts 
 /* Frees *run and sets it to NULL; accepts NULL in it. */
 EXO_API void exo_detached_free(exo_detached **run);
 
-/* Adds makers NAME_0, NAME_1, ... or trainers. A run has one call of each. Texts are copied. INVAL:
- * the name, or neither a model nor a function; NOMEM; those of model_fn. */
+/* Adds makers NAME_0, NAME_1, ... or trainers. A run has one call for makers and one for trainers, of
+ * PPO or of texts (below). Texts are copied. EXISTS: it has such already; INVAL: the name, or neither
+ * a model nor a function; NOMEM; those of model_fn. */
 EXO_API exo_status exo_detached_makers(exo_detached *run, const char *name, uint32_t count,
                                        const exo_maker_opts *opts, exo_err *err);
 EXO_API exo_status exo_detached_trainers(exo_detached *run, const char *name, uint32_t count,
                                          const exo_ppo_trainer_opts *opts, exo_err *err);
+
+/* Adds trainers of texts: supervised fine-tuning, reward models from comparisons, DPO. Those of
+ * fine-tuning have no makers. Of the others one can learn from makers; several, or one without makers,
+ * learn from `data` or text_fn. In the run's folder NAME_0 writes its model to model_NAME_0, which
+ * `model: {name: gpt, path: ...}` of another run begins with. Errors: as above; INVAL also without
+ * texts. */
+EXO_API exo_status exo_detached_sft_trainers(exo_detached *run, const char *name, uint32_t count,
+                                             const exo_text_trainer_opts *opts, exo_err *err);
+EXO_API exo_status exo_detached_reward_trainers(exo_detached *run, const char *name, uint32_t count,
+                                                const exo_text_trainer_opts *opts, exo_err *err);
+EXO_API exo_status exo_detached_dpo_trainers(exo_detached *run, const char *name, uint32_t count,
+                                             const exo_text_trainer_opts *opts, exo_err *err);
 
 /* A data loader of prompts: writes the tokens (*length) of prompt `index`, which are copied. Returns
  * false after the last one. It is called when the makers begin, once for each prompt and maker. */
@@ -164,7 +205,12 @@ EXO_API exo_status exo_detached_workingloop(exo_detached *run, const char *name,
  * trainer takes update_steps batches and learns from each as it comes; in the epochs 1 to
  * train_epochs - 1 it learns from these batches again, in a drawn order. Then it sends one version to
  * the makers. INVAL: update_steps is 0 or does not divide total_steps, or train_epochs is 0;
- * NOT_FOUND: there are no such trainers. */
+ * NOT_FOUND: there are no such trainers.
+ *
+ * Trainers of texts pass train_epochs times over their samples; with total_steps > 0 they make so many
+ * steps of the optimizer instead. They evaluate the held-out samples after every update_steps steps, and
+ * after the last one; 0: only then. The default is 1 epoch, and an evaluation every 50 steps. INVAL:
+ * total_steps and train_epochs are 0. */
 EXO_API exo_status exo_detached_fit(exo_detached *run, const char *name, uint64_t total_steps,
                                     uint64_t update_steps, uint64_t train_epochs, exo_err *err);
 

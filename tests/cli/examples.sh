@@ -85,6 +85,7 @@ tail -1 <<<"$printed" | awk '{exit $NF >= -1e-6 && $NF <= 0.01 ? 0 : 1}' || fail
 
 # Two trainers, whose lines come in any order.
 same 34 "$(readme 34_c_makers | sort)" "$(alone 34_c_makers/c_makers | sort)"
+same 36 "$(readme 36_c_rlhf)" "$(alone 36_c_rlhf/c_rlhf "$folder/models")"
 
 # The players are done in any order; what each hit depends on how the processor rounds, pi does not.
 darts() {
