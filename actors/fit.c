@@ -119,8 +119,9 @@ exo_fit_make_parts(exo_fit *fit, uint32_t tensor, uint32_t stages, exo_err *err)
     if (!fit->parts)
         return exo_fail(err, EXO_NOMEM, "no memory for the parts of %u nodes", sharing);
     for (uint32_t r = 0; st == EXO_OK && r < sharing; r++)
-        st = fit->stages > 1 ? exo_model_stage(&fit->parts[r], fit->model, r, sharing, err)
-                             : exo_model_part(&fit->parts[r], fit->model, r, sharing, err);
+        st = (fit->stages > 1 ? exo_model_stage
+              : fit->sequence ? exo_model_sequence_part
+                              : exo_model_part)(&fit->parts[r], fit->model, r, sharing, err);
     return st;
 }
 
@@ -348,6 +349,8 @@ make_model(exo_fit *fit, exo_config *document, exo_err *err)
         st = exo_config_u64(document, "tensor", 1, 1, fit->num_nodes, &tensor, err);
     if (st == EXO_OK)
         st = exo_config_u64(document, "pipeline", 1, 1, fit->num_nodes, &stages, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(document, "sequence", false, &fit->sequence, err);
     if (st == EXO_OK && (fit->num_nodes % (tensor * stages) != 0 || (tensor > 1 && stages > 1)))
         st =
             exo_config_fail(document, err, "tensor %llu and pipeline %llu do not cut %u nodes",

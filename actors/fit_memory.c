@@ -398,6 +398,7 @@ plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *
     uint64_t largest = 0;
     const uint32_t parts = opts->tensor;
     same.tensor = 1;
+    same.sequence = false;
     same.num_nodes = opts->num_nodes / parts;
     exo_status st = check_strategy(strategy, options, opts, err);
     if (st == EXO_OK)
@@ -487,7 +488,8 @@ plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strateg
     *out = (exo_fit_memory){.nodes = opts->num_nodes, .optimizer = again ? out->optimizer : 0};
     exo_status st = exo_fit_opts_check(opts, err);
     if (st == EXO_OK && opts->tensor > 1)
-        st = exo_model_part(&part, model, 0, opts->tensor, err);
+        st = (opts->sequence ? exo_model_sequence_part : exo_model_part)(&part, model, 0,
+                                                                         opts->tensor, err);
     if (st == EXO_OK)
         st = plan_minibatch(part ? part : model, train, opts, &out->minibatch_size, err);
     if (st == EXO_OK && part)

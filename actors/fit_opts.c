@@ -76,6 +76,10 @@ check_sharing(const exo_fit_opts *opts, exo_err *err)
     if (opts->pipeline > 1 && opts->num_nodes % opts->pipeline != 0)
         return exo_fail(err, EXO_INVAL, "pipeline %u does not divide num_nodes %u", opts->pipeline,
                         opts->num_nodes);
+    if (opts->sequence && opts->tensor <= 1)
+        return exo_fail(err, EXO_INVAL,
+                        "sequence parallelism goes with tensor, the number of nodes "
+                        "that share a copy: give it, or leave sequence out");
     if (opts->tensor > 1 && opts->pipeline > 1)
         return exo_fail(
             err, EXO_UNSUPPORTED,
@@ -156,14 +160,15 @@ settings_object(const exo_fit_opts *opts, const char *strategy, const char *opti
     json_t *failures = settings_of_failures(&opts->failures);
     json_t *tensor = opts->tensor > 1 ? json_integer((json_int_t)opts->tensor) : NULL;
     json_t *stages = opts->pipeline > 1 ? json_integer((json_int_t)opts->pipeline) : NULL;
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:o*, s:o*, s:o*, s:o*}",
-                     "strategy", strategy, "options", options, "model", exo_model_name(model),
-                     "parameters", (json_int_t)exo_model_numel(model), "num_nodes",
-                     (json_int_t)opts->num_nodes, "batch_size", (json_int_t)opts->batch_size,
-                     "minibatch_size", (json_int_t)minibatch_size, "shuffle", (int)opts->shuffle,
-                     "autocast", opts->autocast ? "bf16" : "none", "seed", (json_int_t)opts->seed,
-                     "elastic", elastic, "failures", failures, "tensor", tensor, "pipeline",
-                     stages);
+    json_t *sequence = opts->sequence ? json_true() : NULL;
+    return json_pack(
+        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:o*, s:o*, s:o*, s:o*, s:o*}",
+        "strategy", strategy, "options", options, "model", exo_model_name(model), "parameters",
+        (json_int_t)exo_model_numel(model), "num_nodes", (json_int_t)opts->num_nodes, "batch_size",
+        (json_int_t)opts->batch_size, "minibatch_size", (json_int_t)minibatch_size, "shuffle",
+        (int)opts->shuffle, "autocast", opts->autocast ? "bf16" : "none", "seed",
+        (json_int_t)opts->seed, "elastic", elastic, "failures", failures, "tensor", tensor,
+        "pipeline", stages, "sequence", sequence);
 }
 
 /* Writes a JSON value as text that exo_free frees, and drops the value. */
@@ -264,4 +269,18 @@ exo_fit_check_parts(const exo_strategy *strategy, const exo_graph_spec *graph,
         st = exo_fail(err, EXO_UNSUPPORTED, "%s does not go with a codec yet: leave it out", what);
     exo_codec_free(&codec);
     return st;
+}
+
+exo_status
+exo_fit_check_sequences(const exo_fit_opts *opts, const exo_dataset *data, exo_err *err)
+{
+    exo_field fields[EXO_MAX_FIELDS];
+    const size_t count = opts->sequence && data ? exo_dataset_fields(data, fields) : 0;
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(fields[i].name, "tokens") == 0 && fields[i].dims[0] % opts->tensor != 0)
+            return exo_fail(err, EXO_INVAL,
+                            "sequence parallelism over %u nodes: it must divide sequences of %zu "
+                            "tokens",
+                            opts->tensor, fields[i].dims[0]);
+    return EXO_OK;
 }

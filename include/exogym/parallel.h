@@ -123,6 +123,13 @@ EXO_API const exo_param_cut *exo_model_cut(const exo_model *model, size_t index)
  * dropout, ALiBi, LoRA, a directory, frozen parameters), NOMEM. */
 EXO_API exo_status exo_model_part(exo_model **out, const exo_model *whole, uint32_t rank,
                                   uint32_t members, exo_err *err);
+/* exo_model_part with sequence parallelism (Korthikanti et al., 2022, arXiv:2205.05198): the same
+ * parameters, and a pass in which norms, residuals and what follows a sum are computed of this
+ * member's rows only, which are 1/members of all. An all-gather and a reduce-scatter take the place
+ * of each all-reduce. "hidden" has all rows; its gradient is this member's share, and "values" are
+ * UNSUPPORTED. members must divide the tokens of a sequence. Errors: those of exo_model_part. */
+EXO_API exo_status exo_model_sequence_part(exo_model **out, const exo_model *whole, uint32_t rank,
+                                           uint32_t members, exo_err *err);
 /* Makes part `rank` of `members` of a model of the class "gpt" for generation by a group
  * (exo_generator_opts.group): every matrix and its bias is cut by rows, attention.out and mlp.down too,
  * so each sum is computed by one member as the whole model computes it. The part has no pass on a

@@ -71,6 +71,9 @@ typedef struct exo_fit_opts {
      * (exo_model_part); 0 and 1: every node has the whole model. A divisor of num_nodes. The strategy
      * is that of the nodes with the same part. */
     uint32_t tensor;
+    /* With `tensor`: norms and residuals of a row are computed by one of these nodes, and not by all
+     * of them (exo_model_sequence_part). */
+    bool sequence;
     /* Nodes that share a copy of the model, consecutive ranks, each with some of its layers
      * (exo_model_stage); 0 and 1: every node has the whole model. A divisor of num_nodes. Minibatches
      * pass through the stages one after another (1F1B), so there should be several. */

@@ -49,6 +49,7 @@ typedef struct exo_decoder_lora {
 typedef struct exo_decoder_part {
     uint32_t rank, members; /* members 0: all of each layer */
     bool by_outputs;        /* each layer is cut by its outputs, for generation */
+    bool sequence;          /* between cut layers, a member has some rows of what all had */
     uint32_t stage, stages; /* stages 0: all layers */
 } exo_decoder_part;
 

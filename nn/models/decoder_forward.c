@@ -7,6 +7,7 @@
 
 #include "nn/models/decoder.h"
 #include "nn/ops/embedding.h"
+#include "nn/parallel/members.h"
 #include "nn/tape_impl.h"
 
 /* One block in one pass. It lives as long as the pass, because a checkpoint runs the block again in
@@ -23,13 +24,20 @@ optional(exo_tape *t, exo_decoder_param p)
     return p.there ? exo_tape_param(t, p.param) : NULL;
 }
 
+/* A parameter that every part has whole. A member with some of the rows has a share of the gradient. */
+static exo_tensor *
+shared(const exo_decoder *d, exo_tape *t, exo_tensor *param)
+{
+    return d->part.sequence ? exo_tape_all_reduce_backward(t, exo_tape_group(t), param) : param;
+}
+
 static exo_tensor *
 norm(const exo_decoder *d, exo_tape *t, const exo_decoder_norm *n, exo_tensor *x)
 {
-    exo_tensor *weight = exo_tape_param(t, n->weight);
+    exo_tensor *weight = shared(d, t, exo_tape_param(t, n->weight));
     if (d->spec.norm == EXO_NORM_RMS)
         return exo_rms_norm(t, x, weight, d->spec.norm_eps);
-    return exo_layer_norm(t, x, weight, optional(t, n->bias), d->spec.norm_eps);
+    return exo_layer_norm(t, x, weight, shared(d, t, optional(t, n->bias)), d->spec.norm_eps);
 }
 
 static bool
@@ -64,20 +72,41 @@ is_part(const exo_decoder *d)
     return d->part.members > 0;
 }
 
+static exo_members
+members_of(const exo_decoder *d, const exo_tape *t)
+{
+    return (exo_members){
+        .group = exo_tape_group(t), .rank = d->part.rank, .count = d->part.members};
+}
+
 /* The input of layers that a part has some rows of. */
 static exo_tensor *
 split(const exo_decoder *d, exo_tape *t, exo_tensor *x)
 {
-    return is_part(d) ? exo_tape_all_reduce_backward(t, exo_tape_group(t), x) : x;
+    const exo_members members = members_of(d, t);
+    return d->part.sequence ? exo_members_all_gather(t, &members, x)
+           : is_part(d)     ? exo_tape_all_reduce_backward(t, exo_tape_group(t), x)
+                            : x;
+}
+
+/* The sum of a part's results over the members; by sequence, its rows of it. */
+static exo_tensor *
+sum(const exo_decoder *d, exo_tape *t, exo_tensor *x)
+{
+    const exo_members members = members_of(d, t);
+    return d->part.sequence ? exo_members_reduce_scatter(t, &members, x)
+                            : exo_tape_all_reduce(t, exo_tape_group(t), x);
 }
 
 /* x + linear(branch), of which a part has some columns. */
 static exo_tensor *
-sum_parts(exo_tape *t, const exo_decoder_linear *l, exo_tensor *branch, exo_tensor *x)
+sum_parts(const exo_decoder *d, exo_tape *t, const exo_decoder_linear *l, exo_tensor *branch,
+          exo_tensor *x)
 {
-    branch = exo_linear(t, branch, exo_tape_param(t, l->weight), NULL);
-    branch = exo_tape_all_reduce(t, exo_tape_group(t), branch);
-    return exo_add(t, x, l->bias.there ? exo_add_bias(t, branch, optional(t, l->bias)) : branch);
+    branch = sum(d, t, exo_linear(t, branch, exo_tape_param(t, l->weight), NULL));
+    if (l->bias.there)
+        branch = exo_add_bias(t, branch, shared(d, t, optional(t, l->bias)));
+    return exo_add(t, x, branch);
 }
 
 /* x + dropout(linear(branch)), the end of a branch. */
@@ -86,7 +115,7 @@ end_branch(const exo_decoder *d, exo_tape *t, const exo_decoder_linear *l, exo_t
            exo_tensor *x)
 {
     if (is_part(d))
-        return sum_parts(t, l, branch, x);
+        return sum_parts(d, t, l, branch, x);
     if (!x || !drops(d, t))
         return x ? linear(d, t, l, branch, EXO_LINEAR, x) : NULL;
     branch = linear(d, t, l, branch, EXO_LINEAR, NULL);
@@ -148,19 +177,40 @@ check_tokens(const exo_decoder *d, exo_tape *t, const exo_tensor *tokens)
                       d->spec.context);
         return 0;
     }
+    if (d->part.sequence && dims[1] % d->part.members != 0) {
+        exo_tape_fail(t, EXO_INVAL,
+                      "gpt: sequence parallelism over %u nodes: it must divide sequences of %zu "
+                      "tokens",
+                      d->part.members, dims[1]);
+        return 0;
+    }
     return dims[1];
+}
+
+/* The rows of the tokens; by sequence, this member's share of a sum. */
+static exo_tensor *
+embed_tokens(const exo_decoder *d, exo_tape *t, exo_tensor *tokens)
+{
+    exo_tensor *table = exo_tape_param(t, d->embedding);
+    if (!is_part(d))
+        return exo_embedding(t, tokens, table);
+    return (d->part.sequence ? exo_members_embedding : exo_tape_embedding)(
+        t, exo_tape_group(t), tokens, table, d->spec.vocabulary);
 }
 
 static exo_tensor *
 embed(const exo_decoder *d, exo_tape *t, exo_tensor *tokens, size_t sequence)
 {
-    exo_tensor *table = exo_tape_param(t, d->embedding);
-    exo_tensor *x =
-        is_part(d) ? exo_tape_embedding(t, exo_tape_group(t), tokens, table, d->spec.vocabulary)
-                   : exo_embedding(t, tokens, table);
-    if (d->spec.position == EXO_POSITION_LEARNED)
-        x = exo_add_positions(t, x, exo_tape_param(t, d->position), sequence,
-                              d->spec.position_offset);
+    const exo_members members = members_of(d, t);
+    exo_tensor *x = embed_tokens(d, t, tokens);
+    if (d->spec.position == EXO_POSITION_LEARNED) {
+        exo_tensor *table = exo_tape_param(t, d->position);
+        if (d->part.sequence)
+            table = exo_members_once(t, &members, table);
+        x = exo_add_positions(t, x, table, sequence, d->spec.position_offset);
+    }
+    if (d->part.sequence)
+        x = exo_members_reduce_scatter(t, &members, x);
     if (d->spec.embedding_norm)
         x = norm(d, t, &d->embedding_norm, x);
     return exo_dropout(t, x, d->spec.dropout);
@@ -200,7 +250,8 @@ hidden_of(const exo_decoder *d, exo_tape *t, const exo_batch *batch, exo_outputs
             !grad || (d->spec.checkpoint && (i + 1 < layers || !exo_decoder_has_last(d)));
         x = forgets ? exo_checkpoint(t, x, block, &steps[i]) : block(&steps[i], t, x);
     }
-    return exo_decoder_has_last(d) ? norm(d, t, &d->norm, x) : x;
+    x = exo_decoder_has_last(d) ? norm(d, t, &d->norm, x) : x;
+    return d->part.sequence ? split(d, t, x) : x;
 }
 
 void
@@ -216,7 +267,10 @@ exo_decoder_forward(const void *self, exo_tape *t, const exo_batch *batch, exo_o
                                  exo_tape_param(t, d->head.there ? d->head.param : d->embedding));
     if (!exo_outputs_wants(outputs, "values"))
         return;
-    if (d->values)
+    if (d->part.sequence)
+        exo_tape_fail(t, EXO_UNSUPPORTED,
+                      "gpt: a part with sequence parallelism does not give values");
+    else if (d->values)
         exo_outputs_give(outputs, "values",
                          exo_linear(t, hidden, exo_tape_param(t, d->value_weight),
                                     exo_tape_param(t, d->value_bias)));

@@ -13,7 +13,9 @@ part_loss(const void *self, exo_tape *tape, exo_outputs *outputs, const exo_batc
     const exo_decoder *d = self;
     exo_group *group = exo_tape_group(tape);
     exo_tensor *targets = exo_batch_field(tape, batch, "targets");
-    exo_tensor *x = exo_tape_all_reduce_backward(tape, group, exo_outputs_get(outputs, "hidden"));
+    exo_tensor *x = exo_outputs_get(outputs, "hidden");
+    if (!d->part.sequence) /* else the gather of the hidden rows sums their gradient */
+        x = exo_tape_all_reduce_backward(tape, group, x);
     exo_tensor *head = exo_tape_param(tape, d->head.there ? d->head.param : d->embedding);
     return exo_report_cross_entropy(
         tape, exo_tape_cross_entropy(tape, group, x, head, targets, d->spec.vocabulary), targets);
@@ -131,6 +133,14 @@ exo_model_part(exo_model **out, const exo_model *whole, uint32_t rank, uint32_t 
                exo_err *err)
 {
     const exo_decoder_part part = {.rank = rank, .members = members};
+    return make_part(out, whole, &part, err);
+}
+
+exo_status
+exo_model_sequence_part(exo_model **out, const exo_model *whole, uint32_t rank, uint32_t members,
+                        exo_err *err)
+{
+    const exo_decoder_part part = {.rank = rank, .members = members, .sequence = true};
     return make_part(out, whole, &part, err);
 }
 

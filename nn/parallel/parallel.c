@@ -1,13 +1,13 @@
 /* Collectives as operations of the tape: see exogym/parallel.h. Each calls its group on the thread
  * of the pass, and blocks until the group is done. State: the group of each call, in the
  * operation's cache. Read next: runtime/comm. */
-#include <exogym/parallel.h>
+#include "nn/parallel/members.h"
 
 #include "nn/tape_run.h"
 
 /* The cache keeps this from a call to its backward. */
 struct state {
-    exo_group *group;
+    exo_members members;
 };
 
 /* --- Pieces ----------------------------------------------------------------------------------- */
@@ -30,7 +30,7 @@ run(exo_tape *tape, const exo_op *op,
     exo_err reason = {0};
     if (exo_tape_rehearses(tape))
         return EXO_OK;
-    exo_status st = collective(s->group, array_of(tape, data, count), &reason);
+    exo_status st = collective(s->members.group, array_of(tape, data, count), &reason);
     return st == EXO_OK ? EXO_OK : exo_fail(err, st, "%s: %s", op->op_class->name, reason.text);
 }
 
@@ -65,22 +65,31 @@ static float *
 own_rows(const exo_op *op, void *all, size_t count)
 {
     const struct state *s = op->state;
-    return (float *)all + exo_group_rank(s->group) * count;
+    return (float *)all + s->members.rank * count;
 }
 
 /* Begins the operation on x, in fp32 and row-major. NULL: recorded. */
 static exo_op *
-open_op(exo_tape *tape, const exo_op_class *op_class, exo_group *group, exo_tensor *x)
+open_op(exo_tape *tape, const exo_op_class *op_class, const exo_members *members, exo_tensor *x)
 {
     bool fresh;
     x = x ? exo_to_dtype(tape, x, EXO_F32) : NULL;
     x = x ? exo_to_layout(tape, x, EXO_ROW_MAJOR) : NULL;
     exo_op *op = x ? exo_tape_op(tape, op_class, &x, 1) : NULL;
-    struct state *s = op ? exo_tape_state(tape, op, &group, sizeof group, sizeof *s, &fresh) : NULL;
+    struct state *s =
+        op ? exo_tape_state(tape, op, members, sizeof *members, sizeof *s, &fresh) : NULL;
     if (!s)
         return NULL;
-    s->group = group;
+    s->members = *members;
     return op;
+}
+
+static exo_members
+members_of(const exo_group *group)
+{
+    return (exo_members){.group = (exo_group *)(uintptr_t)group,
+                         .rank = group ? exo_group_rank(group) : 0,
+                         .count = group ? exo_group_size(group) : 1};
 }
 
 /* Finishes an operation whose collective returned `st`. */
@@ -105,7 +114,8 @@ exo_tensor *
 exo_tape_all_reduce(exo_tape *tape, exo_group *group, exo_tensor *x)
 {
     exo_err err = {0};
-    exo_op *op = open_op(tape, &all_reduce_class, group, x);
+    const exo_members members = members_of(group);
+    exo_op *op = open_op(tape, &all_reduce_class, &members, x);
     exo_tensor *y =
         op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, op->in[0]->num_dims, op->in[0]->dims)
            : NULL;
@@ -129,7 +139,8 @@ static const exo_op_class all_reduce_backward_class = {.name = "all_reduce_backw
 exo_tensor *
 exo_tape_all_reduce_backward(exo_tape *tape, exo_group *group, exo_tensor *x)
 {
-    exo_op *op = open_op(tape, &all_reduce_backward_class, group, x);
+    const exo_members members = members_of(group);
+    exo_op *op = open_op(tape, &all_reduce_backward_class, &members, x);
     exo_tensor *y =
         op ? exo_tape_view(tape, op->in[0], EXO_ROW_MAJOR, op->in[0]->num_dims, op->in[0]->dims)
            : NULL;
@@ -159,14 +170,13 @@ gather_backward(exo_tape *tape, exo_op *op, exo_err *err)
 static const exo_op_class all_gather_class = {.name = "all_gather", .backward = gather_backward};
 
 exo_tensor *
-exo_tape_all_gather(exo_tape *tape, exo_group *group, exo_tensor *x)
+exo_members_all_gather(exo_tape *tape, const exo_members *members, exo_tensor *x)
 {
     exo_err err = {0};
     if (x && x->num_dims == 0)
         return exo_tape_fail(tape, EXO_INVAL, "all_gather: x is a single element: expected rows");
-    exo_op *op = open_op(tape, &all_gather_class, group, x);
-    exo_tensor *y =
-        op ? with_rows(tape, op->in[0], op->in[0]->dims[0] * exo_group_size(group)) : NULL;
+    exo_op *op = open_op(tape, &all_gather_class, members, x);
+    exo_tensor *y = op ? with_rows(tape, op->in[0], op->in[0]->dims[0] * members->count) : NULL;
     if (!y || exo_tape_copy(tape, own_rows(op, y->data, op->in[0]->numel), op->in[0]->data,
                             op->in[0]->numel * sizeof(float)) != EXO_OK)
         return NULL;
@@ -192,24 +202,83 @@ scatter_backward(exo_tape *tape, exo_op *op, exo_err *err)
 static const exo_op_class reduce_scatter_class = {.name = "reduce_scatter",
                                                   .backward = scatter_backward};
 
+/* Begins a reduce-scatter of x. NULL: recorded. */
+static exo_op *
+open_scatter(exo_tape *tape, const exo_members *members, exo_tensor *x)
+{
+    char shape[96];
+    if (!x || (x->num_dims > 0 && x->dims[0] % members->count == 0))
+        return open_op(tape, &reduce_scatter_class, members, x);
+    exo_tape_fail(tape, EXO_INVAL, "reduce_scatter: %s: expected a multiple of %u rows",
+                  exo_shape_text(x, shape), members->count);
+    return NULL;
+}
+
+/* The result of a reduce-scatter of `all`, which has the elements of the operation's input, and
+ * changes. */
+static exo_tensor *
+scatter(exo_tape *tape, exo_op *op, float *all)
+{
+    exo_err err = {0};
+    const exo_tensor *x = op->in[0];
+    const exo_members *members = &((const struct state *)op->state)->members;
+    exo_tensor *y = with_rows(tape, x, x->dims[0] / members->count);
+    exo_status st = y ? run(tape, op, sum_shards, all, x->numel, &err) : EXO_OK;
+    if (y && st == EXO_OK &&
+        exo_tape_copy(tape, y->data, own_rows(op, all, y->numel), y->numel * sizeof *all) != EXO_OK)
+        return NULL;
+    return y ? finish(tape, op, y, st, &err) : NULL;
+}
+
+exo_tensor *
+exo_members_reduce_scatter(exo_tape *tape, const exo_members *members, exo_tensor *x)
+{
+    exo_op *op = open_scatter(tape, members, x);
+    exo_tensor *y = op ? scatter(tape, op, op->in[0]->data) : NULL;
+    if (!y || !op->in[0]->owns_data)
+        return y;
+    exo_tape_buffer_done(tape, op->in[0]->data);
+    op->in[0]->owns_data = false;
+    return y;
+}
+
+exo_tensor *
+exo_tape_all_gather(exo_tape *tape, exo_group *group, exo_tensor *x)
+{
+    const exo_members members = members_of(group);
+    return exo_members_all_gather(tape, &members, x);
+}
+
 exo_tensor *
 exo_tape_reduce_scatter(exo_tape *tape, exo_group *group, exo_tensor *x)
 {
-    char shape[96];
-    exo_err err = {0};
-    if (x && (x->num_dims == 0 || x->dims[0] % exo_group_size(group) != 0))
-        return exo_tape_fail(tape, EXO_INVAL, "reduce_scatter: %s: expected a multiple of %u rows",
-                             exo_shape_text(x, shape), exo_group_size(group));
-    exo_op *op = open_op(tape, &reduce_scatter_class, group, x);
-    exo_tensor *y =
-        op ? with_rows(tape, op->in[0], op->in[0]->dims[0] / exo_group_size(group)) : NULL;
-    float *all = y ? exo_tape_buffer(tape, op->in[0]->numel * sizeof *all) : NULL;
-    if (!all || exo_tape_copy(tape, all, op->in[0]->data, op->in[0]->numel * sizeof *all) != EXO_OK)
+    const exo_members members = members_of(group);
+    exo_op *op = open_scatter(tape, &members, x);
+    const size_t bytes = op ? op->in[0]->numel * sizeof(float) : 0;
+    float *all = op ? exo_tape_buffer(tape, bytes) : NULL;
+    if (!all || exo_tape_copy(tape, all, op->in[0]->data, bytes) != EXO_OK)
         return NULL;
-    exo_status st = run(tape, op, sum_shards, all, op->in[0]->numel, &err);
-    if (st == EXO_OK &&
-        exo_tape_copy(tape, y->data, own_rows(op, all, y->numel), y->numel * sizeof *all) != EXO_OK)
-        return NULL;
+    exo_tensor *y = scatter(tape, op, all);
     exo_tape_buffer_done(tape, all);
-    return finish(tape, op, y, st, &err);
+    return y;
+}
+
+/* --- Once ------------------------------------------------------------------------------------- */
+
+static const exo_op_class once_class = {.name = "once", .backward = identity_backward};
+
+exo_tensor *
+exo_members_once(exo_tape *tape, const exo_members *members, exo_tensor *x)
+{
+    exo_op *op = open_op(tape, &once_class, members, x);
+    if (!op)
+        return NULL;
+    const exo_tensor *from = op->in[0];
+    exo_tensor *y = members->rank == 0
+                        ? exo_tape_view(tape, op->in[0], EXO_ROW_MAJOR, from->num_dims, from->dims)
+                        : exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, from->num_dims, from->dims);
+    if (!y ||
+        (members->rank > 0 && exo_tape_run(tape, fill, .count = y->numel, .y = y->data) != EXO_OK))
+        return NULL;
+    return exo_tape_finish(tape, op, y);
 }

@@ -1,7 +1,7 @@
 /* A vocabulary over the members of a group (exogym/parallel.h): embeddings and cross-entropy. The
  * operations on one part are in nn/ops; this file adds the group. State: none beyond the pass's
  * buffers. Read next: nn/ops/vocabulary.c. */
-#include <exogym/parallel.h>
+#include "nn/parallel/members.h"
 
 #include "nn/ops/embedding.h"
 #include "nn/ops/vocabulary.h"
@@ -43,15 +43,22 @@ open_part(exo_tape *tape, const char *name, exo_group *group, const exo_tensor *
 }
 
 exo_tensor *
-exo_tape_embedding(exo_tape *tape, exo_group *group, exo_tensor *tokens, exo_tensor *weight,
-                   size_t vocabulary)
+exo_members_embedding(exo_tape *tape, exo_group *group, exo_tensor *tokens, exo_tensor *weight,
+                      size_t vocabulary)
 {
     exo_vocabulary_part part;
     if (!tokens || !weight || exo_tape_error(tape, NULL) != EXO_OK ||
         !open_part(tape, "embedding", group, weight, vocabulary, &part))
         return NULL;
+    return exo_embedding_part(tape, tokens, weight, part.first, vocabulary);
+}
+
+exo_tensor *
+exo_tape_embedding(exo_tape *tape, exo_group *group, exo_tensor *tokens, exo_tensor *weight,
+                   size_t vocabulary)
+{
     return exo_tape_all_reduce(tape, group,
-                               exo_embedding_part(tape, tokens, weight, part.first, vocabulary));
+                               exo_members_embedding(tape, group, tokens, weight, vocabulary));
 }
 
 exo_tensor *

@@ -79,6 +79,15 @@ add_network(exo_config_maker *m, exo_config *root, const exo_job *job)
     exo_make_copies(m, root, from, keys, sizeof keys / sizeof *keys);
 }
 
+static void
+add_tensor(exo_config_maker *m, exo_config *root, const exo_job *job)
+{
+    exo_config *parallel = exo_make_map(m, root, "parallel");
+    exo_make_number(m, parallel, "tensor", job->opts.tensor);
+    if (job->opts.sequence)
+        exo_make_truth(m, parallel, "sequence", true);
+}
+
 static exo_status
 write_config(const exo_job *job, exo_job_run *run, exo_err *err)
 {
@@ -98,7 +107,7 @@ write_config(const exo_job *job, exo_job_run *run, exo_err *err)
     exo_make_truth(&m, root, "equal_bits", !job->opts.any_bits);
     exo_job_write_collectives(&m, root, job);
     if (job->opts.tensor > 1)
-        exo_make_number(&m, exo_make_map(&m, root, "parallel"), "tensor", job->opts.tensor);
+        add_tensor(&m, root, job);
     if (job->opts.pipeline > 1)
         exo_make_number(&m, exo_make_map(&m, root, "parallel"), "pipeline", job->opts.pipeline);
     add_train(&m, root, job);

@@ -44,6 +44,13 @@ exo_job_read_parallel(exo_config *root, exo_job *job, exo_err *err)
                              "parallel: tensor %" PRIu64 " does not divide the %u nodes", tensor,
                              o->num_nodes);
     o->tensor = (uint32_t)tensor;
+    if (st == EXO_OK)
+        st = exo_config_bool(map, "sequence", false, &o->sequence, err);
+    if (st == EXO_OK && o->sequence && tensor == 1)
+        st =
+            exo_config_fail(exo_config_get(map, "sequence"), err,
+                            "parallel: sequence goes with tensor, the number of nodes that share a "
+                            "copy: give it, too");
     exo_job_know_wrapping(map);          /* moved before (exo_job_take_wrapping) */
     exo_config_get(map, "auto");         /* known, and replaced before (exo_job_choose_parallel) */
     exo_config_get(map, "microbatches"); /* exo_job_cut_batch reads it */
@@ -111,6 +118,8 @@ exo_job_check_parallel(const exo_job *job, exo_err *err)
     if (job->opts.tensor <= 1 && job->opts.pipeline <= 1)
         return EXO_OK;
     exo_status st = exo_fit_opts_check(&job->opts, err);
+    if (st == EXO_OK)
+        st = exo_fit_check_sequences(&job->opts, job->train, err);
     if (st == EXO_OK)
         st = job->opts.pipeline > 1 ? exo_model_stage(&part, job->model, 0, job->opts.pipeline, err)
                                     : exo_model_part(&part, job->model, 0, job->opts.tensor, err);

@@ -142,6 +142,8 @@ static const struct key keys[] = {
 
     {"parallel", "tensor", "positive",
      "So many consecutive nodes have a part of each layer; a divisor of nodes."},
+    {"parallel", "sequence", "bool",
+     "With tensor: each node has norms and residuals of a part of the tokens only."},
     {"parallel", "pipeline", "positive",
      "So many consecutive nodes have some of the layers each; a divisor of nodes."},
     {"parallel", "microbatches", "positive",

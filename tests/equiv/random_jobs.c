@@ -130,6 +130,7 @@ options_of(const random_job *job, struct run *r)
     exo_fit_opts o = exo_fit_opts_init();
     o.num_nodes = random_job_nodes(job);
     o.tensor = job->tensor;
+    o.sequence = job->sequence;
     o.pipeline = job->pipeline;
     o.batch_size = job->batch;
     o.minibatch_size = job->minibatch;

@@ -95,7 +95,8 @@ must_fit(struct run *r, const char *options)
 
 /* The bytes that a node sends in a run, the mean over the nodes: sums of all rows after the embedding
  * and twice a block, and as many in backward; two numbers a row of the head; and ddp's mean of the
- * gradients of its part. */
+ * gradients of its part. With sequence parallelism, for each minibatch, also the sum of the gradients
+ * of norms and biases that all members have. */
 static double
 closed_form(const struct run *r)
 {
@@ -109,6 +110,9 @@ closed_form(const struct run *r)
         exo_model_drop(&part);
     }
     double sums = (4 * LAYERS + 2) * 2 * (t - 1) / t * 4 * rows * WIDTH + 8 * (t - 1) * rows;
+    if (r->opts.sequence)
+        sums += 2 * (t - 1) / t * 4 * (6 * LAYERS + 2) * WIDTH *
+                (double)(r->opts.batch_size / r->opts.minibatch_size);
     return STEPS * (sums + 2 * (copies - 1) / copies * 4 * numel);
 }
 
@@ -120,12 +124,13 @@ expect_close(double got, double wanted, const char *what, const struct run *r)
 }
 
 static void
-compare(uint32_t nodes, uint32_t tensor, size_t minibatch, const char *options)
+compare(uint32_t nodes, uint32_t tensor, bool sequence, size_t minibatch, const char *options)
 {
     struct run whole, parts;
     run_init(&whole, nodes / tensor, 1, "");
     run_init(&parts, nodes, tensor, "");
     whole.opts.minibatch_size = parts.opts.minibatch_size = minibatch;
+    parts.opts.sequence = sequence;
     must_fit(&whole, options);
     must_fit(&parts, options);
     for (int s = 1; s <= STEPS; s++)
@@ -151,11 +156,14 @@ Test(tensor_parallel, runs_have_the_numbers_of_whole_models)
 {
     static const uint32_t counts[][2] = {{2, 2}, {4, 2}, {4, 4}, {6, 2}};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        compare(counts[i][0], counts[i][1], SAMPLES,
-                "optimizer: {name: sgd, lr: 0.1, momentum: 0.9}");
-        compare(counts[i][0], counts[i][1], 2, "optimizer: {name: sgd, lr: 0.1}");
+        for (int sequence = 0; sequence < 2; sequence++) {
+            compare(counts[i][0], counts[i][1], sequence, SAMPLES,
+                    "optimizer: {name: sgd, lr: 0.1, momentum: 0.9}");
+            compare(counts[i][0], counts[i][1], sequence, 2, "optimizer: {name: sgd, lr: 0.1}");
+        }
     }
-    compare(4, 2, SAMPLES, "{bucket_size: 4 kB, optimizer: {name: sgd, lr: 0.1}}");
+    for (int sequence = 0; sequence < 2; sequence++)
+        compare(4, 2, sequence, SAMPLES, "{bucket_size: 4 kB, optimizer: {name: sgd, lr: 0.1}}");
 }
 
 Test(tensor_parallel, a_resumed_run_has_the_bits_of_one_that_was_left_alone)
@@ -205,6 +213,20 @@ Test(tensor_parallel, what_does_not_go_together_is_named)
         run_release(&r);
     }
     struct run r;
+    run_init(&r, 2, 1, "");
+    r.opts.sequence = true;
+    cr_expect_eq(fit(&r, "ddp", ""), EXO_INVAL);
+    cr_expect_not_null(strstr(r.err.text, "goes with tensor"), "%s", r.err.text);
+    run_release(&r);
+    run_init(&r, 2, 2, "");
+    exo_dataset_drop(&r.train);
+    exo_trainer_free(&r.trainer);
+    r.train = token_rows_new(200, 9, VOCABULARY);
+    cr_assert_eq(exo_trainer_new(&r.trainer, r.model, r.train, r.val, &r.err), EXO_OK);
+    r.opts.sequence = true;
+    cr_expect_eq(fit(&r, "ddp", ""), EXO_INVAL);
+    cr_expect_not_null(strstr(r.err.text, "must divide sequences of 9 tokens"), "%s", r.err.text);
+    run_release(&r);
     run_init(&r, 2, 2, "");
     r.opts.correlation_interval = 1;
     cr_expect_eq(fit(&r, "ddp", ""), EXO_UNSUPPORTED);

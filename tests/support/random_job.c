@@ -195,6 +195,7 @@ draw_rest(random_job *job, exo_rng *rng)
     job->virtual_clock = once_in(rng, 5);
     job->correlates = once_in(rng, 12);
     job->elastic = job->kind != RANDOM_JOB_ALONE && once_in(rng, 12);
+    job->sequence = once_in(rng, job->tensor > 1 ? 2 : 60);
 }
 
 /* Whether no matrix is trained. */
@@ -246,6 +247,7 @@ mend_parts(random_job *job)
     if (job->tensor == 4) {
         job->heads = 4;
         job->kinds = "";
+        job->sequence = false; /* it does not divide the sequences */
     }
     if (job->layers < job->pipeline)
         job->layers = job->pipeline;
@@ -269,6 +271,8 @@ mend_shards(random_job *job)
 static void
 mend(random_job *job)
 {
+    if (job->tensor == 1)
+        job->sequence = false;
     if (job->tensor * job->pipeline > 1)
         mend_parts(job);
     if (job->kind == RANDOM_JOB_FSDP)
@@ -377,14 +381,15 @@ random_job_print(const random_job *job, char out[2 * RANDOM_JOB_TEXT])
     random_job_model(job, model);
     random_job_options(job, options);
     snprintf(out, 2 * RANDOM_JOB_TEXT,
-             "%u nodes, tensor %u, pipeline %u, batch %zu, minibatch %zu, %s %.300s, %s "
+             "%u nodes, tensor %u%s, pipeline %u, batch %zu, minibatch %zu, %s %.300s, %s "
              "%.400s%s%s%s%s%s%s%s%s",
-             random_job_nodes(job), job->tensor, job->pipeline, job->batch, job->minibatch,
-             job->gpt ? "gpt" : "mlp", model, random_job_strategy(job), options,
-             job->collectives ? ", collectives " : "", job->collectives ? job->collectives : "",
-             job->any_bits ? ", any bits" : "", job->shuffled ? ", shuffled" : "",
-             job->stops ? ", stopped and resumed" : "", job->virtual_clock ? ", virtual clock" : "",
-             job->elastic ? ", elastic" : "", job->correlates ? ", correlates" : "");
+             random_job_nodes(job), job->tensor, job->sequence ? " with sequence" : "",
+             job->pipeline, job->batch, job->minibatch, job->gpt ? "gpt" : "mlp", model,
+             random_job_strategy(job), options, job->collectives ? ", collectives " : "",
+             job->collectives ? job->collectives : "", job->any_bits ? ", any bits" : "",
+             job->shuffled ? ", shuffled" : "", job->stops ? ", stopped and resumed" : "",
+             job->virtual_clock ? ", virtual clock" : "", job->elastic ? ", elastic" : "",
+             job->correlates ? ", correlates" : "");
 }
 
 /* --- What is known of it ---------------------------------------------------------------------- */
@@ -423,6 +428,8 @@ refuse_parts(const random_job *job, struct reasons *r)
 {
     const uint32_t t = job->tensor, p = job->pipeline;
     const uint32_t kv = strstr(job->kinds, "kv_heads") ? 2 : job->heads;
+    refuse_if(r, job->sequence && RANDOM_JOB_LENGTH % t != 0, "it must divide sequences of");
+    refuse_if(r, job->sequence && t == 1, "sequence parallelism goes with tensor");
     if (t * p == 1)
         return;
     refuse_if(r, random_job_nodes(job) % t != 0 || random_job_nodes(job) % p != 0,
@@ -524,6 +531,7 @@ random_job_reference(const random_job *job, random_job *reference)
     if (job->dropout || (job->across && job->across_by_place)) /* dropout's stream is the node's */
         return false;
     reference->tensor = reference->pipeline = 1;
+    reference->sequence = false;
     reference->checkpoint = reference->prefetch = reference->stops = reference->any_bits = false;
     reference->virtual_clock = reference->elastic = reference->correlates = false;
     reference->bucket = reference->sharding = reference->collectives = NULL;

@@ -37,6 +37,7 @@ typedef struct random_job {
     const char *kinds;  /* of layers, more options of a gpt */
     /* The nodes: copies x tensor x pipeline + odd. */
     uint32_t copies, tensor, pipeline, odd;
+    bool sequence; /* parallelism of the parts */
     /* The strategy. */
     random_job_kind kind;
     const char *bucket;   /* of ddp; NULL: none */

@@ -1,6 +1,6 @@
 /* Tensor parallelism of the class "gpt" (exogym/parallel.h): parts of a decoder over 1, 2 and 4
  * threads have the initial values, loss, gradients and training of the whole decoder, and send what
- * the closed forms say. Each member's thread owns its `struct member`. Read next:
+ * the closed forms say; so do parts with sequence parallelism. Each member's thread owns its `struct member`. Read next:
  * nn/models/decoder_part.c. */
 #include <criterion/criterion.h>
 
@@ -54,11 +54,13 @@ build_named(const char *name, const char *options)
 }
 
 static exo_model *
-part_of(const exo_model *whole, uint32_t rank, uint32_t members)
+part_of(const exo_model *whole, uint32_t rank, uint32_t members, bool sequence)
 {
     exo_model *part = NULL;
     exo_err err = {0};
-    cr_assert_eq(exo_model_part(&part, whole, rank, members, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(
+        (sequence ? exo_model_sequence_part : exo_model_part)(&part, whole, rank, members, &err),
+        EXO_OK, "%s", err.text);
     return part;
 }
 
@@ -138,6 +140,7 @@ struct team {
     exo_clock_manual clock; /* never advances: nothing times out */
     exo_comm *comm;
     uint32_t count;
+    bool sequence; /* parallelism of the parts */
     struct member whole, part[MOST];
 };
 
@@ -150,17 +153,23 @@ member_open(struct member *m, exo_model *model, int steps)
 }
 
 static void
-team_open(struct team *t, const char *options, uint32_t count, int steps)
+team_open_as(struct team *t, const char *options, uint32_t count, int steps, bool sequence)
 {
-    *t = (struct team){.count = count};
+    *t = (struct team){.count = count, .sequence = sequence};
     exo_clock_manual_init(&t->clock, 0);
     cr_assert_eq(exo_comm_local(&t->comm, count, &t->clock.base, NULL), EXO_OK);
     member_open(&t->whole, build_named("gpt", options), steps);
     fill_batch(exo_decoder_spec_of(t->whole.model)->vocabulary);
     for (uint32_t r = 0; r < count; r++) {
-        member_open(&t->part[r], part_of(t->whole.model, r, count), steps);
+        member_open(&t->part[r], part_of(t->whole.model, r, count, sequence), steps);
         cr_assert_eq(exo_group_open(&t->part[r].group, t->comm, r, "member", NULL), EXO_OK);
     }
+}
+
+static void
+team_open(struct team *t, const char *options, uint32_t count, int steps)
+{
+    team_open_as(t, options, count, steps, false);
 }
 
 static void
@@ -232,7 +241,7 @@ Test(tensor_parallel, parameters_of_a_part_are_those_of_the_formula)
     cr_expect_eq(exo_model_numel(whole), shared + V * W + L * cut);
     for (uint32_t members = 1; members <= MOST; members *= 2)
         for (uint32_t r = 0; r < members; r++) {
-            exo_model *part = part_of(whole, r, members);
+            exo_model *part = part_of(whole, r, members, false);
             size_t first, rows;
             exo_shard(V, members, r, &first, &rows);
             cr_expect_eq(exo_model_numel(part), shared + rows * W + L * cut / members);
@@ -294,25 +303,41 @@ expect_equal_copies(const struct team *t)
     }
 }
 
+/* Elements of norms and biases whose gradients are summed, because each member has a share. */
+static double
+shared_numel(const struct team *t)
+{
+    size_t numel = 0;
+    const exo_model *part = t->part[0].model;
+    const exo_param_info *infos = exo_model_infos(part);
+    for (size_t i = 0; t->sequence && i < exo_model_num_infos(part); i++)
+        if (!exo_model_cut(part, i) && strcmp(infos[i].name, "position.weight") != 0)
+            numel += infos[i].numel;
+    return (double)numel;
+}
+
 /* All members together, in one forward and backward: sums of all rows after the embedding and twice
  * a block, and the same in backward, where the head's takes the place of the embedding's; two
- * numbers a row of the head. A block that a checkpoint runs again sums twice more. */
+ * numbers a row of the head. A block that a checkpoint runs again sums twice more. With sequence
+ * parallelism a sum is a reduce-scatter and an all-gather, of the same bytes. */
 static double
 closed_form(const struct team *t)
 {
     const exo_decoder_spec *s = exo_decoder_spec_of(t->whole.model);
     size_t again = s->checkpoint ? 2 * (s->layers - 1) : 0;
     double sums = 2 + 4.0 * (double)s->layers + (double)again, others = t->count - 1;
-    return 2 * others * sums * ROWS * (double)s->width * 4 + others * t->count * 2 * ROWS * 4;
+    return 2 * others * (sums * ROWS * (double)s->width + shared_numel(t)) * 4 +
+           others * t->count * 2 * ROWS * 4;
 }
 
-Test(tensor_parallel, loss_gradients_and_bytes_are_those_of_the_whole)
+static void
+compare_with_whole(bool sequence)
 {
     for (size_t k = 0; k < KINDS; k++)
         for (uint32_t members = 1; members <= MOST; members *= 2) {
             struct team t;
             double bytes = 0;
-            team_open(&t, kinds[k], members, 0);
+            team_open_as(&t, kinds[k], members, 0, sequence);
             team_run(&t);
             double off = fabs((double)t.part[0].loss[0] / (double)t.whole.loss[0] - 1);
             cr_expect_lt(off, TOLERANCE, "kind %zu, %u members: loss off by %g", k, members, off);
@@ -326,11 +351,48 @@ Test(tensor_parallel, loss_gradients_and_bytes_are_those_of_the_whole)
         }
 }
 
-Test(tensor_parallel, training_follows_the_whole)
+Test(tensor_parallel, loss_gradients_and_bytes_are_those_of_the_whole)
+{
+    compare_with_whole(false);
+}
+
+Test(tensor_parallel, sequence_parts_have_loss_gradients_and_bytes_of_the_whole)
+{
+    compare_with_whole(true);
+}
+
+/* Sums over the members have the same order, so only gradients that are sums over rows differ. */
+Test(tensor_parallel, sequence_parts_have_the_bits_of_other_parts)
+{
+    for (size_t k = 0; k < KINDS; k++) {
+        struct team plain, rows;
+        team_open(&plain, kinds[k], 2, 0);
+        team_run(&plain);
+        team_open_as(&rows, kinds[k], 2, 0, true);
+        team_run(&rows);
+        for (uint32_t r = 0; r < 2; r++) {
+            const struct member *a = &plain.part[r], *b = &rows.part[r];
+            const exo_param_info *infos = exo_model_infos(a->model);
+            cr_expect_eq(a->loss[0], b->loss[0], "kind %zu: %.9g, not %.9g", k, b->loss[0],
+                         a->loss[0]);
+            for (size_t i = 0; i < exo_model_num_infos(a->model); i++)
+                if (exo_model_cut(a->model, i) || strcmp(infos[i].name, "position.weight") == 0)
+                    cr_expect_eq(memcmp(exo_params_grads(a->params) + infos[i].offset,
+                                        exo_params_grads(b->params) + infos[i].offset,
+                                        infos[i].numel * sizeof(float)),
+                                 0, "kind %zu, member %u: %s", k, r, infos[i].name);
+        }
+        team_close(&rows);
+        team_close(&plain);
+    }
+}
+
+static void
+follow_whole(bool sequence)
 {
     for (size_t k = 0; k < KINDS; k++) {
         struct team t;
-        team_open(&t, kinds[k], 2, STEPS);
+        team_open_as(&t, kinds[k], 2, STEPS, sequence);
         team_run(&t);
         for (int s = 0; s < STEPS; s++) {
             double off = fabs((double)t.part[0].loss[s] / (double)t.whole.loss[s] - 1);
@@ -342,10 +404,17 @@ Test(tensor_parallel, training_follows_the_whole)
     }
 }
 
-Test(tensor_parallel, a_batch_without_targets_has_no_loss)
+Test(tensor_parallel, training_follows_the_whole)
+{
+    follow_whole(false);
+    follow_whole(true);
+}
+
+static void
+run_without_targets(bool sequence)
 {
     struct team t;
-    team_open(&t, kinds[0], 2, 0);
+    team_open_as(&t, kinds[0], 2, 0, sequence);
     for (size_t i = 0; i < ROWS; i++)
         targets[i] = -1;
     team_run(&t);
@@ -356,6 +425,12 @@ Test(tensor_parallel, a_batch_without_targets_has_no_loss)
             cr_assert_eq(grads[i], 0);
     }
     team_close(&t);
+}
+
+Test(tensor_parallel, a_batch_without_targets_has_no_loss)
+{
+    run_without_targets(false);
+    run_without_targets(true);
 }
 
 /* A gradient that goes to a sink has the bits of one that stays: the optimizer steps within
@@ -389,12 +464,13 @@ sunk_main(void *argument)
     return NULL;
 }
 
-Test(tensor_parallel, gradients_may_go_to_a_sink)
+static void
+sink_gradients(bool sequence)
 {
     struct team t;
     struct sunk sunk[2];
     pthread_t threads[2];
-    team_open(&t, kinds[0], 2, 0);
+    team_open_as(&t, kinds[0], 2, 0, sequence);
     team_run(&t);
     for (uint32_t r = 0; r < 2; r++) {
         sunk[r] = (struct sunk){
@@ -412,6 +488,12 @@ Test(tensor_parallel, gradients_may_go_to_a_sink)
         free(sunk[r].grads);
     }
     team_close(&t);
+}
+
+Test(tensor_parallel, gradients_may_go_to_a_sink)
+{
+    sink_gradients(false);
+    sink_gradients(true);
 }
 
 /* --- What is refused -------------------------------------------------------------------------- */
@@ -463,20 +545,43 @@ Test(tensor_parallel, a_pass_needs_the_parts_group)
     team_close(&t);
 }
 
-/* A rehearsal counts the memory of a part's pass, which is less than the whole's, without a group. */
+Test(tensor_parallel, sequences_are_cut_evenly)
+{
+    struct team t;
+    exo_err err = {0};
+    exo_batch batch = batch_of_rows();
+    batch.fields[0].dims[0] = batch.fields[1].dims[0] = LENGTH - 1;
+    team_open_as(&t, kinds[0], 2, 0, true);
+    struct member *m = &t.part[0];
+    exo_tape_set_group(m->tape, m->group);
+    exo_tape_begin(m->tape, m->params, &(exo_pass){.train = false});
+    cr_expect_null(exo_model_loss(m->model, m->tape, &batch));
+    cr_expect_eq(exo_tape_error(m->tape, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "it must divide sequences of 11 tokens"), "%s", err.text);
+    exo_tape_set_group(m->tape, NULL);
+    team_close(&t);
+}
+
+/* A rehearsal counts the memory of a part's pass without a group. A part takes less than the whole, and
+ * with sequence parallelism less than without. */
 Test(tensor_parallel, a_rehearsal_needs_no_group)
 {
-    exo_model *whole = build_named("gpt", kinds[1]), *part = part_of(whole, 1, 4);
-    exo_dataset *data = token_rows_new(SAMPLES, LENGTH, 64);
-    const exo_pass pass = {.train = true, .grad = true};
-    exo_pass_memory all, own;
-    exo_err err = {0};
-    cr_assert_eq(exo_model_pass_memory(whole, &pass, data, SAMPLES, &all, &err), EXO_OK, "%s",
-                 err.text);
-    cr_assert_eq(exo_model_pass_memory(part, &pass, data, SAMPLES, &own, &err), EXO_OK, "%s",
-                 err.text);
-    cr_expect_lt(own.tape, all.tape);
-    exo_dataset_drop(&data);
-    exo_model_drop(&part);
-    exo_model_drop(&whole);
+    for (size_t k = 0; k < KINDS; k++) {
+        exo_model *whole = build_named("gpt", kinds[k]);
+        exo_model *models[] = {whole, part_of(whole, 1, 4, false), part_of(whole, 1, 4, true)};
+        exo_dataset *data = token_rows_new(64, LENGTH, 64);
+        const exo_pass pass = {.train = true, .grad = true};
+        exo_pass_memory memory[3];
+        exo_err err = {0};
+        for (size_t i = 0; i < 3; i++)
+            cr_assert_eq(exo_model_pass_memory(models[i], &pass, data, 64, &memory[i], &err),
+                         EXO_OK, "%s", err.text);
+        cr_expect_lt(memory[1].tape, memory[0].tape, "kind %zu: %zu, %zu", k, memory[1].tape,
+                     memory[0].tape);
+        cr_expect_lt(memory[2].tape, memory[1].tape, "kind %zu: %zu, %zu", k, memory[2].tape,
+                     memory[1].tape);
+        exo_dataset_drop(&data);
+        for (size_t i = 0; i < 3; i++)
+            exo_model_drop(&models[i]);
+    }
 }
