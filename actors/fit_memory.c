@@ -281,17 +281,20 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
     if (st != EXO_OK)
         return st;
     m->activations = (memory.tape + memory.plans) * m->passes * (how->passes ? how->passes : 1);
+    m->padding = memory.padding * (how->passes ? how->passes : 1);
     m->evaluations = m->passes < EVALUATIONS || how->together ? m->passes : EVALUATIONS;
     size_t size = m->minibatch_size < val_count ? m->minibatch_size : val_count;
     if (size > 0) {
         pass = (exo_pass){.autocast = opts->autocast};
         st = exo_model_pass_memory(model, &pass, val, size, &memory, err);
         uint64_t rest = 0;
+        m->padding += memory.padding;
         /* A last batch of less than half the size does not use the buffers of the others. */
         if (st == EXO_OK && val_count % size > 0 && 2 * (val_count % size) < size) {
             exo_pass_memory last;
             st = exo_model_pass_memory(model, &pass, val, val_count % size, &last, err);
             rest = last.tape + last.plans;
+            m->padding += last.padding;
         }
         m->evaluation =
             st == EXO_OK
@@ -528,5 +531,5 @@ exo_fit_memory_of_node(const exo_fit_memory *m)
 {
     uint64_t shared = m->parameters + m->gradients + m->optimizer + m->average + m->batches;
     return m->process - (m->nodes - 1) * (uint64_t)LANE - RUN + ALONE + shared / m->nodes +
-           m->activations / m->passes + m->evaluation / m->evaluations + m->reply;
+           m->activations / m->passes + m->evaluation / m->evaluations - m->padding + m->reply;
 }

@@ -17,10 +17,11 @@ typedef struct exo_fit_memory {
     uint64_t average;      /* of all nodes: the copies that are averaged */
     uint64_t activations;  /* of a forward and backward pass, times `passes` */
     uint64_t evaluation;   /* of the passes of an evaluation */
-    uint64_t batches;      /* batches that are read ahead, and the orders of samples */
-    uint64_t result;       /* the average model at the end */
-    uint64_t reply;        /* of the first node, if it is in a worker: to send the average away */
-    uint64_t peak;         /* the sum */
+    uint64_t padding; /* of a node's passes: what the node saves as a worker (exo_pass_memory) */
+    uint64_t batches; /* batches that are read ahead, and the orders of samples */
+    uint64_t result;  /* the average model at the end */
+    uint64_t reply;   /* of the first node, if it is in a worker: to send the average away */
+    uint64_t peak;    /* the sum */
 } exo_fit_memory;
 
 /* The resident memory of this process now, in bytes. Call it before the first plan, which leaves

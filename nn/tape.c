@@ -137,6 +137,12 @@ exo_tape_real_bytes(const exo_tape *tape)
     return tape->real_bytes;
 }
 
+size_t
+exo_tape_padding(const exo_tape *tape)
+{
+    return tape->padding;
+}
+
 uint64_t
 exo_tape_allocations(const exo_tape *tape)
 {

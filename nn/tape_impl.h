@@ -101,6 +101,8 @@ struct exo_op {
 bool exo_tape_rehearses(const exo_tape *tape);
 /* The part of exo_tape_bytes that is real memory. */
 size_t exo_tape_real_bytes(const exo_tape *tape);
+/* The part of exo_tape_bytes by which large buffers are rounded up to huge pages. */
+size_t exo_tape_padding(const exo_tape *tape);
 
 /* Whether a checkpoint runs this part of the pass for the second time. What is not computation,
  * such as an update of running statistics, has been done then. */

@@ -98,6 +98,7 @@ add_block(exo_tape *tape, size_t bytes, bool on_host)
     *b = (struct block){.memory = memory, .bytes = bytes, .on_host = on_host};
     tape->allocations++;
     tape->bytes += exo_aligned_size(bytes);
+    tape->padding += exo_aligned_size(bytes) - bytes;
     tape->real_bytes += is_phantom(tape, bytes) ? 0 : exo_aligned_size(bytes);
     return b;
 }

@@ -84,6 +84,7 @@ struct exo_tape {
     uint64_t allocations;
     size_t bytes;
     size_t real_bytes; /* of `bytes`, without phantoms */
+    size_t padding;    /* of `bytes`, beyond what the buffers have */
 };
 
 /* Grows an array to at least `need` elements, and zeroes the new ones. False: no memory,

@@ -325,6 +325,9 @@ EXO_API exo_status exo_model_params_phantom(const exo_model *model, exo_params *
 typedef struct exo_pass_memory {
     size_t tape;  /* activations, their gradients, and what operations keep for backward */
     size_t plans; /* plans and primitives of operations, which the tape keeps */
+    /* Of `tape`: the rounding of large buffers to huge pages. A member of a cluster shares such buffers
+     * with others and does not round them. */
+    size_t padding;
 } exo_pass_memory;
 /* Computes the memory of a pass over `size` samples with the fields of `data` (data.h). It runs no
  * computation and needs little memory itself, so it works for a model that would not fit. Errors:

@@ -19,7 +19,8 @@
 #include "programs/text.h"
 
 enum {
-    MAX_ROWS = 1 << 28
+    MAX_ROWS = 1 << 28,
+    MAX_LABELS = 32 /* runs of a job among which a message names the choice */
 };
 
 struct ckpt_args {
@@ -59,6 +60,78 @@ has(const char *folder, const char *file)
     return put_path(path, NULL, folder, file) == EXO_OK && access(path, F_OK) == 0;
 }
 
+static int
+compare_words(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Lists the labels of the runs with a checkpoint in a job's folder, by name. The caller frees them with
+ * free_labels, also after an error. */
+static exo_status
+list_labels(const char *folder, char *labels[MAX_LABELS], size_t *count, exo_err *err)
+{
+    DIR *dir = exo_dir_list(folder);
+    *count = 0;
+    exo_status st = EXO_OK;
+    for (struct dirent *e; dir && st == EXO_OK && *count < MAX_LABELS && (e = readdir(dir));) {
+        char run[EXO_CHECKPOINT_PATH], newest[EXO_CHECKPOINT_PATH];
+        int length = snprintf(run, sizeof run, "%s/%s", folder, e->d_name);
+        if (e->d_name[0] == '.' || length >= (int)sizeof run || !exo_checkpoint_newest(run, newest))
+            continue;
+        labels[*count] = exo_strdup(e->d_name);
+        st = labels[(*count)++] ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
+    }
+    if (dir)
+        closedir(dir);
+    if (st == EXO_OK)
+        qsort(labels, *count, sizeof *labels, compare_words);
+    return st;
+}
+
+static void
+free_labels(char *labels[MAX_LABELS], size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        exo_free(labels[i]);
+}
+
+/* Fails: a job's folder has several runs. */
+static exo_status
+fail_choice(const char *from, char *const labels[MAX_LABELS], size_t count, exo_err *err)
+{
+    exo_text names = {0};
+    for (size_t i = 0; i < count; i++)
+        exo_text_add(&names, "%s%s/%s", i ? ", " : "", from, labels[i]);
+    exo_fail(err, EXO_INVAL, "%s: has the checkpoints of %zu runs: name one of %s", from, count,
+             names.data ? names.data : "them");
+    exo_free(names.data);
+    return EXO_INVAL;
+}
+
+/* Finds the run: that folder itself, or the only one with a checkpoint in a job's folder. */
+static exo_status
+find_run(struct reshard *r, exo_err *err)
+{
+    char newest[EXO_CHECKPOINT_PATH], *labels[MAX_LABELS];
+    const char *from = r->args->from;
+    size_t count = 0;
+    if (exo_checkpoint_newest(from, newest))
+        return put_path(r->run, err, from, "");
+    exo_status st = list_labels(from, labels, &count, err);
+    if (st == EXO_OK && count == 0)
+        st = exo_fail(err, EXO_NOT_FOUND, "%s: is no checkpoint, and no run with one", from);
+    if (st == EXO_OK && count > 1)
+        st = fail_choice(from, labels, count, err);
+    if (st == EXO_OK) {
+        char *label = exo_text_make(err, "/%s", labels[0]);
+        st = label ? put_path(r->run, err, from, label) : EXO_NOMEM;
+        exo_free(label);
+    }
+    free_labels(labels, count);
+    return st;
+}
+
 /* Finds the checkpoint: that folder itself, or the newest one of a run. A damaged one is an error, and
  * not passed over silently. */
 static exo_status
@@ -70,11 +143,11 @@ find_checkpoint(struct reshard *r, exo_err *err)
         exo_status st = put_path(r->checkpoint, err, from, "");
         return st == EXO_OK ? put_path(r->run, err, from, "/../..") : st;
     }
-    exo_status st = put_path(r->run, err, from, "");
+    exo_status st = find_run(r, err);
     if (st == EXO_OK)
-        st = exo_checkpoint_choose(from, &choice, err);
+        st = exo_checkpoint_choose(r->run, &choice, err);
     if (st == EXO_OK && !choice.found)
-        return exo_fail(err, EXO_NOT_FOUND, "%s: is no checkpoint, and no run with one", from);
+        return exo_fail(err, EXO_NOT_FOUND, "%s: is no checkpoint, and no run with one", r->run);
     if (st == EXO_OK && choice.damage.code != EXO_OK)
         return exo_fail(err, EXO_FAILED, "%s%s%s%s", choice.damage.text,
                         choice.intact[0] ? "; " : "", choice.intact,
@@ -360,7 +433,8 @@ static const exo_arg table[] = {
     {NULL, "reshard", "reshard: writes the checkpoint for other nodes.",
      EXO_INTO(struct ckpt_args, action), .word = EXO_WORD_FIXED, .required = true},
     {NULL, "FROM",
-     "A run's folder (runs/texts/fsdp), or a checkpoint in it (.../checkpoints/step_00000100).",
+     "A run's folder (runs/texts/fsdp, or runs/texts if it has one run with a checkpoint), or a "
+     "checkpoint in it (.../checkpoints/step_00000100).",
      EXO_INTO(struct ckpt_args, from), .word = EXO_WORD_FOLDER, .required = true},
     {NULL, "TO", "The folder of the new run, SAVE_DIR/NAME/LABEL; it is made.",
      EXO_INTO(struct ckpt_args, to), .word = EXO_WORD_FOLDER, .required = true},
@@ -377,7 +451,7 @@ static const exo_arg table[] = {
 };
 
 static const exo_note examples[] = {
-    {"exogym ckpt reshard runs/texts/fsdp runs/texts3/fsdp --nodes 3",
+    {"exogym ckpt reshard runs/texts runs/texts3/fsdp --nodes 3",
      "Goes on with three of four nodes, by the command that it prints."},
     {"exogym ckpt reshard runs/texts/fsdp runs/whole/ddp --full --nodes 1",
      "Gathers all shards: node 0 has the whole state."},

@@ -105,19 +105,28 @@ bad 2 "parallel: auto chooses the rest: leave 'tensor' out" run auto.yaml --set 
 
 # The largest process of a run with a worker for each node is the first node's.
 if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
-    ok plan plain.yaml --step-time 1ms --set 'model.hidden=[1500, 1500]' --json
-    python3 - out <<'END' || fail 'other memory than planned'
+    # takes_what_is_planned SHARDINGS SET ...: of compositions without overlap.
+    takes_what_is_planned() {
+        local sets=() shardings=$1
+        shift
+        for one in "$@"; do sets+=(--set "$one"); done
+        ok plan plain.yaml --step-time 1ms "${sets[@]}" --json
+        python3 - out "$shardings" "$@" <<'END' || fail "$*: other memory than planned"
 import json, os, subprocess, sys
 for c in json.load(open(sys.argv[1]))["compositions"]:
-    if c["sharding_strategy"] not in (None, "full_shard") or c["overlap"]:
+    if str(c["sharding_strategy"]) not in sys.argv[2].split() or c["overlap"]:
         continue
     command = [os.environ["EXOGYM"], "run", "plain.yaml", "--no-plot", "--workers", "2", "--overwrite"]
-    for one in c["set"] + ["model.hidden=[1500, 1500]"]:
+    for one in c["set"] + sys.argv[3:]:
         command += ["--set", one]
     run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(run.pid, 0) # its children count, too
     used = usage.ru_maxrss * 1024
     assert status == 0 and 0.9 * used < c["memory"] < 1.1 * used, (c, status, used)
 END
+    }
+    takes_what_is_planned 'None full_shard' 'model.hidden=[1500, 1500]'
+    # activations are most of it, and an evaluation
+    takes_what_is_planned None model=mnist_cnn train.batch_size=32 train.val_size=32
 fi
 finish

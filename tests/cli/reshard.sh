@@ -19,7 +19,7 @@ hash() {
 }
 
 ok run job.yaml --no-plot --save-dir runs
-ok ckpt reshard runs/job/fsdp runs/full/ddp --full --nodes 3
+ok ckpt reshard runs/job runs/full/ddp --full --nodes 3 # the job's only run
 has out 'runs/full/ddp: step 3, 3 nodes instead of 4, ddp'
 has out 'to go on: exogym run runs/full/ddp/config.json --save-dir '
 ok run runs/full/ddp/config.json --set train.max_steps=6 --no-plot --save-dir runs --resume
@@ -61,7 +61,9 @@ ok "${on_three[@]}" --set train.checkpoint_interval=1 --save-dir runs --name kil
 # --- Mistakes
 # ---------------------------------------------------------------------------------------------------------
 
-bad 1 'runs/job: is no checkpoint, and no run with one' ckpt reshard runs/job none/a
+bad 1 'runs: is no checkpoint, and no run with one' ckpt reshard runs none/a
+mkdir -p several/ddp && cp -r runs/job/fsdp several/second && cp -r runs/job/fsdp several/first
+bad 2 'several: has the checkpoints of 2 runs: name one of several/first, several/second' ckpt reshard several none/a
 bad 1 'runs/three/fsdp: holds a run already: give a folder without one' ckpt reshard runs/job/fsdp runs/three/fsdp
 bad 2 '--nodes 0: expected a number from 1 to 65536' ckpt reshard runs/job/fsdp none/a --nodes 0
 bad 2 '--full is --strategy ddp: give one of them' ckpt reshard runs/job/fsdp none/a --full --strategy ddp
