@@ -2,7 +2,9 @@
 #include "actors/policy_file.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include <exogym/memory.h>
 #include <exogym/state.h>
 
 enum {
@@ -67,13 +69,29 @@ exo_policy_save(const exo_policy *policy, const char *environment, uint64_t upda
     return st;
 }
 
+/* Whether a file is of an environment. */
+static exo_status
+check_environment(const char *path, const char *environment, exo_err *err)
+{
+    char *name = NULL;
+    exo_status st = exo_state_read_metadata(path, "environment", &name, err);
+    if (st == EXO_OK && strcmp(name, environment) != 0)
+        st = exo_fail(err, EXO_INVAL,
+                      "%s: it is a policy of the environment '%s', and this one is '%s'", path,
+                      name, environment);
+    exo_free(name);
+    return st;
+}
+
 exo_status
-exo_policy_load(const exo_policy *policy, const char *path, exo_err *err)
+exo_policy_load(const exo_policy *policy, const char *environment, const char *path, exo_err *err)
 {
     exo_state *state = NULL;
     exo_status st = list_tensors(&state, policy, err);
     if (st == EXO_OK)
         st = exo_state_check_seal(path, err);
+    if (st == EXO_OK)
+        st = check_environment(path, environment, err);
     if (st == EXO_OK)
         st = exo_state_load(state, path, err);
     exo_state_free(&state);

@@ -15,9 +15,10 @@
  * Errors: INVAL: the path is too long; as exo_state_save. */
 exo_status exo_policy_save(const exo_policy *policy, const char *environment, uint64_t update,
                            const char *folder, const char *kind, const char *actor, exo_err *err);
-/* Reads such a file into a policy of the same shape. Errors: NOT_FOUND, IO; INVAL: a tensor is
- * missing or has another shape, the error names it; DAMAGED: the file is not what was written;
- * NOMEM. */
-exo_status exo_policy_load(const exo_policy *policy, const char *path, exo_err *err);
+/* Reads such a file into a policy of the same shape for an environment. Errors: NOT_FOUND, IO; INVAL:
+ * it is of another environment, or a tensor is missing or has another shape, the error names them;
+ * DAMAGED: the file is not what was written; NOMEM. */
+exo_status exo_policy_load(const exo_policy *policy, const char *environment, const char *path,
+                           exo_err *err);
 
 #endif

@@ -558,7 +558,8 @@ prepare(struct trainer *t, exo_graph_actor *actor, exo_err *err)
         st = exo_ppo_update_new(&t->update, &t->opts, &t->play.shape, seed,
                                 exo_stream_seed(seed, name), err);
     if (st == EXO_OK && t->first)
-        st = exo_policy_load(exo_ppo_update_policy(t->update), t->first, err);
+        st = exo_policy_load(exo_ppo_update_policy(t->update),
+                             exo_environment_spec_name(t->play.spec), t->first, err);
     if (st == EXO_OK && t->evaluate_every > 0)
         st = exo_evaluator_new(&t->evaluator,
                                &(exo_evaluator_opts){.spec = t->play.spec,

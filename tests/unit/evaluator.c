@@ -77,7 +77,7 @@ Test(evaluator, keeps_the_first_of_the_best_policies)
     cr_expect_eq(exo_evaluator_newest(e)->evaluation.mean, means[3]);
 
     snprintf(path, sizeof path, "%s/best_t.safetensors", folder);
-    cr_assert_eq(exo_policy_load(&read, path, NULL), EXO_OK);
+    cr_assert_eq(exo_policy_load(&read, exo_environment_spec_name(spec), path, NULL), EXO_OK);
     cr_expect_eq(memcmp(read.values, drawn.values, policy_numel(&drawn) * sizeof(float)), 0);
     snprintf(path, sizeof path, "%s/evaluations_t.csv", folder);
     cr_assert_eq(exo_file_read(path, 4096, &text, &size, NULL), EXO_OK);
@@ -139,17 +139,19 @@ Test(policy_file, a_policy_is_read_back_and_another_shape_or_a_damaged_file_is_r
         written.value_bias[0] = 0.25f;
         cr_assert_eq(exo_policy_save(&written, names[i], 7, folder, "policy", "t", &err), EXO_OK,
                      "%s", err.text);
-        cr_assert_eq(exo_policy_load(&read, path, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_policy_load(&read, names[i], path, &err), EXO_OK, "%s", err.text);
         cr_expect_eq(memcmp(read.values, written.values, policy_numel(&read) * sizeof(float)), 0);
-        cr_expect_eq(exo_policy_load(&different, path, &err), EXO_INVAL);
+        cr_expect_eq(exo_policy_load(&different, names[i], path, &err), EXO_INVAL);
         cr_expect(strstr(err.text, "'actor.weight1'"), "%s", err.text);
+        cr_expect_eq(exo_policy_load(&read, "acrobot", path, &err), EXO_INVAL);
+        cr_expect(strstr(err.text, "this one is 'acrobot'"), "%s", err.text);
 
         FILE *file = fopen(path, "r+b");
         cr_assert_not_null(file);
         fseek(file, -1, SEEK_END);
         fputc(0x55, file);
         fclose(file);
-        cr_expect_eq(exo_policy_load(&read, path, &err), EXO_DAMAGED);
+        cr_expect_eq(exo_policy_load(&read, names[i], path, &err), EXO_DAMAGED);
         policy_free(&written);
         policy_free(&read);
         policy_free(&different);
@@ -159,7 +161,7 @@ Test(policy_file, a_policy_is_read_back_and_another_shape_or_a_damaged_file_is_r
     temp_remove(folder);
     exo_environment_spec *spec = environment_new("cartpole");
     exo_policy policy = policy_new(spec, 1);
-    cr_expect_eq(exo_policy_load(&policy, path, &err), EXO_NOT_FOUND);
+    cr_expect_eq(exo_policy_load(&policy, "cartpole", path, &err), EXO_NOT_FOUND);
     policy_free(&policy);
     exo_environment_spec_free(&spec);
 }
