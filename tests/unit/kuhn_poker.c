@@ -50,27 +50,28 @@ Test(kuhn_poker, returns_of_an_evaluation_have_the_exact_mean)
     exo_environment_spec_free(&spec);
 }
 
-/* One policy plays both players against itself. A high coefficient of the entropy keeps it from
- * going round in circles. Without learning the exploitability is 0.46. */
-Test(kuhn_poker, self_play_learns_to_be_hardly_exploitable, .timeout = 250)
+/* One policy plays both players against itself. A high coefficient of the entropy, which falls, keeps
+ * it from going round in circles. Without learning the exploitability is 0.46, and the value 0.13. Both
+ * are exact. With these settings five other seeds came within 0.008 of -1/18. */
+Test(kuhn_poker, self_play_comes_to_the_value_of_the_game, .timeout = 250)
 {
-    const exo_ppo_update_opts opts = {.loss = {.clip = 0.2, .entropy = 0.5, .value = 0.5},
-                                      .last_entropy = 0.2,
-                                      .epochs = 1,
+    const exo_ppo_update_opts opts = {.loss = {.clip = 0.2, .entropy = 0.4, .value = 0.5},
+                                      .last_entropy = 0.1,
+                                      .epochs = 2,
                                       .minibatches = 4,
-                                      .updates = SANITIZED ? 2 : 200,
+                                      .updates = SANITIZED ? 2 : 700,
                                       .lr = 1e-3,
                                       .gamma = 1,
                                       .lambda = 1,
                                       .max_norm = 0.5,
                                       .repeat = 1};
     exo_environment_spec *spec = environment_new("kuhn_poker");
-    const exo_policy_shape shape = exo_policy_shape_for(exo_environment_spec_shape(spec), 32);
+    const exo_policy_shape shape = exo_policy_shape_for(exo_environment_spec_shape(spec), 16);
     exo_ppo_update *update = NULL;
     exo_player *player = NULL;
     cr_assert_eq(exo_ppo_update_new(&update, &opts, &shape, 1, 2, NULL), EXO_OK);
-    cr_assert_eq(exo_player_new(&player, spec, 32, 3, NULL), EXO_OK);
-    exo_rollout rollout = arrays_new(spec, 64, 32);
+    cr_assert_eq(exo_player_new(&player, spec, 64, 3, NULL), EXO_OK);
+    exo_rollout rollout = arrays_new(spec, 64, 64);
     for (uint64_t i = 0; i < opts.updates; i++) {
         exo_player_play(player, exo_ppo_update_policy(update), &rollout);
         cr_assert_eq(exo_ppo_update_begin(update, &rollout, 1, NULL), EXO_OK);
@@ -82,8 +83,8 @@ Test(kuhn_poker, self_play_learns_to_be_hardly_exploitable, .timeout = 250)
     }
     exo_game_value exact;
     exo_evaluate_game(&exact, spec, exo_ppo_update_policy(update));
-    cr_expect_leq(exact.exploitability, SANITIZED ? 0.6 : 0.15, "%g", exact.exploitability);
-    cr_expect_leq(fabs(exact.value + 1.0 / 18), SANITIZED ? 0.3 : 0.04, "%g", exact.value);
+    cr_expect_leq(exact.exploitability, SANITIZED ? 0.6 : 0.05, "%g", exact.exploitability);
+    cr_expect_leq(fabs(exact.value + 1.0 / 18), SANITIZED ? 0.3 : 0.01, "%g", exact.value);
     arrays_free(&rollout);
     exo_player_free(&player);
     exo_ppo_update_free(&update);
