@@ -51,7 +51,7 @@ exo_draft_begin(exo_draft *d, const exo_draft_rules *r, const int32_t *prompt, s
     memcpy(d->tokens, prompt, count * sizeof *d->tokens);
     d->prompt = count;
     d->finish = EXO_FINISH_NONE;
-    d->scored = false;
+    d->scored = d->waits = false;
     exo_draft_rewind(d, r);
 }
 
@@ -89,6 +89,7 @@ exo_draft_add(exo_draft *d, const exo_generated *g, uint64_t version)
     }
     d->length += count;
     d->drawn += count;
+    d->waits = d->waits && count == 0;
 }
 
 /* --- Turns ------------------------------------------------------------------------------------ */

@@ -49,6 +49,7 @@ typedef struct exo_draft {
     double earned; /* rewards of the turns */
     int64_t cache; /* the oldest version in its cache */
     exo_finish finish;
+    bool waits; /* weights have changed since its last token */
     bool scored;
     double score; /* if it is scored: of the reward and the turns */
 } exo_draft;

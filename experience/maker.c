@@ -32,6 +32,7 @@ enum {
     TOKENS,
     SWAPS,
     PAUSE,
+    GAP,
     TRANSFER,
     UPTAKE,
     NUM_METERS
@@ -55,6 +56,11 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
                .unit = "s",
                .help = "longest exchange of the weights: so long the maker did not generate",
                .kind = EXO_GAUGE},
+    [GAP] = {.name = "gap",
+             .unit = "s",
+             .help = "longest time from the beginning of an exchange until every answer under way "
+                     "had its next token: the pause, caches that are computed anew, and a step",
+             .kind = EXO_GAUGE},
     [TRANSFER] = {.name = "transfer",
                   .unit = "s",
                   .help = "time that the last weight update was on its way",
@@ -82,6 +88,9 @@ struct maker {
     uint64_t draw, total; /* the next draw; the end of the draws */
     bool finished;        /* all draws were sent, and the trainers were told */
     uint64_t items, tokens;
+    bool resumes;       /* answers under way have had no token since an exchange */
+    exo_time exchanged; /* when it began */
+    double gap;         /* seconds: the longest */
 };
 
 static const char *const swap_names[] = {"batch", "step", NULL};
@@ -159,7 +168,7 @@ begin_again(struct maker *m, exo_err *err)
     if (!exo_maker_weights_begins_again(m->weights, &learned))
         return EXO_OK;
     m->draw = learned <= index ? index : index + (learned - index + count - 1) / count * count;
-    m->finished = false;
+    m->finished = m->resumes = false;
     skip_finished(m);
     return exo_experience_source_abandon(m->source, err);
 }
@@ -168,6 +177,7 @@ begin_again(struct maker *m, exo_err *err)
 static exo_status
 exchange(struct maker *m, exo_graph_actor *actor, exo_err *err)
 {
+    exo_time began = exo_graph_now(actor);
     if (!exo_maker_weights_is_ready(m->weights))
         return EXO_OK;
     exo_maker_weights_swap(m->weights, actor);
@@ -175,6 +185,9 @@ exchange(struct maker *m, exo_graph_actor *actor, exo_err *err)
     if (st == EXO_OK)
         st = exo_experience_source_renew(m->source, exo_maker_weights_version(m->weights), m->kv,
                                          err);
+    if (!m->resumes)
+        m->exchanged = began;
+    m->resumes = exo_experience_source_waiting(m->source) > 0;
     exo_meter_set(m->meters[VERSION], (double)exo_maker_weights_version(m->weights));
     return st;
 }
@@ -231,6 +244,7 @@ report_weights(struct maker *m)
     const exo_maker_weights_figures *f = exo_maker_weights_figures_of(m->weights);
     exo_meter_count(m->meters[SWAPS], f->swaps);
     exo_meter_set(m->meters[PAUSE], f->pause);
+    exo_meter_set(m->meters[GAP], m->gap);
     exo_meter_set(m->meters[TRANSFER], f->transfer);
     exo_meter_set(m->meters[UPTAKE], f->uptake);
 }
@@ -417,6 +431,17 @@ make_shared(struct maker *m, exo_graph_actor *actor, exo_err *err)
     return st == EXO_OK ? exo_experience_source_abandon(m->source, err) : st;
 }
 
+/* After a step: whether all answers have gone on since the last exchange, and how long that took. */
+static void
+measure_gap(struct maker *m, exo_graph_actor *actor)
+{
+    if (!m->resumes || exo_experience_source_waiting(m->source) > 0)
+        return;
+    double gap = (double)(exo_graph_now(actor) - m->exchanged) * 1e-9;
+    m->resumes = false;
+    m->gap = gap > m->gap ? gap : m->gap;
+}
+
 /* Makes one step with the newest weights, and replaces draws that have ended. */
 static exo_status
 make_step(struct maker *m, exo_graph_actor *actor, exo_err *err)
@@ -436,6 +461,7 @@ make_step(struct maker *m, exo_graph_actor *actor, exo_err *err)
     exo_graph_phase(actor, "step");
     st = exo_experience_source_step(m->source, err);
     exo_graph_phase(actor, NULL);
+    measure_gap(m, actor);
     return st == EXO_OK ? end_batch(m, actor, err) : st;
 }
 
@@ -532,6 +558,16 @@ maker_run(void *self, exo_graph_actor *actor, exo_err *err)
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
+/* Says what does not go with balance of a trainer. */
+static void
+write_shape(const void *self, char *out, size_t size)
+{
+    const struct maker *m = self;
+    if (exo_experience_source_tensor(m->source) > 1)
+        snprintf(out, size,
+                 "draws that are dealt beforehand, for makers that share a model (parallel)");
+}
+
 static const exo_graph_port maker_ports[] = {
     {.name = "experience", .type = "experience", .direction = EXO_PORT_OUTPUT, .required = true},
     {.name = "parameters", .type = "parameters", .direction = EXO_PORT_INPUT, .blocking = true},
@@ -552,4 +588,5 @@ const exo_graph_class exo_experience_maker_class = {
     .init = maker_init,
     .run = maker_run,
     .release = maker_release,
+    .write_shape = write_shape,
 };

@@ -25,7 +25,8 @@ struct exo_maker_weights {
     uint64_t version;
     struct position now, next; /* of the version in use, and of that of the uptake */
     bool again;                /* exo_maker_weights_begins_again */
-    uint64_t *finished;        /* (num_finished) draws, ascending: of the last position that came */
+    /* (2 num_finished) ranges of draws of the last position that came (exo_parameters), and their step */
+    uint64_t *finished, step;
     size_t num_finished, finished_room;
     exo_maker_start start;
     exo_dealing dealing;
@@ -101,15 +102,18 @@ exo_maker_weights_begins_again(exo_maker_weights *w, uint64_t *learned)
 bool
 exo_maker_weights_has_finished(const exo_maker_weights *w, uint64_t draw)
 {
-    size_t low = 0, high = w->num_finished;
+    size_t low = 0, high = w->num_finished; /* those before `low` begin at the draw, or before it */
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (w->finished[middle] < draw)
+        if (w->finished[2 * middle] <= draw)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < w->num_finished && w->finished[low] == draw;
+    if (low == 0)
+        return false;
+    uint64_t after = draw - w->finished[2 * low - 2];
+    return after % w->step == 0 && after / w->step < w->finished[2 * low - 1];
 }
 
 int64_t
@@ -190,11 +194,14 @@ exo_maker_weights_greet(const exo_maker_weights *w, exo_graph_actor *actor, exo_
 
 /* --- Updates ---------------------------------------------------------------------------------- */
 
+/* Holds an item. Messages that only deal draws do not count as transfers of weights. */
 static void
 hold(exo_maker_weights *w, exo_item *item)
 {
+    exo_parameters p;
     w->held = item;
-    w->figures.transfer = (double)(item->received - item->sent) * 1e-9;
+    if (exo_parameters_view(&p, item, NULL) != EXO_OK || p.size > 0)
+        w->figures.transfer = (double)(item->received - item->sent) * 1e-9;
 }
 
 /* Takes the next update from the port, if there is one and none is held. */
@@ -226,15 +233,17 @@ static exo_status
 note_finished(exo_maker_weights *w, const exo_parameters *p, exo_err *err)
 {
     if (p->num_finished > w->finished_room) {
-        uint64_t *more = exo_realloc(w->finished, p->num_finished, sizeof *more);
+        uint64_t *more = exo_realloc(w->finished, p->num_finished, 2 * sizeof *more);
         if (!more)
-            return exo_fail(err, EXO_NOMEM, "no memory for a list of %zu draws", p->num_finished);
+            return exo_fail(err, EXO_NOMEM, "no memory for a list of %zu ranges of draws",
+                            p->num_finished);
         w->finished = more;
         w->finished_room = p->num_finished;
     }
     w->num_finished = p->num_finished;
+    w->step = p->trainers;
     if (p->num_finished > 0)
-        memcpy(w->finished, p->finished, p->num_finished * sizeof *w->finished);
+        memcpy(w->finished, p->finished, 2 * p->num_finished * sizeof *w->finished);
     return EXO_OK;
 }
 
@@ -392,6 +401,16 @@ answer_known(exo_maker_weights *w, exo_graph_actor *actor, bool *known, exo_err 
     return send_reply(w, actor, p.trainer, &reply, err);
 }
 
+/* The trainer whose update is held, as far as is known if its header is damaged. */
+static uint32_t
+trainer_of_held(const exo_maker_weights *w)
+{
+    exo_parameters p;
+    if (exo_parameters_view(&p, w->held, NULL) == EXO_OK)
+        return p.trainer;
+    return exo_uptake_version(w->uptake) >= 0 ? w->from : w->held->from;
+}
+
 /* Gives the held update to the uptake, if that is free; *more: something was done. */
 static exo_status
 begin_held(exo_maker_weights *w, exo_graph_actor *actor, bool *more, exo_err *err)
@@ -404,9 +423,8 @@ begin_held(exo_maker_weights *w, exo_graph_actor *actor, bool *more, exo_err *er
     *more = *more || known;
     if (st != EXO_OK || known || !exo_uptake_is_free(w->uptake))
         return st;
-    bool good = exo_parameters_view(&p, w->held, NULL) == EXO_OK;
-    w->from = good ? p.trainer : w->held->from;
-    if (good) {
+    w->from = trainer_of_held(w);
+    if (exo_parameters_view(&p, w->held, NULL) == EXO_OK) {
         w->next = position_of(&p);
         st = note_finished(w, &p, err);
         if (st == EXO_OK)
@@ -454,11 +472,23 @@ exo_maker_weights_newest(const exo_maker_weights *w)
     return exo_uptake_version(w->uptake);
 }
 
+/* Refuses the held update, whose header is damaged: the trainer sends a whole one. */
+static exo_status
+refuse_held(exo_maker_weights *w, exo_graph_actor *actor, const exo_err *reason, exo_err *err)
+{
+    exo_update_reply reply = {.answer = EXO_UPDATE_REFUSED, .code = reason->code};
+    uint32_t to = trainer_of_held(w);
+    snprintf(reply.text, sizeof reply.text, "%s", reason->text);
+    exo_item_drop(&w->held);
+    return send_reply(w, actor, to, &reply, err);
+}
+
 exo_status
 exo_maker_weights_look(exo_maker_weights *w, exo_graph_actor *actor, bool wait, int64_t *newest,
                        exo_err *err)
 {
     exo_parameters p;
+    exo_err reason = {0};
     bool known = true;
     exo_status st = EXO_OK;
     while (st == EXO_OK && known) {
@@ -467,7 +497,9 @@ exo_maker_weights_look(exo_maker_weights *w, exo_graph_actor *actor, bool wait, 
             st = exo_maker_weights_wait(w, actor, err);
         if (st != EXO_OK || !w->held)
             break;
-        st = answer_known(w, actor, &known, err);
+        st = exo_parameters_view(&p, w->held, &reason) == EXO_OK
+                 ? answer_known(w, actor, &known, err)
+                 : refuse_held(w, actor, &reason, err);
     }
     *newest = exo_uptake_version(w->uptake);
     if (st == EXO_OK && w->held && (st = exo_parameters_view(&p, w->held, err)) == EXO_OK)

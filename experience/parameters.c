@@ -6,7 +6,7 @@
 #include <exogym/memory.h>
 
 enum {
-    FORMAT = 4,
+    FORMAT = 5,
     LENGTH_BYTES = 8
 };
 
@@ -29,7 +29,7 @@ enum {
     ROUND,
     DEALS, /* exo_dealing */
     NUM_DEALS,
-    HEADER_WORDS /* the draws that are finished follow, then pairs of deals */
+    HEADER_WORDS /* pairs of finished draws follow, then pairs of deals */
 };
 
 /* The parts of a reply, and the words of the first. */
@@ -81,7 +81,7 @@ static exo_status
 make_item(exo_item **out, const exo_parameters *p, const struct chunks *c, exo_err *err)
 {
     const exo_item_part parts[NUM_PARTS] = {
-        [HEADER] = {.dtype = EXO_I64, .count = HEADER_WORDS + p->num_finished + 2 * p->num_deals},
+        [HEADER] = {.dtype = EXO_I64, .count = HEADER_WORDS + 2 * (p->num_finished + p->num_deals)},
         [BYTES] = {.dtype = EXO_U8, .count = c->size},
     };
     exo_status st = exo_item_new(out, parts, NUM_PARTS, err);
@@ -98,12 +98,12 @@ make_item(exo_item **out, const exo_parameters *p, const struct chunks *c, exo_e
     header[BASE] = (int64_t)p->base;
     header[LIFE] = p->life;
     header[ROUND] = (int64_t)p->round;
-    for (size_t i = 0; i < p->num_finished; i++)
+    for (size_t i = 0; i < 2 * p->num_finished; i++)
         header[HEADER_WORDS + i] = (int64_t)p->finished[i];
     header[DEALS] = p->dealing;
     header[NUM_DEALS] = (int64_t)p->num_deals;
     if (p->num_deals > 0)
-        memcpy(header + HEADER_WORDS + p->num_finished, p->deals,
+        memcpy(header + HEADER_WORDS + 2 * p->num_finished, p->deals,
                2 * p->num_deals * sizeof *p->deals);
     if (c->size > 0)
         memcpy((*out)->parts[BYTES].data, c->bytes, c->size);
@@ -126,16 +126,16 @@ exo_parameters_new(exo_item **out, const exo_parameters *p, exo_update *update, 
     return st;
 }
 
-/* The number of draws that are finished, or SIZE_MAX if the counts of the header are wrong. */
+/* The number of pairs of finished draws, or SIZE_MAX if the counts of the header are wrong. */
 static size_t
 count_finished(const exo_item_part *p)
 {
     const int64_t *header = p->data;
     size_t rest = p->count - HEADER_WORDS;
-    return header[NUM_DEALS] < 0 || (uint64_t)header[NUM_DEALS] > rest / 2 || header[DEALS] < 0 ||
-                   header[DEALS] > EXO_ALL_DEALT
+    return rest % 2 != 0 || header[NUM_DEALS] < 0 || (uint64_t)header[NUM_DEALS] > rest / 2 ||
+                   header[DEALS] < 0 || header[DEALS] > EXO_ALL_DEALT
                ? SIZE_MAX
-               : rest - 2 * (size_t)header[NUM_DEALS];
+               : rest / 2 - (size_t)header[NUM_DEALS];
 }
 
 /* Whether the deals name makers and draws. */
@@ -148,15 +148,19 @@ are_deals(const int64_t *pairs, int64_t count)
     return true;
 }
 
-/* Whether the words after the header's are ascending draws from the one on that is not learned from. */
+/* Whether pairs are ascending ranges of draws from the one on that is not learned from. */
 static bool
 are_finished(const int64_t *header, size_t count)
 {
+    const int64_t *pairs = header + HEADER_WORDS, step = header[TRAINERS];
     int64_t least = header[LEARNED];
-    for (size_t i = HEADER_WORDS; i < count; i++) {
-        if (header[i] < least || header[i] == INT64_MAX)
+    if (count > 0 && (step < 1 || step > UINT32_MAX))
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        int64_t first = pairs[2 * i], draws = pairs[2 * i + 1];
+        if (first < least || draws < 1 || draws > (INT64_MAX - first) / step)
             return false;
-        least = header[i] + 1;
+        least = first + draws * step;
     }
     return true;
 }
@@ -171,9 +175,8 @@ exo_parameters_view(exo_parameters *out, const exo_item *item, exo_err *err)
     size_t finished = good ? count_finished(&p[HEADER]) : SIZE_MAX;
     if (finished == SIZE_MAX || header[FORMAT_WORD] != FORMAT || header[VERSION] < 0 ||
         header[QUOTA] < 0 || header[LEARNED] < 0 || header[BASE] < 0 || header[ROUND] < 0 ||
-        header[LIFE] < 0 || header[LIFE] > UINT32_MAX ||
-        !are_finished(header, HEADER_WORDS + finished) ||
-        !are_deals(header + HEADER_WORDS + finished, header[NUM_DEALS]))
+        header[LIFE] < 0 || header[LIFE] > UINT32_MAX || !are_finished(header, finished) ||
+        !are_deals(header + HEADER_WORDS + 2 * finished, header[NUM_DEALS]))
         return exo_fail(err, EXO_INVAL, "this is no item with a weight update of format %d",
                         FORMAT);
     *out = (exo_parameters){.version = (uint64_t)header[VERSION],
@@ -188,7 +191,7 @@ exo_parameters_view(exo_parameters *out, const exo_item *item, exo_err *err)
                             .finished = (const uint64_t *)header + HEADER_WORDS,
                             .num_finished = finished,
                             .dealing = (exo_dealing)header[DEALS],
-                            .deals = header + HEADER_WORDS + finished,
+                            .deals = header + HEADER_WORDS + 2 * finished,
                             .num_deals = (size_t)header[NUM_DEALS],
                             .bytes = p[BYTES].data,
                             .size = p[BYTES].count};

@@ -33,8 +33,9 @@ typedef struct exo_parameters {
      * the first draw that is not learned from. */
     uint64_t round;
     bool canary; /* the trainer proves the makers' generators */
-    /* (num_finished) of the draws from `learned` on those that the trainer has, ascending: nobody needs
-     * to make them again */
+    /* (2 num_finished) of the draws from `learned` on those that the trainer has, ascending: nobody
+     * needs to make them again. A pair is a draw d and a count n: the draws d, d + trainers, ..., n of
+     * them */
     const uint64_t *finished;
     size_t num_finished;
     exo_dealing dealing;

@@ -272,6 +272,21 @@ add_deals(exo_publisher *p, exo_parameters *about, int64_t **list, exo_err *err)
     return EXO_OK;
 }
 
+/* The head of a message about update `version`, without its deals. */
+static exo_parameters
+head_of(const exo_publisher *p, uint64_t version, uint64_t base, exo_draw_bounds bounds)
+{
+    return (exo_parameters){.version = version - 1,
+                            .quota = bounds.quota,
+                            .learned = bounds.learned,
+                            .base = base,
+                            .trainer = p->at.index,
+                            .trainers = p->at.count,
+                            .life = p->at.life,
+                            .round = p->round,
+                            .canary = p->canary};
+}
+
 /* Sends the newest version to all open targets with the base of the first one. */
 static exo_status
 send_to_some(exo_publisher *p, exo_port *port, exo_draw_bounds bounds, const char **names,
@@ -292,17 +307,9 @@ send_to_some(exo_publisher *p, exo_port *port, exo_draw_bounds bounds, const cha
     exo_status st = exo_update_begin(&update, p->sender, names, count, err);
     base = st == EXO_OK ? exo_update_facts_of(update).base : 0;
     int64_t *deals = NULL;
-    exo_parameters about = {.version = exo_update_sender_version(p->sender) - 1,
-                            .quota = bounds.quota,
-                            .learned = bounds.learned,
-                            .base = base,
-                            .trainer = p->at.index,
-                            .trainers = p->at.count,
-                            .life = p->at.life,
-                            .round = p->round,
-                            .canary = p->canary,
-                            .finished = bounds.finished,
-                            .num_finished = bounds.num_finished};
+    exo_parameters about = head_of(p, exo_update_sender_version(p->sender), base, bounds);
+    about.finished = bounds.finished;
+    about.num_finished = bounds.num_finished;
     if (st == EXO_OK)
         st = add_deals(p, &about, &deals, err);
     if (st == EXO_OK)
@@ -325,17 +332,8 @@ grant(exo_publisher *p, exo_port *port, struct target *t, exo_draw_bounds bounds
     exo_item *item = NULL;
     int64_t *deals = NULL;
     exo_err reason = {0};
-    exo_parameters about = {.version = t->version - 1,
-                            .quota = bounds.quota,
-                            .learned = bounds.learned,
-                            .base = t->version, /* so another life of the maker drops it */
-                            .trainer = p->at.index,
-                            .trainers = p->at.count,
-                            .life = p->at.life,
-                            .round = p->round,
-                            .canary = p->canary,
-                            .finished = bounds.finished,
-                            .num_finished = bounds.num_finished};
+    /* With that base another life of the maker drops it. The maker knows what is finished. */
+    exo_parameters about = head_of(p, t->version, t->version, bounds);
     for (size_t i = 0; i < p->count; i++)
         p->targets[i].selected = &p->targets[i] == t;
     exo_status st = add_deals(p, &about, &deals, err);

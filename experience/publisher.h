@@ -45,7 +45,7 @@ exo_status exo_publisher_start(exo_publisher *publisher, exo_model *model,
 typedef struct exo_draw_bounds {
     uint64_t learned; /* the trainers have learned from those below it */
     uint64_t quota;   /* those from here on are for later versions */
-    /* (num_finished) exo_parameters.finished; borrowed */
+    /* (2 num_finished) exo_parameters.finished; borrowed */
     const uint64_t *finished;
     size_t num_finished;
 } exo_draw_bounds;

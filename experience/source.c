@@ -374,6 +374,18 @@ exo_experience_source_unfinished(const exo_experience_source *s)
     return unfinished;
 }
 
+size_t
+exo_experience_source_waiting(const exo_experience_source *s)
+{
+    size_t waiting = 0;
+    for (size_t i = 0; i < s->active; i++)
+        for (uint64_t k = 0; k < s->answers; k++) {
+            const exo_draft *a = &s->under[s->order[i] * s->answers + k];
+            waiting += a->waits && a->finish == EXO_FINISH_NONE;
+        }
+    return waiting;
+}
+
 /* --- Answers under way ------------------------------------------------------------------------ */
 
 /* Submits an answer with the tokens that it has. */
@@ -478,12 +490,13 @@ exo_experience_source_renew(exo_experience_source *s, uint64_t version, exo_kv k
 {
     exo_status st = EXO_OK;
     s->version = version;
-    for (size_t i = 0; st == EXO_OK && kv != EXO_KV_KEEP && i < s->active; i++) {
+    for (size_t i = 0; st == EXO_OK && i < s->active; i++) {
         size_t at = s->order[i];
         for (uint64_t k = 0; st == EXO_OK && k < s->answers; k++) {
             exo_draft *a = &s->under[at * s->answers + k];
             uint64_t sequence = s->slots[at].draw * s->answers + k;
-            if (a->finish != EXO_FINISH_NONE)
+            a->waits = a->finish == EXO_FINISH_NONE;
+            if (!a->waits || kv == EXO_KV_KEEP)
                 continue;
             st = exo_generator_cancel(s->generator, sequence, err);
             if (kv == EXO_KV_RESET)

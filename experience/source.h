@@ -69,6 +69,8 @@ size_t exo_experience_source_room(const exo_experience_source *source);
 size_t exo_experience_source_active(const exo_experience_source *source);
 /* Whether a draw is under way. */
 bool exo_experience_source_has(const exo_experience_source *source, uint64_t draw);
+/* The number of answers under way that have had no token since the weights changed. */
+size_t exo_experience_source_waiting(const exo_experience_source *source);
 /* The number of answers under way that have not ended. */
 size_t exo_experience_source_unfinished(const exo_experience_source *source);
 /* Begins the answers to a draw that is not under way. NOMEM; FULL: there is no room. */

@@ -136,14 +136,24 @@ exo_stock_low(const exo_stock *s)
 }
 
 size_t
-exo_stock_finished(const exo_stock *s, uint64_t *draws, size_t most)
+exo_stock_finished(const exo_stock *s, uint64_t *pairs, size_t most)
 {
     size_t count = 0;
+    bool goes_on = false;
     if (s->slack == 0)
         return 0;
-    for (uint64_t i = exo_stock_low(s) / s->size; i < s->next + s->room && count < most; i++)
-        if (i < s->next || s->items[i % s->room] || s->taken[i % s->room])
-            draws[count++] = i * s->size + s->rank;
+    for (uint64_t i = exo_stock_low(s) / s->size; i < s->next + s->room; i++) {
+        bool has = i < s->next || s->items[i % s->room] || s->taken[i % s->room];
+        if (has && !goes_on && count == most)
+            break;
+        if (has && !goes_on) {
+            pairs[2 * count] = i * s->size + s->rank;
+            pairs[2 * count++ + 1] = 0;
+        }
+        if (has)
+            pairs[2 * count - 1]++;
+        goes_on = has;
+    }
     return count;
 }
 

@@ -37,9 +37,10 @@ exo_item *exo_stock_take(exo_stock *stock);
 
 /* All draws below it were taken, by every trainer that has taken as many. */
 uint64_t exo_stock_low(const exo_stock *stock);
-/* Writes the draws from exo_stock_low on that were taken or are here, ascending, at most `most`, and
- * returns their number. Without slack there are none. */
-size_t exo_stock_finished(const exo_stock *stock, uint64_t *draws, size_t most);
+/* Writes which draws from exo_stock_low on were taken or are here, as at most `most` pairs of a draw d
+ * and a count n: d, d + size, ..., n of them. Returns the number of pairs. Without slack there are
+ * none. */
+size_t exo_stock_finished(const exo_stock *stock, uint64_t *pairs, size_t most);
 /* For a checkpoint: bit i says whether draw next + i was taken; the caller's bytes have a bit for each
  * such draw. */
 void exo_stock_save(const exo_stock *stock, uint8_t *bits, size_t bytes);

@@ -55,6 +55,7 @@ enum {
     ITEMS,
     REPEATED,
     UPDATES,
+    UPDATES_SENT,
     UPDATE_BYTES,
     UPDATE_WHOLES,
     UPDATE_REFUSED,
@@ -124,6 +125,9 @@ static const exo_meter_class meter_classes[NUM_METERS] = {
     [UPDATES] = {.name = "updates",
                  .unit = "updates",
                  .help = "updates of the weights: versions that were made"},
+    [UPDATES_SENT] = {.name = "updates_sent",
+                      .unit = "updates",
+                      .help = "weight updates that were sent, one for each maker that got it"},
     [UPDATE_BYTES] = {.name = "update_bytes",
                       .unit = "bytes",
                       .help = "bytes of the weight updates to all makers"},
@@ -271,14 +275,21 @@ quota_of(const struct trainer *t, const exo_graph_actor *actor)
     return (ends ? end : quota) * exo_graph_count(actor);
 }
 
+/* The most ranges of draws that the stock has. */
+static size_t
+ranges_of(const struct trainer *t)
+{
+    return (size_t)(t->stock.slack + t->stock.room) / 2 + 1;
+}
+
 /* Sends the newest version to the makers that wait for it. */
 static exo_status
 send_version(struct trainer *t, exo_graph_actor *actor, exo_err *err)
 {
-    size_t most = (size_t)(t->stock.slack + t->stock.room);
-    uint64_t *finished = t->stock.slack > 0 ? exo_calloc(most, sizeof *finished) : NULL;
+    size_t most = ranges_of(t);
+    uint64_t *finished = t->stock.slack > 0 ? exo_calloc(2 * most, sizeof *finished) : NULL;
     if (t->stock.slack > 0 && !finished)
-        return exo_fail(err, EXO_NOMEM, "no memory for a list of %zu draws", most);
+        return exo_fail(err, EXO_NOMEM, "no memory for a list of %zu ranges of draws", most);
     const exo_draw_bounds bounds = {.learned = exo_stock_low(&t->stock),
                                     .quota = quota_of(t, actor),
                                     .finished = finished,
@@ -423,6 +434,7 @@ static void
 report_updates(const struct trainer *t)
 {
     const exo_publisher_figures *f = exo_publisher_figures_of(t->publisher);
+    exo_meter_count(t->meters[UPDATES_SENT], f->updates);
     exo_meter_count(t->meters[UPDATE_BYTES], f->bytes);
     exo_meter_count(t->meters[UPDATE_WHOLES], f->wholes);
     exo_meter_count(t->meters[UPDATE_REFUSED], f->refused);
@@ -609,13 +621,14 @@ begin_dealing(struct trainer *t, exo_err *err)
 {
     exo_status st = EXO_OK;
     exo_dealer_begin(t->dealer, exo_stock_low(&t->stock) / t->stock.size);
-    size_t most = (size_t)(t->stock.slack + t->stock.room), count = 0;
-    uint64_t *finished = exo_calloc(most + 1, sizeof *finished);
+    size_t most = ranges_of(t), count = 0;
+    uint64_t *finished = exo_calloc(2 * most, sizeof *finished);
     if (!finished)
-        return exo_fail(err, EXO_NOMEM, "no memory for a list of %zu draws", most);
+        return exo_fail(err, EXO_NOMEM, "no memory for a list of %zu ranges of draws", most);
     count = exo_stock_finished(&t->stock, finished, most);
-    for (size_t i = 0; st == EXO_OK && i < count; i++)
-        st = exo_dealer_arrived(t->dealer, finished[i], err);
+    for (size_t i = 0; i < count; i++)
+        for (uint64_t k = 0; st == EXO_OK && k < finished[2 * i + 1]; k++)
+            st = exo_dealer_arrived(t->dealer, finished[2 * i] + k * t->stock.size, err);
     exo_free(finished);
     return st;
 }
@@ -743,6 +756,14 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
     return st == EXO_OK ? write_result(t, actor, err) : st;
 }
 
+/* Says what does not go with makers that share a model. */
+static void
+write_shape(const void *self, char *out, size_t size)
+{
+    if (((const struct trainer *)self)->balance)
+        snprintf(out, size, "draws that are dealt as makers get on (balance)");
+}
+
 static const exo_graph_port trainer_ports[] = {
     {.name = "experience",
      .type = "experience",
@@ -772,4 +793,5 @@ const exo_graph_class exo_ppo_trainer_class = {
     .init = trainer_init,
     .run = trainer_run,
     .release = trainer_release,
+    .write_shape = write_shape,
 };

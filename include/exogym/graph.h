@@ -245,7 +245,7 @@ typedef struct exo_graph_class {
     void (*write_order)(const void *self, char *out, size_t size);
     /* The shape of the items at the ports, if it depends on the options: writes a text for `self`
      * after init, such as "4 observations, 2 actions". The texts of both ends of an edge must be
-     * equal. NULL: every shape fits. */
+     * equal. NULL, or an empty text: every shape fits. */
     void (*write_shape)(const void *self, char *out, size_t size);
 } exo_graph_class;
 

@@ -45,7 +45,7 @@ read_shape(const exo_graph_spec *spec, exo_actor_spec *actor, const void *self, 
     if (!text)
         return EXO_NOMEM;
     actor->class->write_shape(self, text, SHAPE_TEXT);
-    actor->shape = text;
+    actor->shape = *text ? text : NULL;
     return EXO_OK;
 }
 

@@ -84,7 +84,7 @@ bad 2 'dropout' run "$example" --name w --set $maker.model.dropout=0.1
 bad 2 'parallel.pipeline' run "$example" --name w --set $maker.parallel.pipeline=2
 bad 1 'does not go with a codec that rounds' run "$example" "${few[@]}" --name w --set edges.3.codec=bf16
 bad 1 'does not support restart rules' run "$example" "${few[@]}" --name w --set actors.maker.restart.when=on_failure
-bad 2 'balance does not go with makers that share a model' run "$example" "${few[@]}" --name w --set actors.trainer.config.balance=true
+bad 2 'dealt beforehand, for makers that share a model (parallel) where' run "$example" "${few[@]}" --name w --set actors.trainer.config.balance=true
 sed '/carries: activations/d' "$example" > no_edge.yaml
 bad 2 'needs an edge for the makers' run no_edge.yaml "${few[@]}" --name w
 finish

@@ -14,6 +14,7 @@
 #include <exogym/memory.h>
 
 #include "base/file.h"
+#include "base/meter.h"
 #include "experience/source.h"
 #include "graph/run.h"
 #include "support/temp.h"
@@ -34,6 +35,7 @@ struct shape {
 /* What a run showed. */
 struct shown {
     double seconds, maker_busy, trainer_busy, items;
+    double gap; /* of the first maker */
     char sha256[65];
     char *learned; /* the file learned_trainer_0.csv */
 };
@@ -96,6 +98,9 @@ run(const struct shape *s)
     out.seconds = (double)result.time * 1e-9;
     out.maker_busy = busy(&result, "maker");
     out.trainer_busy = busy(&result, "trainer");
+    exo_meter_sample gap;
+    if (exo_meters_get(result.meters, "maker_0.gap", &gap))
+        out.gap = gap.value;
     read_final(folder, &out);
     exo_graph_result_release(&result);
     exo_graph_spec_free(&spec);
@@ -177,6 +182,34 @@ Test(rollouts, items_tell_the_version_of_each_token_and_of_its_cache, .timeout =
             cr_expect_eq(mixed, 0);
         else
             cr_expect_gt(mixed, 20, "%s: only %d items have several versions", kinds[k], mixed);
+        exo_free(s.learned);
+    }
+}
+
+/* 64 answers at once, of 11 tokens in the mean: a step takes at most 256 tokens, so their caches are
+ * computed anew in several steps. Kept caches need one. Between batches no answer is under way. */
+Test(rollouts, the_gap_of_an_exchange_has_the_caches_that_are_computed_anew, .timeout = 120)
+{
+    static const struct {
+        const char *maker;
+        double least, most;
+    } cases[] = {
+        {"swap: step, kv: recompute", 0.0199, 0.06},
+        {"swap: step, kv: keep", 0.0099, 0.0101},
+        {"swap: batch", 0, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char maker[256];
+        snprintf(maker, sizeof maker,
+                 "batch: 16, answers: 4, %s, generate: {max_new_tokens: 60, stop: [3]}",
+                 cases[i].maker);
+        struct shown s = run(&(struct shape){.maker = maker,
+                                             .trainer = "batch: 8, updates: 6, staleness: 3",
+                                             .maker_cost = i < 2 ? "step: 10 ms" : "make: 400 ms",
+                                             .trainer_cost = "learn: 40 ms",
+                                             .makers = 1});
+        cr_expect(s.gap >= cases[i].least && s.gap <= cases[i].most, "%s: %g s", cases[i].maker,
+                  s.gap);
         exo_free(s.learned);
     }
 }

@@ -38,6 +38,7 @@ enum {
 static struct {
     int in_a_row;         /* of so many items + 1, all but the last have a fault */
     uint32_t only;        /* the index of the actor that makes faults */
+    bool header;          /* the fault is one of the item's header */
     uint64_t swallow;     /* the number of the item that is swallowed */
     uint64_t seen;        /* by actor 0 */
     uint64_t made[KINDS]; /* faults */
@@ -115,7 +116,7 @@ spoil(const struct body *b, const struct body *old, int kind, exo_rng *rng)
 }
 
 static exo_status
-forward(exo_port *port, const exo_item *item, const struct body *b, exo_err *err)
+forward(exo_port *port, const exo_item *item, const struct body *b, bool spoil_header, exo_err *err)
 {
     exo_item *copy = NULL;
     const exo_item_part parts[] = {{.dtype = EXO_I64, .count = item->parts[0].count},
@@ -125,6 +126,8 @@ forward(exo_port *port, const exo_item *item, const struct body *b, exo_err *err
         return st;
     memcpy(copy->parts[0].data, item->parts[0].data, item->parts[0].count * sizeof(int64_t));
     memcpy(copy->parts[1].data, b->bytes, b->size);
+    if (spoil_header)
+        ((int64_t *)copy->parts[0].data)[0] ^= 1;
     copy->version = item->version;
     return exo_port_send(port, &copy, EXO_PORT_TIMEOUT, err);
 }
@@ -153,12 +156,14 @@ between_run(void *self, exo_graph_actor *actor, exo_err *err)
         bool fault =
             item->version > 0 && exo_graph_index(actor) == plan.only && turn != plan.in_a_row;
         int kind = (int)exo_rng_below(&rng, KINDS);
-        struct body sent = fault ? spoil(&b, &old, kind, &rng) : b;
+        bool spoils = fault && !plan.header;
+        struct body sent = spoils ? spoil(&b, &old, kind, &rng) : b;
         plan.made[kind] += fault;
         plan.seen++;
         if (n + 1 != plan.swallow)
-            st = forward(exo_graph_output(actor, "parameters"), item, &sent, err);
-        if (fault)
+            st = forward(exo_graph_output(actor, "parameters"), item, &sent, fault && plan.header,
+                         err);
+        if (spoils)
             free(sent.bytes);
         free(last.bytes);
         last = (struct body){.bytes = malloc(b.size), .size = b.size};
@@ -207,8 +212,9 @@ read_sha(const char *folder, char out[65])
     exo_free(text);
 }
 
+/* tensor: makers that share each generation. */
 static struct end
-run(unsigned makers, int updates, const char *update)
+run_shared(unsigned makers, unsigned tensor, int updates, const char *update)
 {
     char text[4096], folder[256];
     exo_graph_spec *spec = NULL;
@@ -222,7 +228,7 @@ run(unsigned makers, int updates, const char *update)
         "  maker: {class: experience_maker, count: %u, compute: {make: 1 ms}, config: {model: "
         "&m {name: gpt, layers: 1, heads: 2, width: 16, context: 12, vocabulary: 11}, "
         "prompts: {tokens: [[1], [2, 3]]}, reward: {name: share, token: 5}, epochs: 0, "
-        "generate: {max_new_tokens: 2}}}\n"
+        "generate: {max_new_tokens: 2}, parallel: {tensor: %u}}}\n"
         "  between: {class: between, count: %u}\n"
         "  trainer: {class: ppo_trainer, compute: {learn: 1 ms}, config: {model: *m, algorithm: "
         "reinforce++, batch: 2, updates: %d, update: {chunk: 4 KiB, %s}}}\n"
@@ -230,8 +236,10 @@ run(unsigned makers, int updates, const char *update)
         "  - {from: maker, to: trainer, carries: experience}\n"
         "  - {from: trainer, to: between, carries: parameters, route: broadcast}\n"
         "  - {from: between, to: maker, carries: parameters, route: one, buffer: {on_full: "
-        "latest}}\n",
-        makers, makers, updates, update);
+        "latest}}\n%s",
+        makers, tensor, makers, updates, update,
+        tensor > 1 ? "  - {from: maker, to: maker, carries: activations, route: all_reduce}\n"
+                   : "");
     cr_assert_eq(
         exo_graph_parse(&spec, "test.yaml", text, &(exo_graph_opts){.name = "test"}, &end.err),
         EXO_OK, "%s", end.err.text);
@@ -244,6 +252,12 @@ run(unsigned makers, int updates, const char *update)
     exo_graph_spec_free(&spec);
     temp_remove(folder);
     return end;
+}
+
+static struct end
+run(unsigned makers, int updates, const char *update)
+{
+    return run_shared(makers, 1, updates, update);
 }
 
 static uint64_t
@@ -273,6 +287,24 @@ Test(update_paths, a_thousand_faults_are_detected_and_change_nothing, .timeout =
     cr_expect_leq(spoilt.wholes, faults() + 1);
     cr_expect_geq(spoilt.wholes + 2, faults() + 1);
     cr_expect_str_eq(spoilt.sha256, clean.sha256);
+}
+
+/* Also of makers that share each generation, one of which gets the faults. */
+Test(update_paths, a_damaged_header_is_asked_for_again, .timeout = 60)
+{
+    for (unsigned tensor = 1; tensor <= 2; tensor++) {
+        memset(&plan, 0, sizeof plan);
+        struct end clean = run_shared(2, tensor, 30, "form: whole");
+        cr_assert_eq(clean.status, EXO_OK, "%s", clean.err.text);
+        plan.header = true;
+        plan.in_a_row = 1;
+        plan.only = 1;
+        struct end spoilt = run_shared(2, tensor, 30, "form: whole");
+        cr_assert_eq(spoilt.status, EXO_OK, "%u: %s", tensor, spoilt.err.text);
+        cr_expect_geq(faults(), 10, "%llu faults", (unsigned long long)faults());
+        cr_expect_gt(spoilt.wholes, clean.wholes);
+        cr_expect_str_eq(spoilt.sha256, clean.sha256);
+    }
 }
 
 Test(update_paths, an_update_that_one_maker_refuses_ends_the_run_with_its_reason, .timeout = 60)

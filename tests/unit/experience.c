@@ -222,7 +222,7 @@ Test(experience, a_damaged_item_with_an_update_has_no_chunk)
     cr_assert_eq(exo_item_new(&item, parts, 2, &err), EXO_OK);
     int64_t *header = item->parts[0].data;
     uint8_t *body = item->parts[1].data;
-    header[0] = 4;
+    header[0] = 5;
     header[1] = 3;
     header[2] = 12;
     body[0] = 5;
@@ -247,34 +247,36 @@ Test(experience, a_damaged_item_with_an_update_has_no_chunk)
     exo_item_drop(&item);
 }
 
-Test(experience, an_item_with_an_update_lists_finished_draws_in_their_order)
+Test(experience, an_item_with_an_update_lists_finished_draws_as_ranges)
 {
     exo_item *item = NULL;
-    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 15}, {.dtype = EXO_U8}};
-    static const int64_t wrong[][3] = {{6, 7, 8}, {7, 7, 9}, {7, 9, 8}, {-1, 7, 8}};
+    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 16}, {.dtype = EXO_U8}};
+    static const int64_t wrong[][4] = {{6, 1, 8, 1},  {7, 2, 9, 1}, {9, 1, 7, 1},
+                                       {-1, 1, 8, 1}, {7, 0, 9, 1}, {7, 1, 9, INT64_MAX / 2}};
     exo_parameters p;
     exo_err err = {0};
     cr_assert_eq(exo_item_new(&item, parts, 2, &err), EXO_OK);
     int64_t *header = item->parts[0].data;
-    header[0] = 4;
-    header[6] = 7; /* learned */
-    memcpy(header + 12, (const int64_t[]){7, 9, 12}, 3 * sizeof *header);
+    header[0] = 5;
+    header[5] = 2;                                                           /* trainers */
+    header[6] = 7;                                                           /* learned */
+    memcpy(header + 12, (const int64_t[]){7, 2, 13, 5}, 4 * sizeof *header); /* 7, 9; 13, 15, ... */
     cr_assert_eq(exo_parameters_view(&p, item, &err), EXO_OK, "%s", err.text);
-    cr_expect_eq(p.num_finished, 3);
-    cr_expect_eq(p.finished[2], 12);
+    cr_expect_eq(p.num_finished, 2);
+    cr_expect_eq(p.finished[3], 5);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         memcpy(header + 12, wrong[i], sizeof wrong[i]);
         cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_INVAL, "case %zu", i);
     }
-    header[10] = EXO_DEALING; /* of three words the last two are a deal */
+    header[10] = EXO_DEALING; /* of four words the last two are a deal */
     header[11] = 1;
-    memcpy(header + 12, (const int64_t[]){7, 2, 9}, 3 * sizeof *header);
+    memcpy(header + 12, (const int64_t[]){7, 3, 2, 9}, 4 * sizeof *header);
     cr_assert_eq(exo_parameters_view(&p, item, &err), EXO_OK, "%s", err.text);
     cr_expect(p.num_finished == 1 && p.num_deals == 1 && p.deals[0] == 2 && p.deals[1] == 9);
-    header[11] = 2;
+    header[11] = 3;
     cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_INVAL);
     header[11] = 1;
-    header[13] = -2;
+    header[14] = -2;
     cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_INVAL);
     exo_item_drop(&item);
 }
@@ -370,13 +372,14 @@ Test(experience, a_draw_is_overtaken_by_no_more_than_the_slack)
     put_and_take(&s, (const uint64_t[]){5, 7}, 2, 0);
     cr_expect_not(exo_stock_has(&s, 1));
     cr_expect_eq(exo_stock_low(&s), 0);
-    cr_expect_eq(exo_stock_finished(&s, finished, 64), 5);
-    cr_expect_eq(memcmp(finished, (const uint64_t[]){1, 2, 4, 5, 7}, 5 * sizeof *finished), 0);
+    cr_expect_eq(exo_stock_finished(&s, finished, 32), 3); /* 1, 2; 4, 5; 7 */
+    cr_expect_eq(memcmp(finished, (const uint64_t[]){1, 2, 4, 2, 7, 1}, 6 * sizeof *finished), 0);
+    cr_expect_eq(exo_stock_finished(&s, finished, 2), 2);
 
     exo_stock_save(&s, bits, sizeof bits); /* what is here is not taken */
     again.next = s.next;
     cr_assert_eq(exo_stock_load(&again, bits, sizeof bits, &err), EXO_OK, "%s", err.text);
-    cr_expect_eq(exo_stock_finished(&again, finished, 64), 3);
+    cr_expect_eq(exo_stock_finished(&again, finished, 32), 2); /* 1, 2; 4 */
     cr_expect_eq(finished[2], 4);
 
     put_and_take(&s, (const uint64_t[]){0}, 1, 0);
