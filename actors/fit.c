@@ -100,7 +100,7 @@ exo_fit_new(exo_fit **out, uint32_t num_nodes, exo_err *err)
     if (!fit)
         return exo_fail(err, EXO_NOMEM, "no memory for a run");
     fit->num_nodes = num_nodes;
-    fit->tensor = fit->stages = 1;
+    fit->tensor = fit->stages = fit->context = 1;
     snprintf(fit->device, sizeof fit->device, "cpu"); /* the default */
     *out = fit;
     return EXO_OK;
@@ -112,6 +112,7 @@ exo_fit_make_parts(exo_fit *fit, uint32_t tensor, uint32_t stages, exo_err *err)
     exo_status st = EXO_OK;
     fit->tensor = tensor > 1 ? tensor : 1;
     fit->stages = stages > 1 ? stages : 1;
+    fit->context = fit->context > 1 ? fit->context : 1;
     const uint32_t sharing = exo_fit_sharing(fit);
     if (sharing == 1)
         return EXO_OK;
@@ -119,9 +120,10 @@ exo_fit_make_parts(exo_fit *fit, uint32_t tensor, uint32_t stages, exo_err *err)
     if (!fit->parts)
         return exo_fail(err, EXO_NOMEM, "no memory for the parts of %u nodes", sharing);
     for (uint32_t r = 0; st == EXO_OK && r < sharing; r++)
-        st = (fit->stages > 1 ? exo_model_stage
-              : fit->sequence ? exo_model_sequence_part
-                              : exo_model_part)(&fit->parts[r], fit->model, r, sharing, err);
+        st = (fit->stages > 1    ? exo_model_stage
+              : fit->context > 1 ? exo_model_context_part
+              : fit->sequence    ? exo_model_sequence_part
+                                 : exo_model_part)(&fit->parts[r], fit->model, r, sharing, err);
     return st;
 }
 
@@ -134,7 +136,7 @@ exo_fit_model_of(const exo_fit *fit, uint32_t rank)
 uint32_t
 exo_fit_sharing(const exo_fit *fit)
 {
-    return fit->tensor * fit->stages;
+    return fit->tensor * fit->stages * fit->context;
 }
 
 uint32_t
@@ -341,7 +343,7 @@ make_model(exo_fit *fit, exo_config *document, exo_err *err)
 {
     const char *name = NULL;
     exo_config *options = NULL;
-    uint64_t tensor = 1, stages = 1;
+    uint64_t tensor = 1, stages = 1, context = 1;
     exo_status st = exo_fit_read_named(document, "model", "a model", &name, &options, err);
     if (st == EXO_OK)
         st = exo_model_new_named(&fit->model, name, options, err);
@@ -350,11 +352,17 @@ make_model(exo_fit *fit, exo_config *document, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_u64(document, "pipeline", 1, 1, fit->num_nodes, &stages, err);
     if (st == EXO_OK)
+        st = exo_config_u64(document, "context", 1, 1, fit->num_nodes, &context, err);
+    if (st == EXO_OK)
         st = exo_config_bool(document, "sequence", false, &fit->sequence, err);
-    if (st == EXO_OK && (fit->num_nodes % (tensor * stages) != 0 || (tensor > 1 && stages > 1)))
-        st =
-            exo_config_fail(document, err, "tensor %llu and pipeline %llu do not cut %u nodes",
-                            (unsigned long long)tensor, (unsigned long long)stages, fit->num_nodes);
+    fit->context = (uint32_t)context;
+    const uint64_t sharing = tensor * stages * context;
+    if (st == EXO_OK && (fit->num_nodes % sharing != 0 ||
+                         (sharing != tensor && sharing != stages && sharing != context)))
+        st = exo_config_fail(document, err,
+                             "tensor %llu, pipeline %llu and context %llu do not cut %u nodes",
+                             (unsigned long long)tensor, (unsigned long long)stages,
+                             (unsigned long long)context, fit->num_nodes);
     return st == EXO_OK ? exo_fit_make_parts(fit, (uint32_t)tensor, (uint32_t)stages, err) : st;
 }
 

@@ -17,7 +17,7 @@
  *      validate: true, val_size: 1024, timeout_ms: 600000, device: cpu, engine: NAME,
  *      collectives: WAY, any_bits: false, measure_links: false, links: TEXT,
  *      resume_from: PATH, elapsed_ns: 0, graph: TEXT, elastic: false, verify: false, tensor: 1,
- *      sequence: false,
+ *      sequence: false, context: 1,
  *      pipeline: 1, position: 0}
  * `graph` is the job's graph with its hosts, links and edges. With `measure_links` the nodes measure
  * their links when they are set up; `links` has measured ones as JSON (fit_links.h). `position` is the node's first batch
@@ -53,8 +53,11 @@ typedef struct exo_fit {
     bool rehearses;       /* time passes, and nothing is computed or sent (exo_fit_rehearse) */
     exo_time step_cost;   /* of a rehearsed step on a host of speed 1, ns */
     /* The nodes that share a copy of the model, consecutive ranks, each with a part of its layers
-     * (tensor) or some of its layers (stages); 1: every node has the whole model. One of the two is 1. */
+     * (tensor) or some of its layers (stages); 1: every node has the whole model. All but one of these are
+     * 1. */
     uint32_t tensor, stages;
+    uint32_t
+        context;     /* likewise: each has the whole model and a part of the tokens of a sequence */
     bool sequence;   /* parts with sequence parallelism */
     char device[32]; /* name of the device that each node opens (exo_device_open) */
     exo_time timeout;
@@ -111,8 +114,8 @@ void exo_fit_drop(exo_fit **fit);
 /* The run's name, under which the record was put or made. */
 const char *exo_fit_name(const exo_fit *fit);
 
-/* Makes the parts of the model for groups of `tensor` nodes, as fit->sequence says, or its stages for
- * groups of `stages`; 0 and 1: none. INVAL, UNSUPPORTED: the model cannot be cut so; NOMEM. */
+/* Makes the parts of the model for groups of `tensor` nodes, as fit->sequence says, its stages for
+ * groups of `stages`, or its members for groups of fit->context; 0 and 1: none. INVAL, UNSUPPORTED: the model cannot be cut so; NOMEM. */
 exo_status exo_fit_make_parts(exo_fit *fit, uint32_t tensor, uint32_t stages, exo_err *err);
 /* The model that a node has: the whole one, or its part. */
 exo_model *exo_fit_model_of(const exo_fit *fit, uint32_t rank);

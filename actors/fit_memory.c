@@ -254,7 +254,7 @@ plan_minibatch(exo_model *model, exo_dataset *train, const exo_fit_opts *opts, s
 {
     unsigned threads = exo_num_threads(),
              copies = opts->num_nodes < threads ? opts->num_nodes : threads;
-    if (opts->tensor > 1 || opts->pipeline > 1)
+    if (opts->tensor > 1 || opts->pipeline > 1 || opts->context_parallel > 1)
         copies = opts->num_nodes; /* they wait for each other within passes */
     *size = opts->minibatch_size ? opts->minibatch_size : opts->batch_size;
     if (opts->minibatch_size != EXO_MINIBATCH_AUTO)
@@ -399,8 +399,8 @@ plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *
 {
     exo_fit_opts same = *opts; /* the nodes with the same part */
     uint64_t largest = 0;
-    const uint32_t parts = opts->tensor;
-    same.tensor = 1;
+    const uint32_t parts = opts->context_parallel > 1 ? opts->context_parallel : opts->tensor;
+    same.tensor = same.context_parallel = 1;
     same.sequence = false;
     same.num_nodes = opts->num_nodes / parts;
     exo_status st = check_strategy(strategy, options, opts, err);
@@ -493,6 +493,8 @@ plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strateg
     if (st == EXO_OK && opts->tensor > 1)
         st = (opts->sequence ? exo_model_sequence_part : exo_model_part)(&part, model, 0,
                                                                          opts->tensor, err);
+    if (st == EXO_OK && opts->context_parallel > 1)
+        st = exo_model_context_part(&part, model, 0, opts->context_parallel, err);
     if (st == EXO_OK)
         st = plan_minibatch(part ? part : model, train, opts, &out->minibatch_size, err);
     if (st == EXO_OK && part)

@@ -62,19 +62,30 @@ not_with_parts(const exo_fit_opts *opts)
 static const char *
 kind_of_parts(const exo_fit_opts *opts)
 {
-    return opts->pipeline > 1 ? "pipeline parallelism" : "tensor parallelism";
+    return opts->pipeline > 1  ? "pipeline parallelism"
+           : opts->context_parallel > 1 ? "context parallelism"
+                               : "tensor parallelism";
+}
+
+static bool
+has_parts(const exo_fit_opts *opts)
+{
+    return opts->tensor > 1 || opts->pipeline > 1 || opts->context_parallel > 1;
 }
 
 /* How the nodes share copies of the model. */
 static exo_status
 check_sharing(const exo_fit_opts *opts, exo_err *err)
 {
-    const char *lacks = opts->tensor > 1 || opts->pipeline > 1 ? not_with_parts(opts) : NULL;
+    const char *lacks = has_parts(opts) ? not_with_parts(opts) : NULL;
     if (opts->tensor > 1 && opts->num_nodes % opts->tensor != 0)
         return exo_fail(err, EXO_INVAL, "tensor %u does not divide num_nodes %u", opts->tensor,
                         opts->num_nodes);
     if (opts->pipeline > 1 && opts->num_nodes % opts->pipeline != 0)
         return exo_fail(err, EXO_INVAL, "pipeline %u does not divide num_nodes %u", opts->pipeline,
+                        opts->num_nodes);
+    if (opts->context_parallel > 1 && opts->num_nodes % opts->context_parallel != 0)
+        return exo_fail(err, EXO_INVAL, "context %u does not divide num_nodes %u", opts->context_parallel,
                         opts->num_nodes);
     if (opts->sequence && opts->tensor <= 1)
         return exo_fail(err, EXO_INVAL,
@@ -85,6 +96,11 @@ check_sharing(const exo_fit_opts *opts, exo_err *err)
             err, EXO_UNSUPPORTED,
             "pipeline parallelism does not go with tensor parallelism yet: leave one of "
             "the two out");
+    if (opts->context_parallel > 1 && (opts->tensor > 1 || opts->pipeline > 1))
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "context parallelism does not go with %s parallelism yet: leave one of the "
+                        "two out",
+                        opts->tensor > 1 ? "tensor" : "pipeline");
     if (opts->pipeline > 1 && opts->minibatch_size == EXO_MINIBATCH_AUTO)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "pipeline parallelism does not choose minibatch_size: give microbatches");
@@ -161,14 +177,15 @@ settings_object(const exo_fit_opts *opts, const char *strategy, const char *opti
     json_t *tensor = opts->tensor > 1 ? json_integer((json_int_t)opts->tensor) : NULL;
     json_t *stages = opts->pipeline > 1 ? json_integer((json_int_t)opts->pipeline) : NULL;
     json_t *sequence = opts->sequence ? json_true() : NULL;
+    json_t *context = opts->context_parallel > 1 ? json_integer((json_int_t)opts->context_parallel) : NULL;
     return json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:o*, s:o*, s:o*, s:o*, s:o*}",
+        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*}",
         "strategy", strategy, "options", options, "model", exo_model_name(model), "parameters",
         (json_int_t)exo_model_numel(model), "num_nodes", (json_int_t)opts->num_nodes, "batch_size",
         (json_int_t)opts->batch_size, "minibatch_size", (json_int_t)minibatch_size, "shuffle",
         (int)opts->shuffle, "autocast", opts->autocast ? "bf16" : "none", "seed",
         (json_int_t)opts->seed, "elastic", elastic, "failures", failures, "tensor", tensor,
-        "pipeline", stages, "sequence", sequence);
+        "pipeline", stages, "sequence", sequence, "context", context);
 }
 
 /* Writes a JSON value as text that exo_free frees, and drops the value. */
@@ -252,17 +269,32 @@ exo_fit_steps_within(const exo_strategy *strategy, uint32_t num_nodes, size_t ba
     return minibatch_size == batch_size && exo_strategy_steps_alone(strategy, num_nodes);
 }
 
+/* Nodes that have the whole model, and gradients that are those of all their nodes, may have any strategy
+ * that neither keeps units nor lets nodes go on by themselves. */
+static exo_status
+check_context(const exo_strategy *strategy, exo_err *err)
+{
+    if (!exo_strategy_keeps_units(strategy) && !exo_strategy_awaits_units(strategy) &&
+        !exo_strategy_is_apart(strategy))
+        return EXO_OK;
+    return exo_fail(err, EXO_UNSUPPORTED,
+                    "context parallelism does not go with the strategy '%s' yet: use another one",
+                    exo_strategy_name(strategy));
+}
+
 exo_status
 exo_fit_check_parts(const exo_strategy *strategy, const exo_graph_spec *graph,
                     const exo_fit_opts *opts, exo_err *err)
 {
     exo_codec *codec = NULL;
     const char *what = kind_of_parts(opts);
-    exo_status st = exo_strategy_check_parts(strategy, what, err);
-    if (st == EXO_OK && opts->tensor > 1 && graph && (graph->emulated || graph->virtual_clock))
+    exo_status st = opts->context_parallel > 1 ? check_context(strategy, err)
+                                      : exo_strategy_check_parts(strategy, what, err);
+    if (st == EXO_OK && opts->pipeline <= 1 && graph && (graph->emulated || graph->virtual_clock))
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "tensor parallelism does not go with emulated links and the virtual clock "
-                        "yet: leave clock, hosts and links out");
+                        "%s does not go with emulated links and the virtual clock yet: leave "
+                        "clock, hosts and links out",
+                        what);
     if (st == EXO_OK)
         st = exo_comm_codec_new(&codec, exo_fit_edge_codec(graph), err);
     if (codec)
@@ -275,12 +307,15 @@ exo_status
 exo_fit_check_sequences(const exo_fit_opts *opts, const exo_dataset *data, exo_err *err)
 {
     exo_field fields[EXO_MAX_FIELDS];
-    const size_t count = opts->sequence && data ? exo_dataset_fields(data, fields) : 0;
+    const bool context = opts->context_parallel > 1, cuts = context || opts->sequence;
+    const size_t count = cuts && data ? exo_dataset_fields(data, fields) : 0;
+    const size_t pieces = context ? 2 * (size_t)opts->context_parallel : opts->tensor;
     for (size_t i = 0; i < count; i++)
-        if (strcmp(fields[i].name, "tokens") == 0 && fields[i].dims[0] % opts->tensor != 0)
+        if (strcmp(fields[i].name, "tokens") == 0 && fields[i].dims[0] % pieces != 0)
             return exo_fail(err, EXO_INVAL,
-                            "sequence parallelism over %u nodes: it must divide sequences of %zu "
-                            "tokens",
-                            opts->tensor, fields[i].dims[0]);
+                            "%s parallelism over %u nodes: %s must divide sequences of %zu tokens",
+                            context ? "context" : "sequence",
+                            context ? opts->context_parallel : opts->tensor,
+                            context ? "twice as many" : "it", fields[i].dims[0]);
     return EXO_OK;
 }

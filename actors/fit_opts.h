@@ -36,7 +36,8 @@ exo_status exo_fit_config_json(const exo_fit_opts *opts, const char *strategy, c
 bool exo_fit_steps_within(const exo_strategy *strategy, uint32_t num_nodes, size_t batch_size,
                           size_t minibatch_size);
 
-/* Checks whether sequence parallelism, if the options have it, divides the sequences of `data`. INVAL. */
+/* Checks whether sequence or context parallelism, if the options have it, divides the sequences of
+ * `data`. INVAL. */
 exo_status exo_fit_check_sequences(const exo_fit_opts *opts, const exo_dataset *data, exo_err *err);
 /* Checks whether nodes with parts or stages of the model can train with the strategy in the graph, which
  * may be NULL. UNSUPPORTED names the reason. */

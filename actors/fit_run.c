@@ -209,6 +209,7 @@ run_fit(exo_model *model, exo_dataset *train, exo_dataset *val, const char *stra
     run->live = live;
     run->started = exo_now(run->clock);
     run->fit->sequence = opts->sequence;
+    run->fit->context = opts->context_parallel;
     st = exo_fit_make_parts(run->fit, opts->tensor, opts->pipeline, err);
     if (st == EXO_OK)
         st = exo_fit_prepare(run, train, val, options, err);

@@ -359,6 +359,12 @@ prepare_form(struct form *form, exo_err *err)
             "checkpoints of pipeline stages are not converted (parallel.pipeline %" PRIu32
             "): the run goes on only with the same nodes and stages",
             is->pipeline);
+    if (is->context > 1)
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "checkpoints of context-parallel nodes are not converted (parallel.context %" PRIu32
+            "): the run goes on only with the same nodes and groups",
+            is->context);
     if (is->num_nodes % is->tensor != 0)
         return exo_fail(err, EXO_INVAL, "tensor %" PRIu32 " does not divide the %" PRIu32 " nodes",
                         is->tensor, is->num_nodes);
@@ -436,7 +442,9 @@ read_old(struct conversion *c, exo_err *err)
         st = read_number(c->settings, path, "num_nodes", &is->num_nodes, err);
     if (st == EXO_OK)
         st = read_number(c->settings, path, "tensor", &is->tensor, err);
-    return st == EXO_OK ? read_number(c->settings, path, "pipeline", &is->pipeline, err) : st;
+    if (st == EXO_OK)
+        st = read_number(c->settings, path, "pipeline", &is->pipeline, err);
+    return st == EXO_OK ? read_number(c->settings, path, "context", &is->context, err) : st;
 }
 
 /* Takes the new form with all options of its strategy, as a run has them. */
@@ -452,6 +460,7 @@ read_new(struct conversion *c, const exo_reshard_form *to, exo_err *err)
         st = exo_config_graft_whole(exo_config_root(c->new.options), "options", to->options, err);
     c->new.is = *to;
     c->new.is.pipeline = to->pipeline > 1 ? to->pipeline : 1;
+    c->new.is.context = to->context > 1 ? to->context : 1;
     if (st == EXO_OK)
         c->new.is.options = exo_config_get(exo_config_root(c->new.options), "options");
     return st;
@@ -504,7 +513,8 @@ exo_reshard_differs(const char *from, const exo_reshard_form *to, bool *differs,
     if (st == EXO_OK) {
         const exo_reshard_form *old = &c.old.is, *new = &c.new.is;
         *differs = old->num_nodes != new->num_nodes || old->tensor != new->tensor ||
-                   old->pipeline != new->pipeline || strcmp(old->strategy, new->strategy) != 0 ||
+                   old->pipeline != new->pipeline || old->context != new->context ||
+                   strcmp(old->strategy, new->strategy) != 0 ||
                    exo_config_differs(old->options, new->options, skipped, &path);
     }
     exo_free(path.data);

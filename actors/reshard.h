@@ -28,6 +28,7 @@
 typedef struct exo_reshard_form {
     uint32_t num_nodes, tensor; /* tensor: nodes that share a copy of the model, from 1 */
     uint32_t pipeline;          /* stages of a copy of the model; above 1: UNSUPPORTED */
+    uint32_t context;           /* nodes that share each sequence; above 1: UNSUPPORTED */
     const char *strategy;
     exo_config *options; /* the strategy's, a mapping */
 } exo_reshard_form;

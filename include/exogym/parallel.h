@@ -39,6 +39,7 @@
 
 #include <exogym/comm.h>
 #include <exogym/model.h>
+#include <exogym/sequence.h>
 #include <exogym/tensor.h>
 
 EXO_DECLS_BEGIN
@@ -55,6 +56,15 @@ EXO_API exo_tensor *exo_tape_all_gather(exo_tape *tape, exo_group *group, exo_te
 /* x (N R, ...) -> (R, ...): this member's rows of the sum of all members' x. Backward: all members'
  * gradients, in rank order. INVAL: the number of rows is not a multiple of N. */
 EXO_API exo_tensor *exo_tape_reduce_scatter(exo_tape *tape, exo_group *group, exo_tensor *x);
+
+/* Causal attention of sequences of C T tokens over the C members (Liu et al., 2023, arXiv:2310.01889). A
+ * sequence is 2 C chunks of T / 2 tokens; member r has chunks r and 2 C - 1 - r, so that all members have
+ * equal work. x (N T, (H + 2 G) D) and opts are those of exo_attention for this member's tokens;
+ * opts->sequence is T, even. Positions are those in the whole sequence. Forward swaps the keys and values
+ * (N T, 2 G D) with each other member; backward swaps them again, and their gradients. INVAL: as
+ * exo_attention; ALiBi, dropout, an invariant pass. */
+EXO_API exo_tensor *exo_tape_ring_attention(exo_tape *tape, exo_group *group, exo_tensor *x,
+                                            const exo_attention_opts *opts);
 
 /* --- A vocabulary over a group ------------------------------------------------------------------
  *
@@ -130,6 +140,14 @@ EXO_API exo_status exo_model_part(exo_model **out, const exo_model *whole, uint3
  * UNSUPPORTED. members must divide the tokens of a sequence. Errors: those of exo_model_part. */
 EXO_API exo_status exo_model_sequence_part(exo_model **out, const exo_model *whole, uint32_t rank,
                                            uint32_t members, exo_err *err);
+/* Makes member `rank` of `members` of a context-parallel group of a model of the class "gpt": it has all
+ * parameters, and computes of each sequence only this member's tokens (exo_tape_ring_attention). Batches
+ * have whole sequences, the same for all members, whose length is a multiple of 2 members. Its outputs
+ * have this member's rows; its objective is the loss of the whole model, and the gradients of parameters
+ * are complete on every member. The caller drops it. Errors: INVAL (there is no such member), UNSUPPORTED
+ * (those of exo_model_part). */
+EXO_API exo_status exo_model_context_part(exo_model **out, const exo_model *whole, uint32_t rank,
+                                          uint32_t members, exo_err *err);
 /* Makes part `rank` of `members` of a model of the class "gpt" for generation by a group
  * (exo_generator_opts.group): every matrix and its bias is cut by rows, attention.out and mlp.down too,
  * so each sum is computed by one member as the whole model computes it. The part has no pass on a

@@ -78,6 +78,10 @@ typedef struct exo_fit_opts {
      * (exo_model_stage); 0 and 1: every node has the whole model. A divisor of num_nodes. Minibatches
      * pass through the stages one after another (1F1B), so there should be several. */
     uint32_t pipeline;
+    /* Nodes that share each sequence, consecutive ranks, each with the whole model and a part of the
+     * tokens (exo_model_context_part); 0 and 1: every node has whole sequences. A divisor of num_nodes;
+     * twice as many must divide the tokens of a sequence. */
+    uint32_t context_parallel;
     const char *device; /* "cpu"; NULL counts as "cpu" */
     /* The engine of the strategy's collectives (engine.h); NULL: "auto", the library's choice. */
     const char *engine;

@@ -2,6 +2,8 @@
  * with all threads. Owner of a plan: its operation. */
 #include "nn/cpu/cpu_device.h"
 
+#include <string.h>
+
 #include <exogym/memory.h>
 
 #include "nn/cpu/attention_kernels.h"
@@ -15,24 +17,51 @@ struct attention_plan {
     exo_attention_shape shape;
     exo_attention_plan base; /* but for dropout */
     float *turns;            /* (T, 2, turned / 2) */
+    float *key_turns;        /* the same, of another member's keys */
     float *slopes;           /* (H)                */
 };
 
 /* --- Tables ----------------------------------------------------------------------------------- */
 
+/* The rows of a member's positions in `all`, the table of all positions. */
+static float *
+turns_of(const exo_attention_shape *shape, size_t member, const float *all)
+{
+    float *turns = exo_calloc(shape->tokens, shape->turned * sizeof *turns);
+    for (size_t t = 0; turns && t < shape->tokens; t++)
+        memcpy(turns + t * shape->turned,
+               all + exo_attention_position(shape, member, t) * shape->turned,
+               shape->turned * sizeof *turns);
+    return turns;
+}
+
+static bool
+make_turns(struct attention_plan *p, const exo_attention_shape *shape)
+{
+    size_t count, positions;
+    if (__builtin_mul_overflow(shape->tokens, shape->members ? shape->members : 1, &positions) ||
+        __builtin_mul_overflow(positions, shape->turned, &count))
+        return false;
+    float *all = exo_calloc(count, sizeof *all);
+    if (!all)
+        return false;
+    exo_rotary_table(shape->theta, shape->turned, shape->scaled ? shape->factors : NULL, positions,
+                     all);
+    if (shape->members == 0) {
+        p->turns = all;
+        return true;
+    }
+    p->turns = turns_of(shape, shape->rank, all);
+    p->key_turns = turns_of(shape, shape->from, all);
+    exo_free(all);
+    return p->turns && p->key_turns;
+}
+
 static bool
 make_tables(struct attention_plan *p, const exo_attention_shape *shape)
 {
-    size_t count;
-    if (shape->turned) {
-        if (__builtin_mul_overflow(shape->tokens, shape->turned, &count))
-            return false;
-        p->turns = exo_calloc(count, sizeof *p->turns);
-        if (!p->turns)
-            return false;
-        exo_rotary_table(shape->theta, shape->turned, shape->scaled ? shape->factors : NULL,
-                         shape->tokens, p->turns);
-    }
+    if (shape->turned && !make_turns(p, shape))
+        return false;
     if (shape->alibi) {
         p->slopes = exo_calloc(shape->heads, sizeof *p->slopes);
         if (!p->slopes)
@@ -45,7 +74,12 @@ make_tables(struct attention_plan *p, const exo_attention_shape *shape)
 static exo_attention_plan
 base_of(const exo_attention_shape *shape)
 {
-    return (exo_attention_plan){.sequences = shape->sequences,
+    size_t first_query = 0, seen = 0;
+    if (shape->from != shape->rank)
+        exo_attention_seen(shape, &first_query, &seen);
+    return (exo_attention_plan){.first_query = first_query,
+                                .seen = seen,
+                                .sequences = shape->sequences,
                                 .tokens = shape->tokens,
                                 .heads = shape->heads,
                                 .kv_heads = shape->kv_heads,
@@ -73,6 +107,7 @@ exo_cpu_attention_plan(exo_plan **out, const exo_attention_shape *shape, exo_err
     p->shape = *shape;
     p->base = base_of(shape);
     p->base.turns = p->turns;
+    p->base.key_turns = p->key_turns;
     p->base.slopes = p->slopes;
     *out = &p->plan;
     return EXO_OK;
@@ -83,6 +118,7 @@ exo_cpu_attention_plan_free(exo_plan *plan)
 {
     struct attention_plan *p = (struct attention_plan *)(void *)plan;
     exo_free(p->turns);
+    exo_free(p->key_turns);
     exo_free(p->slopes);
     exo_free(p);
 }
@@ -150,6 +186,7 @@ exo_cpu_attention(exo_device *device, const exo_attention_args *k, exo_err *err)
         exo_attention_rows(&p->shape, p->turns, p->slopes, k);
         return EXO_OK;
     }
+    l.plan.others = k->others;
     l.scratch_size = exo_attention_forward_scratch(&l.plan);
     exo_run_for(exo_attention_forward_pieces(&l.plan), forward_piece, &l);
     return EXO_OK;
@@ -178,6 +215,9 @@ exo_cpu_attention_backward(exo_device *device, const exo_attention_backward_args
         .plan = plan_of(k->plan, &k->drop),
         .grads = {
             .x = k->x, .out = k->y, .dout = k->dy, .lse = k->lse, .dx = k->dx, .add = k->add}};
+    l.plan.others = k->others;
+    l.grads.dothers = k->dothers;
+    l.grads.add |= k->others != NULL;
     size_t partials = exo_attention_partials(&l.plan);
     (void)device;
     (void)err;

@@ -57,10 +57,17 @@ struct backward {
 
 /* --- Pieces and scratch ----------------------------------------------------------------------- */
 
+/* Blocks of keys; blocks of queries. */
 static size_t
 num_blocks(const exo_attention_plan *plan)
 {
-    return (plan->tokens + BLOCK - 1) / BLOCK;
+    return ((plan->seen ? plan->seen : plan->tokens) + BLOCK - 1) / BLOCK;
+}
+
+static size_t
+query_blocks(const exo_attention_plan *plan)
+{
+    return (plan->tokens - plan->first_query + BLOCK - 1) / BLOCK;
 }
 
 /* The number of ranges into which the keys of a head are divided. */
@@ -80,6 +87,8 @@ static size_t
 range_start(const exo_attention_plan *plan, size_t index)
 {
     size_t ranges = num_ranges(plan), blocks = num_blocks(plan), at = 0;
+    if (plan->seen > 0)
+        return blocks * index / ranges;
     /* The keys from block b on have (blocks - b) (blocks - b + 1) / 2 visible blocks of pairs. */
     while (at < blocks &&
            (blocks - at) * (blocks - at + 1) * ranges > blocks * (blocks + 1) * (ranges - index))
@@ -98,7 +107,7 @@ span_keys(const exo_attention_plan *plan)
 size_t
 exo_attention_partials(const exo_attention_plan *plan)
 {
-    if (num_ranges(plan) == 1 && span_keys(plan) >= plan->tokens)
+    if (num_ranges(plan) == 1 && span_keys(plan) >= num_blocks(plan) * BLOCK)
         return 0;
     return num_ranges(plan) * plan->sequences * plan->heads * plan->tokens *
            exo_padded_width(plan) * sizeof(float);
@@ -248,7 +257,7 @@ run_block(const struct backward *b, bool pairs, size_t span, size_t key)
 {
     const exo_attention_plan *plan = b->plan;
     const struct queries *q = &b->queries;
-    bool diagonal = span + key == q->first;
+    bool diagonal = plan->seen == 0 && span + key == q->first;
     score_product(pairs, diagonal, q->columns, b->units, b->keys + key * b->units, q->across,
                   b->scores);
     score_product(pairs, diagonal, q->columns, b->units, b->values + key * b->units, q->dout_across,
@@ -256,6 +265,8 @@ run_block(const struct backward *b, bool pairs, size_t span, size_t key)
     if (plan->slopes)
         add_bias(diagonal, q->columns, plan->slopes[b->head] / plan->scale, q->first, span + key,
                  b->scores);
+    if (plan->seen > 0 && plan->seen - span - key < BLOCK)
+        hide_absent_keys(q->columns, plan->seen - span - key, NO_SCORE, b->scores);
     if (b->keep) {
         exo_attention_keep(plan, b->sequence, b->head, q->first, span + key, b->keep);
         block_grads(b, pairs, true, diagonal);
@@ -350,10 +361,13 @@ struct range {
 static void
 start_group(const struct backward *b, const exo_attention_grads *grads, struct range *r)
 {
-    r->keys = exo_input_rows(b->plan, EXO_KEYS, grads->x, b->sequence, r->group);
-    r->values = exo_input_rows(b->plan, EXO_VALUES, grads->x, b->sequence, r->group);
-    r->key_grads = exo_input_rows(b->plan, EXO_KEYS, grads->dx, b->sequence, r->group);
-    r->value_grads = exo_input_rows(b->plan, EXO_VALUES, grads->dx, b->sequence, r->group);
+    const exo_attention_plan *plan = b->plan;
+    const void *x = grads->x, *others = plan->others;
+    const size_t n = b->sequence;
+    r->keys = exo_key_rows(plan, EXO_KEYS, x, others, n, r->group);
+    r->values = exo_key_rows(plan, EXO_VALUES, x, others, n, r->group);
+    r->key_grads = exo_key_rows(plan, EXO_KEYS, grads->dx, grads->dothers, n, r->group);
+    r->value_grads = exo_key_rows(plan, EXO_VALUES, grads->dx, grads->dothers, n, r->group);
 }
 
 static void
@@ -392,9 +406,10 @@ fetch_ahead(const struct backward *b, const exo_attention_grads *grads, const st
         exo_prefetch_rows(&dout, first, BLOCK);
     }
     if ((b->head + 1) % shared == 0 && r->group + 1 < r->groups_end && query < r->end) {
-        exo_head_rows keys = exo_input_rows(plan, EXO_KEYS, grads->x, b->sequence, r->group + 1);
+        exo_head_rows keys =
+            exo_key_rows(plan, EXO_KEYS, grads->x, plan->others, b->sequence, r->group + 1);
         exo_head_rows values =
-            exo_input_rows(plan, EXO_VALUES, grads->x, b->sequence, r->group + 1);
+            exo_key_rows(plan, EXO_VALUES, grads->x, plan->others, b->sequence, r->group + 1);
         exo_prefetch_rows(&keys, query, BLOCK);
         exo_prefetch_rows(&values, query, BLOCK);
     }
@@ -406,14 +421,14 @@ run_span(struct backward *b, const exo_attention_grads *grads, const struct rang
          size_t count)
 {
     const exo_attention_plan *plan = b->plan;
-    size_t shared = plan->heads / plan->kv_heads, end = num_blocks(plan) * BLOCK;
-    bool pairs = exo_in_pairs(plan);
+    size_t shared = plan->heads / plan->kv_heads;
+    bool pairs = exo_in_pairs(plan), all = plan->seen > 0;
     start_span(b, r, span, count);
     for (b->head = r->group * shared; b->head < (r->group + 1) * shared; b->head++) {
-        for (size_t query = span; query < end; query += BLOCK) {
+        for (size_t query = all ? plan->first_query : span; query < plan->tokens; query += BLOCK) {
             start_queries(b, grads, query);
             fetch_ahead(b, grads, r, query);
-            for (size_t key = 0; key < count && span + key <= query; key += BLOCK) {
+            for (size_t key = 0; key < count && (all || span + key <= query); key += BLOCK) {
                 if (pairs)
                     run_block_pairs(b, span, key);
                 else
@@ -455,22 +470,24 @@ exo_attention_backward_piece(const exo_attention_plan *plan, size_t piece,
 size_t
 exo_attention_gather_pieces(const exo_attention_plan *plan)
 {
-    return exo_attention_partials(plan) ? plan->sequences * plan->heads * num_blocks(plan) : 0;
+    return exo_attention_partials(plan) ? plan->sequences * plan->heads * query_blocks(plan) : 0;
 }
 
 void
 exo_attention_gather_piece(const exo_attention_plan *plan, size_t piece,
                            const exo_attention_grads *grads)
 {
-    size_t block = piece % num_blocks(plan), head = piece / num_blocks(plan),
+    size_t block = piece % query_blocks(plan), head = piece / query_blocks(plan),
            heads = plan->sequences * plan->heads;
-    size_t padded = exo_padded_width(plan), first = block * BLOCK;
+    size_t padded = exo_padded_width(plan), first = plan->first_query + block * BLOCK;
     exo_head_rows rows =
         exo_input_rows(plan, EXO_QUERIES, grads->dx, head / plan->heads, head % plan->heads);
     size_t count = plan->tokens - first < BLOCK ? plan->tokens - first : BLOCK;
     /* The sum begins with range 0, because every query sees its keys. */
     float *restrict sum = grads->partials + (head * plan->tokens + first) * padded;
-    for (size_t range = 1; range < num_ranges(plan) && range_start(plan, range) <= block; range++) {
+    for (size_t range = 1;
+         range < num_ranges(plan) && (plan->seen > 0 || range_start(plan, range) <= block);
+         range++) {
         const float *restrict more =
             grads->partials + ((range * heads + head) * plan->tokens + first) * padded;
         for (size_t i = 0; i < count * padded; i++)

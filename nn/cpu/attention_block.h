@@ -14,7 +14,8 @@ enum {
     BAND = 16 /* keys */
 };
 
-#define LOG2_E 1.44269504088896340736
+#define LOG2_E   1.44269504088896340736
+#define NO_SCORE (-1e30f) /* below all scores, but finite: a difference is never NaN */
 
 /* The rows of a band; without the diagonal, the whole block is one band. */
 static inline size_t
@@ -104,6 +105,15 @@ add_bias(bool diagonal, size_t columns, float slope, size_t first_query, size_t 
                 at, vec_multiply_add(vec_splat(slope), vec_splat((float)j) - query, vec_load(at)));
         }
     }
+}
+
+/* In the last block of keys that all queries see: sets the scores of rows from `rows` on to `value`. */
+INLINE void
+hide_absent_keys(size_t columns, size_t rows, float value, float *scores)
+{
+    for (size_t j = rows; j < BLOCK; j++)
+        for (size_t c = 0; c < columns; c += LANES)
+            vec_store(scores + j * BLOCK + c, vec_splat(value));
 }
 
 /* In a block on the diagonal: sets the score to `value` where the key is after the query. */

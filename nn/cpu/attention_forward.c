@@ -18,8 +18,6 @@ enum {
     PIECE_BLOCKS = 4 /* blocks of queries; they share the packed keys and values */
 };
 
-#define NO_SCORE (-1e30f) /* below all scores, but finite: a difference is never NaN */
-
 /* A block of queries. Lanes are queries. */
 struct queries {
     float *units; /* (units, 64): the queries */
@@ -44,7 +42,7 @@ struct forward {
 static size_t
 pieces_of_sequence(const exo_attention_plan *plan)
 {
-    return (plan->tokens + PIECE_BLOCKS * BLOCK - 1) / (PIECE_BLOCKS * BLOCK);
+    return (plan->tokens - plan->first_query + PIECE_BLOCKS * BLOCK - 1) / (PIECE_BLOCKS * BLOCK);
 }
 
 static size_t
@@ -170,7 +168,7 @@ INLINE void
 run_block(const struct forward *f, struct queries *q, bool pairs, size_t first_key)
 {
     const exo_attention_plan *plan = f->plan;
-    bool diagonal = first_key == q->first, grown;
+    bool diagonal = plan->seen == 0 && first_key == q->first, grown;
     float factors[BLOCK] __attribute__((aligned(64)));
     score_product(pairs, diagonal, q->columns, f->units, f->keys, q->units, f->scores);
     if (plan->slopes)
@@ -178,6 +176,8 @@ run_block(const struct forward *f, struct queries *q, bool pairs, size_t first_k
                  f->scores);
     if (diagonal)
         hide_later_keys(q->columns, NO_SCORE, f->scores);
+    else if (plan->seen > 0 && plan->seen - first_key < BLOCK)
+        hide_absent_keys(q->columns, plan->seen - first_key, NO_SCORE, f->scores);
     if (f->keep) {
         exo_attention_keep(plan, f->sequence, f->head, q->first, first_key, f->keep);
         grown = weigh(f, q, pairs, true, diagonal, factors);
@@ -218,9 +218,24 @@ head_rows(const exo_attention_plan *plan, const void *x, void *out, size_t head)
     size_t sequence = head / plan->heads, of_sequence = head % plan->heads;
     size_t group = of_sequence / (plan->heads / plan->kv_heads);
     return (struct rows){.queries = exo_input_rows(plan, EXO_QUERIES, x, sequence, of_sequence),
-                         .keys = exo_input_rows(plan, EXO_KEYS, x, sequence, group),
-                         .values = exo_input_rows(plan, EXO_VALUES, x, sequence, group),
+                         .keys = exo_key_rows(plan, EXO_KEYS, x, plan->others, sequence, group),
+                         .values = exo_key_rows(plan, EXO_VALUES, x, plan->others, sequence, group),
                          .out = exo_output_rows(plan, out, sequence, of_sequence)};
+}
+
+/* Begins with what the keys before have given: out is the mean of their values, and lse is the score of
+ * one key of weight 1. */
+static void
+continue_queries(struct forward *f, struct queries *q, const exo_head_rows *out, const float *lse)
+{
+    const exo_attention_plan *plan = f->plan;
+    exo_pack_rows(out, q->first, BLOCK, f->padded, false, f->keys);
+    exo_transpose_units(f->keys, f->padded, BLOCK, f->padded, q->out, BLOCK);
+    for (size_t i = 0; i < BLOCK && q->first + i < plan->tokens; i++) {
+        size_t row = (f->sequence * plan->heads + f->head) * plan->tokens + q->first + i;
+        q->peak[i] = lse[row] / f->scale;
+        q->sum[i] = 1.0f;
+    }
 }
 
 static void
@@ -283,15 +298,19 @@ static void
 run_head(struct forward *f, const struct rows *rows, const struct rows *next, size_t first,
          float *lse)
 {
-    bool pairs = exo_in_pairs(f->plan);
+    bool pairs = exo_in_pairs(f->plan), all = f->plan->seen > 0;
     size_t blocks = 0;
-    for (size_t at = first; blocks < PIECE_BLOCKS && at < f->plan->tokens; at += BLOCK)
-        start_queries(f, &f->queries[blocks++], &rows->queries, at);
-    size_t last = f->queries[blocks - 1].first;
+    for (size_t at = first; blocks < PIECE_BLOCKS && at < f->plan->tokens; at += BLOCK) {
+        start_queries(f, &f->queries[blocks], &rows->queries, at);
+        if (all)
+            continue_queries(f, &f->queries[blocks], &rows->out, lse);
+        blocks++;
+    }
+    size_t last = all ? (f->plan->seen - 1) / BLOCK * BLOCK : f->queries[blocks - 1].first;
     for (size_t key = 0; key <= last; key += BLOCK) {
         start_keys(f, rows, next, key, last);
         for (size_t b = 0; b < blocks; b++) {
-            if (f->queries[b].first < key)
+            if (!all && f->queries[b].first < key)
                 continue;
             if (pairs)
                 run_block_pairs(f, &f->queries[b], key);
@@ -314,7 +333,8 @@ exo_attention_forward_piece(const exo_attention_plan *plan, size_t piece, const 
     /* The last queries see the most keys. Their pieces come first, so that short pieces balance
      * the threads at the end. */
     size_t heads = heads_of_piece(plan), bundles = plan->sequences * plan->heads / heads;
-    size_t first = (pieces_of_sequence(plan) - 1 - piece / bundles) * PIECE_BLOCKS * BLOCK;
+    size_t first =
+        plan->first_query + (pieces_of_sequence(plan) - 1 - piece / bundles) * PIECE_BLOCKS * BLOCK;
     size_t head = piece % bundles * heads, end = head + heads; /* of all sequences */
     f.scale = (float)((double)plan->scale * LOG2_E);
     struct rows now = head_rows(plan, x, out, head), next = now;

@@ -31,11 +31,17 @@ typedef struct exo_attention_plan {
     uint32_t dropped;   /* weights that dropout removes, of 65536; 0: no dropout */
     uint32_t ordinal;   /* for dropout: the number of the operation, below 2^18 */
     exo_rng rng;        /* for dropout: the pass's stream */
+    /* Keys and values of another member (N T, 2 G D), of which `seen` are there for all queries from
+     * first_query on; seen 0: causal attention to the keys of x. */
+    const void *others;
+    const float *key_turns; /* as turns, of the keys */
+    size_t first_query, seen;
 } exo_attention_plan;
 
 /* Forward: the number of pieces; the bytes of a thread's scratch, which is 64-byte aligned; one
  * piece. `lse` (N, H, T), for backward: the binary logarithm of each row's sum of exponentials of
- * scores; NULL: not wanted. */
+ * scores; NULL: not wanted. With `others`, out and lse are those of the keys before, and become those of
+ * all. */
 size_t exo_attention_forward_pieces(const exo_attention_plan *plan);
 size_t exo_attention_forward_scratch(const exo_attention_plan *plan);
 void exo_attention_forward_piece(const exo_attention_plan *plan, size_t piece, const void *x,
@@ -47,6 +53,7 @@ typedef struct exo_attention_grads {
     const float *lse;
     void *dx;
     bool add;        /* adds to dx */
+    void *dothers;   /* the gradient of `others`, which is added to */
     float *partials; /* exo_attention_partials bytes */
 } exo_attention_grads;
 

@@ -41,6 +41,23 @@ exo_input_rows(const exo_attention_plan *plan, exo_head_part part, const void *x
 }
 
 exo_head_rows
+exo_key_rows(const exo_attention_plan *plan, exo_head_part part, const void *x, const void *others,
+             size_t sequence, size_t head)
+{
+    if (plan->seen == 0)
+        return exo_input_rows(plan, part, x, sequence, head);
+    size_t before = part == EXO_KEYS ? 0 : plan->kv_heads;
+    exo_head_rows rows = head_rows(plan, others, 2 * plan->kv_heads * plan->width, sequence,
+                                   (before + head) * plan->width);
+    rows.tokens = plan->seen;
+    if (part == EXO_KEYS) {
+        rows.turns = plan->key_turns;
+        rows.turned = plan->turned;
+    }
+    return rows;
+}
+
+exo_head_rows
 exo_output_rows(const exo_attention_plan *plan, const void *out, size_t sequence, size_t head)
 {
     return head_rows(plan, out, plan->heads * plan->width, sequence, head * plan->width);

@@ -32,6 +32,10 @@ typedef enum exo_head_part {
 /* The rows of a head in x or its gradient. */
 exo_head_rows exo_input_rows(const exo_attention_plan *plan, exo_head_part part, const void *x,
                              size_t sequence, size_t head);
+/* The rows of keys or values of a head in x, or in `others`, if the plan has them; or in the gradient of
+ * either. */
+exo_head_rows exo_key_rows(const exo_attention_plan *plan, exo_head_part part, const void *x,
+                           const void *others, size_t sequence, size_t head);
 /* The rows of a head in the output or its gradient. */
 exo_head_rows exo_output_rows(const exo_attention_plan *plan, const void *out, size_t sequence,
                               size_t head);

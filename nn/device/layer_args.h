@@ -213,9 +213,34 @@ typedef struct exo_attention_shape {
     size_t scaled;  /* 0 or 1: `factors` scale the rotary frequencies */
     /* 0 or 1: `attention` computes as in generation, in fp32 without dropout (exo_pass) */
     size_t invariant;
+    /* With C = members > 0, sequences of C T tokens are spread over C members, and this is the work of
+     * member `rank` with the keys and values of member `from`; fp32, without ALiBi, dropout and
+     * invariance, and T is even. Of 2 C equal chunks of a sequence, member r has r and 2 C - 1 - r, so
+     * that all have equal work. Positions are those in the sequence. With from == rank, attention is
+     * causal among the member's own tokens. Otherwise `others` has the keys and values; the queries that
+     * see any see all of them: with from < rank all queries see the first half of the keys, else the
+     * second half of the queries sees all keys. A device may refuse such shapes (UNSUPPORTED). */
+    size_t members, rank, from;
     double theta, scale;
     float factors[512]; /* (turned / 2) */
 } exo_attention_shape;
+
+/* Of the work with another member's keys: the first query that sees any, and the number of keys. */
+static inline void
+exo_attention_seen(const exo_attention_shape *shape, size_t *first_query, size_t *keys)
+{
+    *first_query = shape->from < shape->rank ? 0 : shape->tokens / 2;
+    *keys = shape->from < shape->rank ? shape->tokens / 2 : shape->tokens;
+}
+
+/* The position in the sequence of a member's token. */
+static inline size_t
+exo_attention_position(const exo_attention_shape *shape, size_t member, size_t token)
+{
+    size_t half = shape->tokens / 2,
+           chunk = token < half ? member : 2 * shape->members - 1 - member;
+    return shape->members == 0 ? token : chunk * half + token % half;
+}
 
 /* Dropout drops `dropped` of 65536 weights. The operation's part of the pass's stream decides which
  * ones. */
@@ -225,7 +250,8 @@ typedef struct exo_attention_drop {
 } exo_attention_drop;
 
 /* x (N T, (H + 2 G) D) -> y (N T, H D). lse (N, H, T), the binary logarithm of each row's sum of
- * exponentials of scores, is saved for backward; it may be NULL. */
+ * exponentials of scores, is saved for backward; it may be NULL. others (N T, 2 G D): keys and values of
+ * another member; y and lse are then those of the keys before, and become those of all. */
 typedef struct exo_attention_args {
     exo_plan *plan;
     exo_attention_drop drop;
@@ -233,8 +259,11 @@ typedef struct exo_attention_args {
     float *lse;
     const void *x;
     void *scratch;
+    const void *others;
 } exo_attention_args;
 
+/* y and lse are those of all keys. With `others`, dothers (N T, 2 G D) and the gradient of the queries in
+ * dx are added to, and of dx nothing else changes. */
 typedef struct exo_attention_backward_args {
     exo_plan *plan;
     exo_attention_drop drop;
@@ -243,6 +272,8 @@ typedef struct exo_attention_backward_args {
     const float *lse;
     void *scratch;
     bool add;
+    const void *others;
+    void *dothers;
 } exo_attention_backward_args;
 
 /* --- Cross-entropy ---------------------------------------------------------------------------- */

@@ -50,6 +50,7 @@ typedef struct exo_decoder_part {
     uint32_t rank, members; /* members 0: all of each layer */
     bool by_outputs;        /* each layer is cut by its outputs, for generation */
     bool sequence;          /* between cut layers, a member has some rows of what all had */
+    uint32_t context; /* members that have all of it, and 1/context of the tokens each; or 0 */
     uint32_t stage, stages; /* stages 0: all layers */
 } exo_decoder_part;
 
@@ -78,6 +79,15 @@ extern const exo_model_class exo_gpt_part, exo_gpt_output_part;
  * (not of the first stage), and "hidden" (R, W); and of the last one, which has the objective, too.
  * After the first stage, a batch has a field "hidden" (T, W). */
 extern const exo_model_class exo_gpt_stage, exo_gpt_last_stage;
+/* The class of decoders with context parallelism, which has the objective. Its outputs have the rows of
+ * this member's tokens. */
+extern const exo_model_class exo_gpt_context;
+/* With context parallelism: this member's part of tokens or targets (N, T) -> (N, T / C), and the
+ * positions (N, own) of `own` tokens of each of N sequences, as rows of the table. NULL: recorded. */
+exo_tensor *exo_decoder_own_tokens(const exo_decoder *decoder, exo_tape *tape,
+                                   const exo_tensor *tokens);
+exo_tensor *exo_decoder_own_positions(const exo_decoder *decoder, exo_tape *tape, size_t samples,
+                                      size_t own);
 /* The class's `build` and `release`. `config` is NULL where the state starts with a spec. */
 exo_status exo_decoder_build(void *self, exo_builder *builder, exo_config *config, exo_err *err);
 void exo_decoder_release(void *self);

@@ -43,15 +43,16 @@ exo_decoder_check_group(const exo_decoder *decoder, exo_tape *tape)
 {
     const exo_decoder_part *part = &decoder->part;
     const exo_group *group = exo_tape_group(tape);
+    const uint32_t members = part->context ? part->context : part->members;
     if ((!group && exo_tape_rehearses(tape)) ||
-        (group && exo_group_size(group) == part->members && exo_group_rank(group) == part->rank))
+        (group && exo_group_size(group) == members && exo_group_rank(group) == part->rank))
         return true;
     if (group)
         exo_tape_fail(tape, EXO_INVAL, "gpt: part %u of %u in a pass of member %u of %u",
-                      part->rank, part->members, exo_group_rank(group), exo_group_size(group));
+                      part->rank, members, exo_group_rank(group), exo_group_size(group));
     else
         exo_tape_fail(tape, EXO_INVAL,
                       "gpt: a pass over part %u of %u needs a group (exo_tape_set_group)",
-                      part->rank, part->members);
+                      part->rank, members);
     return false;
 }

@@ -28,7 +28,16 @@ optional(exo_tape *t, exo_decoder_param p)
 static exo_tensor *
 shared(const exo_decoder *d, exo_tape *t, exo_tensor *param)
 {
-    return d->part.sequence ? exo_tape_all_reduce_backward(t, exo_tape_group(t), param) : param;
+    return d->part.sequence || d->part.context
+               ? exo_tape_all_reduce_backward(t, exo_tape_group(t), param)
+               : param;
+}
+
+/* A parameter of a layer that a part has some of, and a member of a context whole. */
+static exo_tensor *
+layer_param(const exo_decoder *d, exo_tape *t, exo_tensor *param)
+{
+    return d->part.context ? shared(d, t, param) : param;
 }
 
 static exo_tensor *
@@ -51,7 +60,8 @@ static exo_tensor *
 linear(const exo_decoder *d, exo_tape *t, const exo_decoder_linear *l, exo_tensor *x,
        exo_activation activation, exo_tensor *residual)
 {
-    exo_tensor *weight = exo_tape_param(t, l->weight), *bias = optional(t, l->bias);
+    exo_tensor *weight = layer_param(d, t, exo_tape_param(t, l->weight));
+    exo_tensor *bias = layer_param(d, t, optional(t, l->bias));
     exo_lora_opts lora = {.count = l->num_lora,
                           .scale = d->spec.lora_scale,
                           .activation = activation,
@@ -66,6 +76,7 @@ linear(const exo_decoder *d, exo_tape *t, const exo_decoder_linear *l, exo_tenso
                     : exo_linear_activation(t, x, weight, bias, activation);
 }
 
+/* Of its layers. */
 static bool
 is_part(const exo_decoder *d)
 {
@@ -75,8 +86,9 @@ is_part(const exo_decoder *d)
 static exo_members
 members_of(const exo_decoder *d, const exo_tape *t)
 {
-    return (exo_members){
-        .group = exo_tape_group(t), .rank = d->part.rank, .count = d->part.members};
+    return (exo_members){.group = exo_tape_group(t),
+                         .rank = d->part.rank,
+                         .count = d->part.context ? d->part.context : d->part.members};
 }
 
 /* The input of layers that a part has some rows of. */
@@ -128,6 +140,7 @@ attention(const exo_decoder *d, exo_tape *t, const exo_decoder_block *k, size_t 
 {
     const exo_decoder_spec *s = &d->spec;
     const size_t members = is_part(d) ? d->part.members : 1;
+    const exo_members group = members_of(d, t);
     exo_attention_opts opts = {
         .sequence = sequence,
         .heads = s->heads / members,
@@ -138,7 +151,9 @@ attention(const exo_decoder *d, exo_tape *t, const exo_decoder_block *k, size_t 
     };
     exo_tensor *branch = split(d, t, norm(d, t, &k->norm1, x));
     branch = linear(d, t, &k->qkv, branch, EXO_LINEAR, NULL);
-    return end_branch(d, t, &k->out, exo_attention(t, branch, &opts), x);
+    branch = d->part.context ? exo_members_ring_attention(t, &group, branch, &opts)
+                             : exo_attention(t, branch, &opts);
+    return end_branch(d, t, &k->out, branch, x);
 }
 
 static exo_tensor *
@@ -184,14 +199,20 @@ check_tokens(const exo_decoder *d, exo_tape *t, const exo_tensor *tokens)
                       d->part.members, dims[1]);
         return 0;
     }
+    if (d->part.context && dims[1] % (2 * (size_t)d->part.context) != 0) {
+        exo_tape_fail(t, EXO_INVAL,
+                      "gpt: context parallelism over %u nodes: twice as many must divide sequences "
+                      "of %zu tokens",
+                      d->part.context, dims[1]);
+        return 0;
+    }
     return dims[1];
 }
 
 /* The rows of the tokens; by sequence, this member's share of a sum. */
 static exo_tensor *
-embed_tokens(const exo_decoder *d, exo_tape *t, exo_tensor *tokens)
+embed_tokens(const exo_decoder *d, exo_tape *t, exo_tensor *tokens, exo_tensor *table)
 {
-    exo_tensor *table = exo_tape_param(t, d->embedding);
     if (!is_part(d))
         return exo_embedding(t, tokens, table);
     return (d->part.sequence ? exo_members_embedding : exo_tape_embedding)(
@@ -199,16 +220,26 @@ embed_tokens(const exo_decoder *d, exo_tape *t, exo_tensor *tokens)
 }
 
 static exo_tensor *
-embed(const exo_decoder *d, exo_tape *t, exo_tensor *tokens, size_t sequence)
+add_positions(const exo_decoder *d, exo_tape *t, exo_tensor *x, size_t sequence)
 {
     const exo_members members = members_of(d, t);
-    exo_tensor *x = embed_tokens(d, t, tokens);
-    if (d->spec.position == EXO_POSITION_LEARNED) {
-        exo_tensor *table = exo_tape_param(t, d->position);
-        if (d->part.sequence)
-            table = exo_members_once(t, &members, table);
-        x = exo_add_positions(t, x, table, sequence, d->spec.position_offset);
+    exo_tensor *table = exo_tape_param(t, d->position);
+    if (d->part.context && x) {
+        exo_tensor *own = exo_decoder_own_positions(d, t, x->dims[0] / sequence, sequence);
+        return exo_add(t, x, exo_embedding(t, own, shared(d, t, table)));
     }
+    if (d->part.sequence)
+        table = exo_members_once(t, &members, table);
+    return exo_add_positions(t, x, table, sequence, d->spec.position_offset);
+}
+
+static exo_tensor *
+embed(const exo_decoder *d, exo_tape *t, exo_tensor *tokens, exo_tensor *table, size_t sequence)
+{
+    const exo_members members = members_of(d, t);
+    exo_tensor *x = embed_tokens(d, t, tokens, table);
+    if (d->spec.position == EXO_POSITION_LEARNED)
+        x = add_positions(d, t, x, sequence);
     if (d->part.sequence)
         x = exo_members_reduce_scatter(t, &members, x);
     if (d->spec.embedding_norm)
@@ -227,9 +258,11 @@ received(const exo_decoder *d, exo_tape *t, const exo_batch *batch, size_t rows)
     return exo_tape_fail(t, EXO_INVAL, "gpt: stage %u needs the field hidden", d->part.stage);
 }
 
-/* tokens (N, T), or what the stage before gives -> norm(x) (R, W), or x of a stage before the last */
+/* tokens (N, T), or what the stage before gives -> norm(x) (R, W), or x of a stage before the last.
+ * table: the embedding; NULL: the stage has none. With context parallelism, T becomes T / C. */
 static exo_tensor *
-hidden_of(const exo_decoder *d, exo_tape *t, const exo_batch *batch, exo_outputs *outputs)
+hidden_of(const exo_decoder *d, exo_tape *t, const exo_batch *batch, exo_tensor *table,
+          exo_outputs *outputs)
 {
     exo_tensor *tokens = exo_batch_field(t, batch, "tokens");
     size_t sequence = check_tokens(d, t, tokens), first, layers;
@@ -238,7 +271,11 @@ hidden_of(const exo_decoder *d, exo_tape *t, const exo_batch *batch, exo_outputs
     if (!steps)
         return NULL;
     bool grad = exo_tape_pass(t)->grad;
-    exo_tensor *x = exo_decoder_has_first(d) ? embed(d, t, tokens, sequence)
+    if (d->part.context) {
+        tokens = exo_decoder_own_tokens(d, t, tokens);
+        sequence /= d->part.context;
+    }
+    exo_tensor *x = exo_decoder_has_first(d) ? embed(d, t, tokens, table, sequence)
                                              : received(d, t, batch, tokens->numel); /* (R, W) */
     exo_outputs_give(outputs, "input", x);
     for (size_t i = 0; i < layers; i++) {
@@ -258,18 +295,24 @@ void
 exo_decoder_forward(const void *self, exo_tape *t, const exo_batch *batch, exo_outputs *outputs)
 {
     const exo_decoder *d = self;
-    if (is_part(d) && !exo_decoder_check_group(d, t))
+    const bool last = exo_decoder_has_last(d);
+    if ((is_part(d) || d->part.context) && !exo_decoder_check_group(d, t))
         return;
-    exo_tensor *hidden = hidden_of(d, t, batch, outputs);
+    /* The one that the head shares, so that its gradient is summed once. */
+    exo_tensor *table = exo_decoder_has_first(d) || (last && !d->head.there)
+                            ? layer_param(d, t, exo_tape_param(t, d->embedding))
+                            : NULL;
+    exo_tensor *hidden = hidden_of(d, t, batch, table, outputs);
     exo_outputs_give(outputs, "hidden", hidden);
-    if (!is_part(d) && exo_decoder_has_last(d))
+    if (!is_part(d) && last)
         exo_outputs_give_product(outputs, "logits", hidden,
-                                 exo_tape_param(t, d->head.there ? d->head.param : d->embedding));
+                                 d->head.there ? layer_param(d, t, exo_tape_param(t, d->head.param))
+                                               : table);
     if (!exo_outputs_wants(outputs, "values"))
         return;
-    if (d->part.sequence)
+    if (d->part.sequence || d->part.context)
         exo_tape_fail(t, EXO_UNSUPPORTED,
-                      "gpt: a part with sequence parallelism does not give values");
+                      "gpt: with sequence or context parallelism there are no values");
     else if (d->values)
         exo_outputs_give(outputs, "values",
                          exo_linear(t, hidden, exo_tape_param(t, d->value_weight),

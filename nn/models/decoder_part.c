@@ -91,7 +91,7 @@ check_sizes(const exo_decoder_spec *s, uint32_t rank, uint32_t members, bool by_
 const char *
 exo_decoder_no_parts(const exo_decoder *d, const exo_model *whole)
 {
-    if (d->part.members > 0)
+    if (d->part.members > 0 || d->part.context > 0)
         return "a part";
     if (d->lora.rank > 0)
         return "LoRA";

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "nn/ops/attention.h"
 #include "nn/tape_run.h"
 
 enum {
@@ -179,19 +180,29 @@ shape_of(exo_attention_shape *shape, const exo_tensor *x, const exo_attention_op
         memcpy(shape->factors, o->rotary->scaled, turned / 2 * sizeof *shape->factors);
 }
 
+bool
+exo_attention_shape_of(exo_tape *tape, const exo_tensor *x, const exo_attention_opts *opts,
+                       exo_attention_shape *shape)
+{
+    size_t width, turned;
+    if (exo_tape_error(tape, NULL) != EXO_OK || !check(tape, x, opts, &width, &turned))
+        return false;
+    shape_of(shape, x, opts, width, turned);
+    return true;
+}
+
 exo_tensor *
 exo_attention(exo_tape *tape, exo_tensor *x, const exo_attention_opts *opts)
 {
-    size_t width, turned;
     exo_attention_shape shape;
     exo_attention_drop drop;
-    if (!x || exo_tape_error(tape, NULL) != EXO_OK || !check(tape, x, opts, &width, &turned))
+    if (!x || !exo_attention_shape_of(tape, x, opts, &shape))
         return NULL;
     x = exo_to_dtype(tape, x, exo_compute_dtype(tape));
     exo_op *op = x ? exo_tape_op(tape, &attention_class, &x, 1) : NULL;
     if (!op)
         return NULL;
-    shape_of(&shape, x, opts, width, turned);
+    shape.dtype = (size_t)x->dtype;
     if (!plan_dropout(tape, op, opts->dropout, &shape, &drop))
         return NULL;
     shape.dropout = drop.dropped > 0;
@@ -204,7 +215,7 @@ exo_attention(exo_tape *tape, exo_tensor *x, const exo_attention_opts *opts)
         return NULL;
     s->drop = drop;
     exo_tensor *out = exo_tape_tensor(tape, x->dtype, EXO_ROW_MAJOR, 2,
-                                      (size_t[]){x->dims[0], opts->heads * width});
+                                      (size_t[]){x->dims[0], shape.heads * shape.width});
     if (!out)
         return NULL;
     if (exo_tape_pass(tape)->grad && x->needs_grad) {

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "nn/device/device_impl.h"
+
 enum {
     EXO_REF_ATTENTION_WIDTH = 1024 /* the largest D */
 };
@@ -28,5 +30,12 @@ void exo_ref_attention_forward(const exo_ref_attention *shape, const float *x, f
 /* Overwrites dx. */
 void exo_ref_attention_backward(const exo_ref_attention *shape, const float *x, const float *dy,
                                 float *dx);
+
+/* The same of a shape with members (ring_attention.c), whose `others` may be NULL. Backward adds to dx
+ * and to dothers. */
+void exo_ref_ring_attention(const exo_attention_shape *s, const float *x, const float *others,
+                            float *y, float *lse);
+void exo_ref_ring_attention_backward(const exo_attention_shape *s,
+                                     const exo_attention_backward_args *args, float *dx);
 
 #endif

@@ -69,6 +69,10 @@ KERNEL(attention)
     (void)device;
     if (s->dtype != EXO_F32)
         return exo_fail(err, EXO_UNSUPPORTED, "the reference's attention is of fp32");
+    if (s->members > 0) {
+        exo_ref_ring_attention(s, k->x, k->others, k->y, k->lse);
+        return EXO_OK;
+    }
     exo_status st = open_attention(s, &k->drop, &shape, &keep, err);
     if (st == EXO_OK)
         exo_ref_attention_forward(&shape, k->x, k->y);
@@ -88,11 +92,16 @@ KERNEL(attention_backward)
     float *dx = exo_calloc(count ? count : 1, sizeof *dx);
     if (!dx)
         return exo_fail(err, EXO_NOMEM, "no memory for a gradient");
-    exo_status st = open_attention(s, &k->drop, &shape, &keep, err);
-    if (st == EXO_OK)
+    exo_status st = EXO_OK;
+    keep = NULL;
+    if (s->members > 0)
+        exo_ref_ring_attention_backward(s, k, dx);
+    else
+        st = open_attention(s, &k->drop, &shape, &keep, err);
+    if (st == EXO_OK && s->members == 0)
         exo_ref_attention_backward(&shape, k->x, k->dy, dx);
     for (size_t i = 0; st == EXO_OK && i < count; i++)
-        exo_ref_store(EXO_F32, k->dx, i, dx[i], k->add);
+        exo_ref_store(EXO_F32, k->dx, i, dx[i], k->add || k->others);
     exo_free(keep);
     exo_free(dx);
     return st;

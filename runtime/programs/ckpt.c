@@ -355,6 +355,7 @@ write_run(struct reshard *r, exo_resharded *out, exo_err *err)
     const exo_reshard_form to = {.num_nodes = r->job.opts.num_nodes,
                                  .tensor = r->job.opts.tensor > 1 ? r->job.opts.tensor : 1,
                                  .pipeline = r->job.opts.pipeline,
+                                 .context = r->job.opts.context_parallel,
                                  .strategy = run->strategy,
                                  .options = run->options};
     exo_status st = put_path(path, err, r->args->to, "/config.json");

@@ -87,7 +87,8 @@ static uint32_t
 num_copies(const exo_job *job)
 {
     const exo_fit_opts *o = &job->opts;
-    return o->num_nodes / (o->tensor > 1 ? o->tensor : 1) / (o->pipeline > 1 ? o->pipeline : 1);
+    return o->num_nodes / (o->tensor > 1 ? o->tensor : 1) / (o->pipeline > 1 ? o->pipeline : 1) /
+           (o->context_parallel > 1 ? o->context_parallel : 1);
 }
 
 /* Reads "name" or {name: ..., options}. *map is a mapping in both cases. */

@@ -28,25 +28,33 @@ exo_job_asks_plan(exo_config *root, bool *asks, exo_config **how, exo_err *err)
     return exo_config_map(node, "auto", how, err);
 }
 
+/* Reads the number of nodes that share something. */
+static exo_status
+read_divisor(exo_config *map, const char *key, uint32_t nodes, uint32_t *out, exo_err *err)
+{
+    uint64_t value = 1;
+    exo_status st = exo_config_u64(map, key, 1, 1, nodes, &value, err);
+    if (st == EXO_OK && nodes % value != 0)
+        st = exo_config_fail(exo_config_get(map, key), err,
+                             "parallel: %s %" PRIu64 " does not divide the %u nodes", key, value,
+                             nodes);
+    *out = (uint32_t)value;
+    return st;
+}
+
 exo_status
 exo_job_read_parallel(exo_config *root, exo_job *job, exo_err *err)
 {
     exo_config *map = NULL;
-    uint64_t tensor = 1, stages = 1;
     exo_fit_opts *o = &job->opts;
     exo_status st = exo_config_map(root, "parallel", &map, err);
     if (!map)
         return st;
     if (st == EXO_OK)
-        st = exo_config_u64(map, "tensor", 1, 1, o->num_nodes, &tensor, err);
-    if (st == EXO_OK && o->num_nodes % tensor != 0)
-        st = exo_config_fail(exo_config_get(map, "tensor"), err,
-                             "parallel: tensor %" PRIu64 " does not divide the %u nodes", tensor,
-                             o->num_nodes);
-    o->tensor = (uint32_t)tensor;
+        st = read_divisor(map, "tensor", o->num_nodes, &o->tensor, err);
     if (st == EXO_OK)
         st = exo_config_bool(map, "sequence", false, &o->sequence, err);
-    if (st == EXO_OK && o->sequence && tensor == 1)
+    if (st == EXO_OK && o->sequence && o->tensor == 1)
         st =
             exo_config_fail(exo_config_get(map, "sequence"), err,
                             "parallel: sequence goes with tensor, the number of nodes that share a "
@@ -55,12 +63,9 @@ exo_job_read_parallel(exo_config *root, exo_job *job, exo_err *err)
     exo_config_get(map, "auto");         /* known, and replaced before (exo_job_choose_parallel) */
     exo_config_get(map, "microbatches"); /* exo_job_cut_batch reads it */
     if (st == EXO_OK)
-        st = exo_config_u64(map, "pipeline", 1, 1, o->num_nodes, &stages, err);
-    if (st == EXO_OK && o->num_nodes % stages != 0)
-        st = exo_config_fail(exo_config_get(map, "pipeline"), err,
-                             "parallel: pipeline %" PRIu64 " does not divide the %u nodes", stages,
-                             o->num_nodes);
-    o->pipeline = (uint32_t)stages;
+        st = read_divisor(map, "pipeline", o->num_nodes, &o->pipeline, err);
+    if (st == EXO_OK)
+        st = read_divisor(map, "context", o->num_nodes, &o->context_parallel, err);
     return st == EXO_OK ? exo_config_finish(map, err) : st;
 }
 
@@ -115,14 +120,16 @@ exo_job_check_parallel(const exo_job *job, exo_err *err)
 {
     exo_config *place = exo_config_get(exo_config_root(job->doc), "parallel");
     exo_model *part = NULL;
-    if (job->opts.tensor <= 1 && job->opts.pipeline <= 1)
+    const exo_fit_opts *o = &job->opts;
+    if (o->tensor <= 1 && o->pipeline <= 1 && o->context_parallel <= 1)
         return EXO_OK;
     exo_status st = exo_fit_opts_check(&job->opts, err);
     if (st == EXO_OK)
         st = exo_fit_check_sequences(&job->opts, job->train, err);
     if (st == EXO_OK)
-        st = job->opts.pipeline > 1 ? exo_model_stage(&part, job->model, 0, job->opts.pipeline, err)
-                                    : exo_model_part(&part, job->model, 0, job->opts.tensor, err);
+        st = o->pipeline > 1  ? exo_model_stage(&part, job->model, 0, o->pipeline, err)
+             : o->context_parallel > 1 ? exo_model_context_part(&part, job->model, 0, o->context_parallel, err)
+                              : exo_model_part(&part, job->model, 0, o->tensor, err);
     exo_model_drop(&part);
     for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++)
         st = check_run(job, &job->runs[i], err);

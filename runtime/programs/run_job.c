@@ -229,6 +229,7 @@ convert_checkpoint(const exo_job *job, const exo_job_run *run, const char *folde
     const exo_reshard_form to = {.num_nodes = job->opts.num_nodes,
                                  .tensor = job->opts.tensor > 1 ? job->opts.tensor : 1,
                                  .pipeline = job->opts.pipeline,
+                                 .context = job->opts.context_parallel,
                                  .strategy = run->strategy,
                                  .options = run->options};
     exo_resharded done;

@@ -146,6 +146,8 @@ static const struct key keys[] = {
      "With tensor: each node has norms and residuals of a part of the tokens only."},
     {"parallel", "pipeline", "positive",
      "So many consecutive nodes have some of the layers each; a divisor of nodes."},
+    {"parallel", "context", "positive",
+     "So many consecutive nodes share the tokens of each sequence; a divisor of nodes."},
     {"parallel", "microbatches", "positive",
      "Pieces of the batch that pass through the stages of a pipeline one after another."},
     {"parallel", "use_fsdp", "bool", "The strategy is fsdp; false: ddp."},

@@ -72,6 +72,8 @@ if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
         --set nodes=4 --set 'parallel={tensor: 2}'
     right '{name: gpt, layers: 2, heads: 4, width: 384, vocabulary: 5000, context: 64}' 8 ddp \
         --set nodes=2 --set 'parallel={tensor: 2, sequence: true}'
+    right '{name: gpt, layers: 2, heads: 4, width: 384, vocabulary: 2000, context: 64}' 8 ddp \
+        --set nodes=2 --set 'parallel={context: 2}'
     right '{name: gpt, layers: 4, heads: 4, width: 384, vocabulary: 2000, context: 64}' 8 ddp \
         --set nodes=2 --set 'parallel={pipeline: 2, microbatches: 4}' --set train.minibatch_size=2
 fi

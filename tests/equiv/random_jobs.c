@@ -131,6 +131,7 @@ options_of(const random_job *job, struct run *r)
     o.num_nodes = random_job_nodes(job);
     o.tensor = job->tensor;
     o.sequence = job->sequence;
+    o.context_parallel = job->context;
     o.pipeline = job->pipeline;
     o.batch_size = job->batch;
     o.minibatch_size = job->minibatch;

@@ -496,6 +496,75 @@ CASE(attention_invariant)
     return attention_of(x, true, true, 0, true, err);
 }
 
+/* --- Attention to keys of two members of three ------------------------------------------------ */
+
+/* One of the two: the first runs forward and backward of the member's own keys. */
+static exo_status
+ring_step(const exo_array *x, const exo_attention_shape *shape, exo_err *err)
+{
+    const bool own = shape->from == shape->rank;
+    const size_t upper = x->count / 2; /* lse and dothers lie there */
+    float *lse = (float *)x[2].data + upper, *dothers = own ? NULL : (float *)x[0].data + upper;
+    const float *others = own ? NULL : (const float *)x[1].data + upper;
+    exo_plan *plan = NULL;
+    exo_array scratch[2] = {{0}, {0}};
+    exo_status st = exo_plan_new(&plan, x->device, EXO_SHAPE_ATTENTION, shape, err);
+    for (int i = 0; st == EXO_OK && i < 2; i++)
+        st = take_scratch(&scratch[i], x->device, EXO_SHAPE_ATTENTION, shape,
+                          i ? EXO_SCRATCH_BACKWARD : EXO_SCRATCH_FORWARD, err);
+    if (st == EXO_OK)
+        st = ASK(attention, .plan = plan, .y = x[0].data, .lse = lse, .x = x[1].data,
+                 .scratch = scratch[0].data, .others = others);
+    if (st == EXO_OK)
+        st = ASK(attention_backward, .plan = plan, .dx = x[2].data, .x = x[1].data, .y = x[0].data,
+                 .dy = x[3].data, .lse = lse, .scratch = scratch[1].data, .others = others,
+                 .dothers = dothers);
+    st = wait_for(x->device, st, err);
+    exo_plan_free(&plan);
+    exo_array_release(&scratch[0]);
+    exo_array_release(&scratch[1]);
+    return st;
+}
+
+static exo_status
+ring_of(const exo_array *x, size_t from, exo_err *err)
+{
+    enum {
+        TOKENS = 6,
+        ELEMENTS = 4,
+        ROW = 4 * ELEMENTS
+    };
+    exo_attention_shape shape;
+    memset(&shape, 0, sizeof shape);
+    shape.sequences = rows_of(x->count, (size_t)ROW * TOKENS) / 4;
+    shape.tokens = TOKENS;
+    shape.heads = 2;
+    shape.kv_heads = 1;
+    shape.width = shape.turned = ELEMENTS;
+    shape.dtype = EXO_F32;
+    shape.theta = 10000;
+    shape.scale = 0.5;
+    shape.members = 3;
+    shape.rank = shape.from = 1;
+    if (shape.sequences == 0)
+        return EXO_OK;
+    exo_status st = ring_step(x, &shape, err);
+    shape.from = from;
+    return st == EXO_OK ? ring_step(x, &shape, err) : st;
+}
+
+CASE(ring_before)
+{
+    (void)sum;
+    return ring_of(x, 0, err);
+}
+
+CASE(ring_after)
+{
+    (void)sum;
+    return ring_of(x, 2, err);
+}
+
 /* --- Losses over classes ---------------------------------------------------------------------- */
 
 CASE(cross_entropy)
@@ -683,6 +752,8 @@ const kernel_case layer_cases[] = {
     {"attention_backward", "attention, alibi, add", 1e-5, 6, attention_alibi},
     {"attention", "attention, rotary, dropout", 1e-5, 6, attention_dropout},
     {"attention", "attention, invariant, rotary, alibi", 1e-5, 6, attention_invariant},
+    {"attention", "attention, to a member before", 1e-5, 8, ring_before},
+    {"attention_backward", "attention, to a member after", 1e-5, 8, ring_after},
     {"cross_entropy", "cross_entropy, forward and backward", 1e-5, 4, cross_entropy},
     {"scale_by", "scale_by", 0, 2, scale_by},
     {"hits", "hits", 1e-12, 1, hits},

@@ -85,6 +85,21 @@ draw_sharing(random_job *job, exo_rng *rng)
     if (job->tensor * job->pipeline == 1 && once_in(rng, 4))
         job->copies = 6;
     job->odd = job->tensor * job->pipeline > 1 && once_in(rng, 15);
+    job->context = 1;
+}
+
+static void
+draw_context(random_job *job, exo_rng *rng)
+{
+    static const uint32_t shares[] = {2, 2, 3, 4};
+    const bool alone = job->tensor * job->pipeline == 1;
+    const uint32_t context = shares[below(rng, COUNT(shares))];
+    if (!once_in(rng, alone ? 4 : 40) || random_job_nodes(job) * context >= RANDOM_JOB_NODES)
+        return;
+    job->context = context;
+    job->odd = job->odd || once_in(rng, 15);
+    if (job->copies > 2 && job->group == 0)
+        job->copies = 2;
 }
 
 static void
@@ -253,6 +268,24 @@ mend_parts(random_job *job)
         job->layers = job->pipeline;
 }
 
+/* Makes a job with parts of sequences one that trains. */
+static void
+mend_context(random_job *job)
+{
+    job->gpt = true;
+    job->dropout = job->alibi = job->virtual_clock = job->elastic = job->correlates = false;
+    job->lora = job->frozen = NULL;
+    job->odd = 0;
+    if (job->context == 4)
+        job->context = 2;
+    if (job->kind != RANDOM_JOB_FSDP)
+        return;
+    job->kind = RANDOM_JOB_DDP;
+    job->sharding = job->across = NULL;
+    job->group = 0;
+    job->prefetch = false;
+}
+
 /* Makes a job with shards one that trains. */
 static void
 mend_shards(random_job *job)
@@ -273,8 +306,12 @@ mend(random_job *job)
 {
     if (job->tensor == 1)
         job->sequence = false;
-    if (job->tensor * job->pipeline > 1)
+    if (job->tensor * job->pipeline > 1) {
+        job->context = 1;
         mend_parts(job);
+    }
+    if (job->context > 1)
+        mend_context(job);
     if (job->kind == RANDOM_JOB_FSDP)
         mend_shards(job);
     if (leaves_ends(job))
@@ -295,6 +332,7 @@ random_job_draw(random_job *job, uint64_t seed, uint32_t number)
     draw_model(job, &rng);
     draw_sharing(job, &rng);
     draw_strategy(job, &rng);
+    draw_context(job, &rng);
     draw_rule(job, &rng);
     draw_rest(job, &rng);
     if (random_job_reasons(job, reasons) > 0 && !once_in(&rng, 5))
@@ -306,7 +344,7 @@ random_job_draw(random_job *job, uint64_t seed, uint32_t number)
 uint32_t
 random_job_nodes(const random_job *job)
 {
-    return job->copies * job->tensor * job->pipeline + job->odd;
+    return job->copies * job->tensor * job->pipeline * job->context + job->odd;
 }
 
 uint32_t
@@ -333,7 +371,7 @@ random_job_model(const random_job *job, char out[RANDOM_JOB_TEXT])
         return;
     }
     snprintf(out, RANDOM_JOB_TEXT,
-             "{layers: %u, width: 16, heads: %u, inner: %u, vocabulary: %d, context: 8, tied: %s, "
+             "{layers: %u, width: 16, heads: %u, inner: %u, vocabulary: %d, context: 12, tied: %s, "
              "checkpoint: %s%s%s%s%s%s}",
              job->layers, job->heads, job->inner, RANDOM_JOB_VOCABULARY,
              job->tied ? "true" : "false", job->checkpoint ? "true" : "false", job->kinds,
@@ -380,16 +418,17 @@ random_job_print(const random_job *job, char out[2 * RANDOM_JOB_TEXT])
     char model[RANDOM_JOB_TEXT], options[RANDOM_JOB_TEXT];
     random_job_model(job, model);
     random_job_options(job, options);
-    snprintf(out, 2 * RANDOM_JOB_TEXT,
-             "%u nodes, tensor %u%s, pipeline %u, batch %zu, minibatch %zu, %s %.300s, %s "
-             "%.400s%s%s%s%s%s%s%s%s",
-             random_job_nodes(job), job->tensor, job->sequence ? " with sequence" : "",
-             job->pipeline, job->batch, job->minibatch, job->gpt ? "gpt" : "mlp", model,
-             random_job_strategy(job), options, job->collectives ? ", collectives " : "",
-             job->collectives ? job->collectives : "", job->any_bits ? ", any bits" : "",
-             job->shuffled ? ", shuffled" : "", job->stops ? ", stopped and resumed" : "",
-             job->virtual_clock ? ", virtual clock" : "", job->elastic ? ", elastic" : "",
-             job->correlates ? ", correlates" : "");
+    snprintf(
+        out, 2 * RANDOM_JOB_TEXT,
+        "%u nodes, tensor %u%s, pipeline %u, context %u, batch %zu, minibatch %zu, %s %.300s, %s "
+        "%.400s%s%s%s%s%s%s%s%s",
+        random_job_nodes(job), job->tensor, job->sequence ? " with sequence" : "", job->pipeline,
+        job->context, job->batch, job->minibatch, job->gpt ? "gpt" : "mlp", model,
+        random_job_strategy(job), options, job->collectives ? ", collectives " : "",
+        job->collectives ? job->collectives : "", job->any_bits ? ", any bits" : "",
+        job->shuffled ? ", shuffled" : "", job->stops ? ", stopped and resumed" : "",
+        job->virtual_clock ? ", virtual clock" : "", job->elastic ? ", elastic" : "",
+        job->correlates ? ", correlates" : "");
 }
 
 /* --- What is known of it ---------------------------------------------------------------------- */
@@ -451,6 +490,26 @@ refuse_parts(const random_job *job, struct reasons *r)
     refuse_if(r, p > 1 && job->layers < p, "layers");
 }
 
+/* Nodes with parts of each sequence. */
+static void
+refuse_context(const random_job *job, struct reasons *r)
+{
+    if (job->context == 1)
+        return;
+    refuse_if(r, random_job_nodes(job) % job->context != 0, "does not divide num_nodes");
+    refuse_if(r, job->tensor * job->pipeline > 1, "context parallelism does not go with");
+    refuse_if(r, RANDOM_JOB_LENGTH % (2 * job->context) != 0, "twice as many must divide");
+    refuse_if(r, job->kind == RANDOM_JOB_FSDP, "does not go with the strategy");
+    refuse_if(r, !job->gpt, "needs a model of the class gpt");
+    refuse_if(r, job->dropout, "dropout");
+    refuse_if(r, job->lora, "LoRA");
+    refuse_if(r, job->frozen, "frozen parameters");
+    refuse_if(r, job->elastic, "elastic runs");
+    refuse_if(r, job->correlates, "correlation_interval");
+    refuse_if(r, job->virtual_clock, "virtual clock");
+    refuse_if(r, job->alibi, "alibi");
+}
+
 static void
 refuse_shards(const random_job *job, struct reasons *r)
 {
@@ -469,6 +528,7 @@ random_job_reasons(const random_job *job, const char *out[RANDOM_JOB_REASONS])
     struct reasons r = {.list = out};
     const char *way = job->collectives;
     refuse_parts(job, &r);
+    refuse_context(job, &r);
     refuse_shards(job, &r);
     refuse_if(&r, leaves_ends(job) && job->muon, "muon");
     refuse_if(&r, leaves_vectors(job) && strstr(job->optimizer, "groups"), "groups");
@@ -530,7 +590,7 @@ random_job_reference(const random_job *job, random_job *reference)
     *reference = *job;
     if (job->dropout || (job->across && job->across_by_place)) /* dropout's stream is the node's */
         return false;
-    reference->tensor = reference->pipeline = 1;
+    reference->tensor = reference->pipeline = reference->context = 1;
     reference->sequence = false;
     reference->checkpoint = reference->prefetch = reference->stops = reference->any_bits = false;
     reference->virtual_clock = reference->elastic = reference->correlates = false;

@@ -14,10 +14,10 @@
 enum {
     RANDOM_JOB_TEXT = 512,
     RANDOM_JOB_NODES = 33, /* the most of a job */
-    RANDOM_JOB_REASONS = 12,
+    RANDOM_JOB_REASONS = 24,
     RANDOM_JOB_STEPS = 3,
     RANDOM_JOB_STOP = 2, /* the step after which a job that `stops` does so */
-    RANDOM_JOB_LENGTH = 6,
+    RANDOM_JOB_LENGTH = 12,
     RANDOM_JOB_VOCABULARY = 19
 };
 
@@ -35,8 +35,8 @@ typedef struct random_job {
     uint32_t layers, heads, inner;
     const char *hidden; /* of an mlp */
     const char *kinds;  /* of layers, more options of a gpt */
-    /* The nodes: copies x tensor x pipeline + odd. */
-    uint32_t copies, tensor, pipeline, odd;
+    /* The nodes: copies x tensor x pipeline x context + odd. */
+    uint32_t copies, tensor, pipeline, context, odd;
     bool sequence; /* parallelism of the parts */
     /* The strategy. */
     random_job_kind kind;

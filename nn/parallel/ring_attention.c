@@ -1,0 +1,313 @@
+/* Causal attention over sequences whose tokens are spread over the members of a group (context
+ * parallelism; Liu et al., 2023, arXiv:2310.01889). The work and who has which tokens: see
+ * exo_attention_shape.members.
+ *
+ * In round k member r meets member (k - r) mod C, and the two swap keys and values; so in C rounds each
+ * meets every other once, and only one foreign block is in memory. Backward swaps them again, and then
+ * their gradients. State: a plan for each member whose keys are met, in the operation's cache. Read next:
+ * exogym/parallel.h. */
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "nn/ops/attention.h"
+#include "nn/parallel/members.h"
+#include "nn/tape_run.h"
+
+enum {
+    OUT_LSE /* index into op->saved */
+};
+
+/* Also the cache's signature, up to `plans`. */
+struct state {
+    exo_members members;
+    exo_attention_shape shape; /* `from` is that of the work under way */
+    exo_plan **plans;          /* (members.count) */
+};
+
+static void
+release_state(void *state)
+{
+    struct state *s = state;
+    for (uint32_t m = 0; s->plans && m < s->members.count; m++)
+        exo_plan_free(&s->plans[m]);
+    exo_free(s->plans);
+}
+
+/* --- Keys and values of others ---------------------------------------------------------------- */
+
+/* Elements of a row of keys and values. */
+static size_t
+kv_width(const exo_attention_shape *shape)
+{
+    return 2 * shape->kv_heads * shape->width;
+}
+
+static size_t
+kv_numel(const exo_attention_shape *shape)
+{
+    return shape->sequences * shape->tokens * kv_width(shape);
+}
+
+/* The member that this one meets in a round. False: none. */
+static bool
+meets(const exo_members *m, uint32_t round, uint32_t *partner)
+{
+    *partner = (round + m->count - m->rank) % m->count;
+    return *partner != m->rank;
+}
+
+static exo_status
+swap(exo_tape *tape, const struct state *s, float *data, uint32_t partner, exo_err *err)
+{
+    exo_err reason = {0};
+    const exo_array array = {.device = exo_tape_device(tape),
+                             .data = data,
+                             .count = kv_numel(&s->shape),
+                             .dtype = EXO_F32};
+    if (exo_tape_rehearses(tape))
+        return EXO_OK;
+    exo_status st = exo_swap(s->members.group, array, partner, &reason);
+    return st == EXO_OK ? st : exo_fail(err, st, "ring_attention: %s", reason.text);
+}
+
+/* Leaves the partner's keys and values in `others`, and gives it those of x. */
+static exo_status
+fetch(exo_tape *tape, const struct state *s, const exo_tensor *x, uint32_t partner, float *others,
+      exo_err *err)
+{
+    const exo_attention_shape *shape = &s->shape;
+    if (exo_tape_run(tape, take_columns, .rows = x->dims[0], .columns = x->dims[1],
+                     .first = shape->heads * shape->width, .count = kv_width(shape), .y = others,
+                     .x = x->data) != EXO_OK)
+        return exo_tape_error(tape, err);
+    return swap(tape, s, others, partner, err);
+}
+
+/* --- Backward --------------------------------------------------------------------------------- */
+
+static exo_status
+work_backward(exo_tape *tape, exo_op *op, uint32_t from, exo_attention_backward_args *args)
+{
+    struct state *s = op->state;
+    s->shape.from = from;
+    if (!exo_tape_scratch(tape, EXO_SHAPE_ATTENTION, &s->shape, EXO_SCRATCH_BACKWARD,
+                          &args->scratch))
+        return exo_tape_error(tape, NULL);
+    exo_status st =
+        exo_tape_run(tape, attention_backward, .plan = s->plans[from], .dx = args->dx,
+                     .x = op->in[0]->data, .y = op->out->data, .dy = op->out->grad,
+                     .lse = op->saved[OUT_LSE], .scratch = args->scratch, .add = args->add,
+                     .others = args->others, .dothers = args->dothers);
+    exo_tape_buffer_done(tape, args->scratch);
+    return st;
+}
+
+/* Adds the gradient of the own keys and values to that of x. */
+static exo_status
+add_to_rows(exo_tape *tape, const exo_op *op, float *dx, const float *sum)
+{
+    const struct state *s = op->state;
+    const size_t columns = op->in[0]->dims[1], count = kv_width(&s->shape);
+    exo_status st = EXO_OK;
+    for (size_t r = 0; st == EXO_OK && r < op->in[0]->dims[0]; r++)
+        st = exo_tape_run(tape, axpy, .count = count,
+                          .y = dx + r * columns + s->shape.heads * s->shape.width, .a = 1.0f,
+                          .x = sum + r * count);
+    return st;
+}
+
+/* Memory of backward, (kv_numel) each: a member's keys and values, their gradient, and the sum of what all
+ * others' queries give the own keys and values. */
+struct foreign {
+    float *others, *dothers, *sum;
+};
+
+/* False: recorded. */
+static bool
+open_foreign(exo_tape *tape, const struct state *s, struct foreign *f)
+{
+    const size_t numel = kv_numel(&s->shape), bytes = numel * sizeof(float);
+    *f = (struct foreign){0};
+    if (s->members.count == 1)
+        return true;
+    f->others = exo_tape_buffer(tape, bytes);
+    f->dothers = exo_tape_buffer(tape, bytes);
+    f->sum = exo_tape_buffer(tape, bytes);
+    return f->others && f->dothers && f->sum &&
+           exo_tape_run(tape, fill, .count = numel, .y = f->sum) == EXO_OK;
+}
+
+static exo_status
+meet_backward(exo_tape *tape, exo_op *op, uint32_t partner, float *dx, const struct foreign *f,
+              exo_err *err)
+{
+    const struct state *s = op->state;
+    const size_t numel = kv_numel(&s->shape);
+    exo_attention_backward_args args = {.dx = dx, .others = f->others, .dothers = f->dothers};
+    exo_status st = fetch(tape, s, op->in[0], partner, f->others, err);
+    if (st != EXO_OK)
+        return st;
+    if (exo_tape_run(tape, fill, .count = numel, .y = f->dothers) != EXO_OK ||
+        work_backward(tape, op, partner, &args) != EXO_OK)
+        return exo_tape_error(tape, err);
+    st = swap(tape, s, f->dothers, partner, err);
+    if (st == EXO_OK &&
+        exo_tape_run(tape, axpy, .count = numel, .y = f->sum, .a = 1.0f, .x = f->dothers) != EXO_OK)
+        st = exo_tape_error(tape, err);
+    return st;
+}
+
+static exo_status
+ring_backward(exo_tape *tape, exo_op *op, exo_err *err)
+{
+    const struct state *s = op->state;
+    exo_status st = EXO_OK;
+    bool add = false;
+    struct foreign foreign;
+    float *dx = exo_tape_grad(tape, op->in[0], &add, &st);
+    uint32_t partner;
+    if (!dx)
+        return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
+    if (work_backward(tape, op, s->members.rank,
+                      &(exo_attention_backward_args){.dx = dx, .add = add}) != EXO_OK ||
+        !open_foreign(tape, s, &foreign))
+        return exo_tape_error(tape, err);
+    for (uint32_t k = 0; st == EXO_OK && k < s->members.count; k++)
+        if (meets(&s->members, k, &partner))
+            st = meet_backward(tape, op, partner, dx, &foreign, err);
+    if (st == EXO_OK && foreign.sum && add_to_rows(tape, op, dx, foreign.sum) != EXO_OK)
+        st = exo_tape_error(tape, err);
+    exo_tape_buffer_done(tape, foreign.others);
+    exo_tape_buffer_done(tape, foreign.dothers);
+    exo_tape_buffer_done(tape, foreign.sum);
+    return st;
+}
+
+static const exo_op_class ring_class = {.name = "ring_attention",
+                                        .backward = ring_backward,
+                                        .release = release_state,
+                                        .remembered = true};
+
+/* --- Forward ---------------------------------------------------------------------------------- */
+
+/* Makes a plan for the keys of each member. */
+static exo_status
+make_plans(exo_tape *tape, struct state *s, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    s->plans = exo_calloc(s->members.count, sizeof(exo_plan *));
+    if (!s->plans)
+        return exo_fail(err, EXO_NOMEM, "no memory for %u plans", s->members.count);
+    for (uint32_t m = 0; st == EXO_OK && m < s->members.count; m++) {
+        exo_attention_shape shape = s->shape;
+        shape.from = m;
+        st = exo_plan_new(&s->plans[m], exo_tape_device(tape), EXO_SHAPE_ATTENTION, &shape, err);
+    }
+    return st;
+}
+
+static struct state *
+find_state(exo_tape *tape, exo_op *op, const exo_members *members, const exo_attention_shape *shape)
+{
+    exo_err err = {0};
+    bool fresh = false;
+    struct state wanted;
+    memset(&wanted, 0, sizeof wanted);
+    wanted.members = *members;
+    wanted.shape = *shape;
+    struct state *s = exo_tape_state(tape, op, &wanted, sizeof wanted, sizeof *s, &fresh);
+    if (!s || !fresh)
+        return s;
+    *s = wanted;
+    exo_status st = make_plans(tape, s, &err);
+    if (st == EXO_OK)
+        return s;
+    exo_tape_plan_failed(tape, op, EXO_F32, st, &err);
+    return NULL;
+}
+
+static exo_status
+work(exo_tape *tape, exo_op *op, uint32_t from, const exo_tensor *out, float *lse,
+     const float *others)
+{
+    struct state *s = op->state;
+    void *scratch = NULL;
+    s->shape.from = from;
+    if (!exo_tape_scratch(tape, EXO_SHAPE_ATTENTION, &s->shape, EXO_SCRATCH_FORWARD, &scratch))
+        return exo_tape_error(tape, NULL);
+    exo_status st =
+        exo_tape_run(tape, attention, .plan = s->plans[from], .y = out->data, .lse = lse,
+                     .x = op->in[0]->data, .scratch = scratch, .others = others);
+    exo_tape_buffer_done(tape, scratch);
+    return st;
+}
+
+/* False: recorded. */
+static bool
+run_forward(exo_tape *tape, exo_op *op, const exo_tensor *out, float *lse)
+{
+    const struct state *s = op->state;
+    exo_err err = {0};
+    exo_status st = EXO_OK;
+    float *others = NULL;
+    uint32_t partner;
+    if (work(tape, op, s->members.rank, out, lse, NULL) != EXO_OK)
+        return false;
+    if (s->members.count > 1 &&
+        !(others = exo_tape_buffer(tape, kv_numel(&s->shape) * sizeof *others)))
+        return false;
+    for (uint32_t k = 0; st == EXO_OK && k < s->members.count; k++) {
+        if (!meets(&s->members, k, &partner))
+            continue;
+        st = fetch(tape, s, op->in[0], partner, others, &err);
+        if (st == EXO_OK && work(tape, op, partner, out, lse, others) != EXO_OK)
+            return false;
+    }
+    exo_tape_buffer_done(tape, others);
+    if (st != EXO_OK && exo_tape_error(tape, NULL) == EXO_OK)
+        exo_tape_fail(tape, st, "%s", err.text);
+    return st == EXO_OK;
+}
+
+exo_tensor *
+exo_members_ring_attention(exo_tape *tape, const exo_members *members, exo_tensor *x,
+                           const exo_attention_opts *opts)
+{
+    exo_attention_shape shape;
+    x = x ? exo_to_dtype(tape, x, EXO_F32) : NULL;
+    if (!x || !exo_attention_shape_of(tape, x, opts, &shape))
+        return NULL;
+    if (shape.tokens % 2 != 0 || opts->alibi || opts->dropout > 0.0f || shape.invariant)
+        return exo_tape_fail(tape, EXO_INVAL,
+                             "ring_attention: %zu tokens of a member%s: expected an even number, "
+                             "without ALiBi, dropout and an invariant pass",
+                             shape.tokens, opts->alibi ? ", ALiBi" : "");
+    shape.members = members->count;
+    shape.rank = shape.from = members->rank;
+    exo_op *op = exo_tape_op(tape, &ring_class, &x, 1);
+    if (!op || !find_state(tape, op, members, &shape))
+        return NULL;
+    exo_tensor *out = exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 2,
+                                      (size_t[]){x->dims[0], shape.heads * shape.width});
+    float *lse = out ? exo_tape_buffer(tape, x->dims[0] * shape.heads * sizeof *lse) : NULL;
+    if (!lse)
+        return NULL;
+    const bool keeps = exo_tape_pass(tape)->grad && x->needs_grad;
+    if (keeps)
+        op->saved[OUT_LSE] = lse;
+    if (!exo_tape_recall(tape, op, out) && !run_forward(tape, op, out, lse))
+        return NULL;
+    if (!keeps)
+        exo_tape_buffer_done(tape, lse);
+    return exo_tape_finish(tape, op, out);
+}
+
+exo_tensor *
+exo_tape_ring_attention(exo_tape *tape, exo_group *group, exo_tensor *x,
+                        const exo_attention_opts *opts)
+{
+    const exo_members members = {
+        .group = group, .rank = exo_group_rank(group), .count = exo_group_size(group)};
+    return exo_members_ring_attention(tape, &members, x, opts);
+}

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Jobs whose nodes share the tokens of sequences, in all of the model (context) or between cut layers
+# (sequence): the losses of whole nodes, and the same bits in one process, in workers and from their
+# config.json.
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
+
+head -c 8000 "$EXO_SOURCE/LICENSE" >text.txt
+cat >job.yaml <<'YAML'
+model: {name: gpt, layers: 2, width: 32, heads: 4, context: 32}
+data: {name: text, path: text.txt, block: 16}
+nodes: 4
+parallel: {context: 2}
+train: {max_steps: 4, batch_size: 4, val_size: 16, val_interval: 2}
+strategy: {name: diloco, H: 2, optimizer: {name: adamw, lr: 1e-3}}
+YAML
+# what: hashes, bytes and losses of a result.
+what() {
+    grep -E '"(sha256|bytes_sent_per_node|local_loss|global_loss)"' out
+}
+# check NAME: the job NAME.yaml in all ways. Its losses are those of two whole nodes.
+check() {
+    local label
+    label=$(awk '/^strategy/ { sub(",", "", $3); print $3 }' "$1.yaml")
+    ok run "$1.yaml" --json --no-plot --save-dir here
+    what >wanted
+    ok run "$1.yaml" --json --no-plot --save-dir far --workers 2
+    what >got
+    cmp -s wanted got || fail "$1, workers: $(diff wanted got)"
+    ok run "here/$1/$label/config.json" --json --no-plot --name again
+    what >got
+    cmp -s wanted got || fail "$1, its config.json: $(diff wanted got)"
+    sed -e 's/nodes: 4/nodes: 2/' -e '/parallel/d' "$1.yaml" >whole.yaml
+    ok run whole.yaml --no-plot --save-dir "whole_$1"
+    paste -d, "whole_$1/whole/$label/train.csv" "here/$1/$label/train.csv" >both.csv
+    awk -F, 'NR > 1 { d = $3 / $(NF / 2 + 3) - 1; if (d > 1e-5 || d < -1e-5) exit 1; n++ } END { exit n != 4 }' both.csv ||
+        fail "$1: other losses: $(cat both.csv)"
+}
+sed -e 's/context: 2}/tensor: 2, sequence: true}/' -e 's/diloco, H: 2/ddp/' job.yaml >cut.yaml
+check job
+check cut
+
+# --- Mistakes
+# ---------------------------------------------------------------------------------------------------------
+
+# wrong PARALLEL COLUMN REASON
+wrong() {
+    sed -e "s/^parallel: .*/parallel: $1/" job.yaml >wrong.yaml
+    expect 2 "exogym: wrong.yaml:4:$2" run wrong.yaml --save-dir none "${@:3}"
+}
+wrong '{context: 3}' '21: parallel: context 3 does not divide the 4 nodes'
+wrong '{sequence: true}' '22: parallel: sequence goes with tensor, the number of nodes that share a copy: give it, too'
+wrong '{context: 2, pipeline: 2, microbatches: 2}' '11: context parallelism does not go with pipeline parallelism yet: leave one of the two out'
+wrong '{context: 4}' '11: context parallelism over 4 nodes: twice as many must divide sequences of 12 tokens' --set data.block=12
+# refused SET REASON: before anything starts, with the place of `parallel`.
+refused() {
+    expect 2 "exogym: job.yaml:4:11: context parallelism does not $2" run job.yaml --save-dir none --set "$1"
+}
+refused strategy=fsdp "go with the strategy 'fsdp' yet: use another one"
+refused strategy=async_diloco "go with the strategy 'async_diloco' yet: use another one"
+refused model.dropout=0.1 'support a gpt with dropout: leave it out'
+refused 'edges=[{carries: parameters, codec: int8}]' 'go with a codec yet: leave it out'
+refused 'train.elastic={min_nodes: 2}' 'go with elastic runs yet: leave one of the two out'
+[ ! -e none ] || fail 'a refused job made a folder'
+ok run job.yaml --dry-run
+# checkpoints go on with the same groups only
+ok run job.yaml --no-plot --save-dir parts --set train.checkpoint_interval=2
+"$EXOGYM" run job.yaml --no-plot --save-dir parts --resume=reshard --set train.max_steps=6 --set nodes=2 >out 2>err &&
+    fail 'a checkpoint was converted'
+has err 'checkpoints of context-parallel nodes are not converted (parallel.context 2): the run goes on only with the same nodes and groups'
+ok run job.yaml --no-plot --save-dir parts --resume --set train.max_steps=6
+finish
