@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Draws learning curves of graphs with one policy_trainer: mean and spread over seeds of return_mean, by steps.
+"""Draws learning curves of graphs with one policy_trainer: mean and spread over seeds, by steps.
+
+The curve is that of return_mean; of a game with an exact value that of game_value, with a line at the value of Kuhn poker.
 
     examples/06_maker_trainer/curves.py GRAPH.yaml... [--seeds 10] [-o curves.png] [--exogym build/release/exogym]
 
@@ -32,9 +34,16 @@ def run(exogym, graph, seed):
     return folder
 
 
-def read(folder):
+def column(folder):
+    """What the curve shows."""
     with open(os.path.join(folder, "updates_trainer_0.csv"), encoding="ascii") as file:
-        return {int(row["samples"]): float(row["return_mean"]) for row in csv.DictReader(file) if row["return_mean"]}
+        return "game_value" if "game_value" in next(file) else "return_mean"
+
+
+def read(folder):
+    what = column(folder)
+    with open(os.path.join(folder, "updates_trainer_0.csv"), encoding="ascii") as file:
+        return {int(row["samples"]): float(row[what]) for row in csv.DictReader(file) if row[what]}
 
 
 def band(folders):
@@ -59,9 +68,13 @@ def main():
     for i, graph in enumerate(args.graphs):
         folders = [run(args.exogym, graph, seed) for seed in range(1, args.seeds + 1)]
         script += "$data%d << EOD\n%s\nEOD\n" % (i, "\n".join(band(folders)))
-        panels += ("set title '%s'\nset ylabel 'mean return of the last 100 episodes'\nplot $data%d using ($1/1000):3:4 with filledcurves "
+        game = column(folders[0]) == "game_value"
+        panels += ("set title '%s'\nset ylabel '%s'\nplot %s$data%d using ($1/1000):3:4 with filledcurves "
                    "fs transparent solid 0.25 noborder lc rgb '%s' title 'least to largest', $data%d using ($1/1000):2 with lines lw 2 "
-                   "lc rgb '%s' title 'mean of %d seeds'\n" % (os.path.splitext(os.path.basename(graph))[0], i, COLOURS[i % 4], i,
+                   "lc rgb '%s' title 'mean of %d seeds'\n" % (os.path.splitext(os.path.basename(graph))[0],
+                                                                "value for the first player" if game else "mean return of the last 100 episodes",
+                                                                "[][-0.2:0.2] -1./18 with lines dt 2 lc rgb 'black' title '-1/18', "
+                                                                if game else "", i, COLOURS[i % 4], i,
                                                                 COLOURS[i % 4], args.seeds))
     picture = subprocess.run(["gnuplot", "--default-settings", "-"], input=(script + panels).encode(), capture_output=True)
     if picture.returncode != 0 or not picture.stdout:
