@@ -62,9 +62,9 @@ not_with_parts(const exo_fit_opts *opts)
 static const char *
 kind_of_parts(const exo_fit_opts *opts)
 {
-    return opts->pipeline > 1  ? "pipeline parallelism"
+    return opts->pipeline > 1           ? "pipeline parallelism"
            : opts->context_parallel > 1 ? "context parallelism"
-                               : "tensor parallelism";
+                                        : "tensor parallelism";
 }
 
 static bool
@@ -85,8 +85,8 @@ check_sharing(const exo_fit_opts *opts, exo_err *err)
         return exo_fail(err, EXO_INVAL, "pipeline %u does not divide num_nodes %u", opts->pipeline,
                         opts->num_nodes);
     if (opts->context_parallel > 1 && opts->num_nodes % opts->context_parallel != 0)
-        return exo_fail(err, EXO_INVAL, "context %u does not divide num_nodes %u", opts->context_parallel,
-                        opts->num_nodes);
+        return exo_fail(err, EXO_INVAL, "context %u does not divide num_nodes %u",
+                        opts->context_parallel, opts->num_nodes);
     if (opts->sequence && opts->tensor <= 1)
         return exo_fail(err, EXO_INVAL,
                         "sequence parallelism goes with tensor, the number of nodes "
@@ -177,7 +177,8 @@ settings_object(const exo_fit_opts *opts, const char *strategy, const char *opti
     json_t *tensor = opts->tensor > 1 ? json_integer((json_int_t)opts->tensor) : NULL;
     json_t *stages = opts->pipeline > 1 ? json_integer((json_int_t)opts->pipeline) : NULL;
     json_t *sequence = opts->sequence ? json_true() : NULL;
-    json_t *context = opts->context_parallel > 1 ? json_integer((json_int_t)opts->context_parallel) : NULL;
+    json_t *context =
+        opts->context_parallel > 1 ? json_integer((json_int_t)opts->context_parallel) : NULL;
     return json_pack(
         "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*}",
         "strategy", strategy, "options", options, "model", exo_model_name(model), "parameters",
@@ -289,7 +290,7 @@ exo_fit_check_parts(const exo_strategy *strategy, const exo_graph_spec *graph,
     exo_codec *codec = NULL;
     const char *what = kind_of_parts(opts);
     exo_status st = opts->context_parallel > 1 ? check_context(strategy, err)
-                                      : exo_strategy_check_parts(strategy, what, err);
+                                               : exo_strategy_check_parts(strategy, what, err);
     if (st == EXO_OK && opts->pipeline <= 1 && graph && (graph->emulated || graph->virtual_clock))
         return exo_fail(err, EXO_UNSUPPORTED,
                         "%s does not go with emulated links and the virtual clock yet: leave "
