@@ -19,7 +19,7 @@ enum {
     READ_AHEAD = 3,  /* batches that a loader holds, including the one in use */
     EVALUATIONS = 2, /* evaluations at once: of node 0 and of the average */
     RUN = 10 << 20,  /* fixed needs of a run: lanes, files, the allocator's arenas */
-    ALONE = 5 << 20, /* instead of RUN, of a node in a worker */
+    ALONE = 9 << 20, /* instead of RUN, of a node in a worker */
     LANE = 96 << 10  /* needs of a node's actor: stacks and queues */
 };
 
@@ -422,6 +422,15 @@ plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *
     return EXO_OK;
 }
 
+/* What one of `nodes` equal nodes takes in a worker of its own, beyond the process. */
+static uint64_t
+of_node(const exo_fit_memory *m, uint32_t nodes)
+{
+    uint64_t shared = m->parameters + m->gradients + m->optimizer + m->average + m->batches;
+    return shared / nodes + m->activations / m->passes + m->evaluation / m->evaluations -
+           m->padding + m->reply;
+}
+
 /* Adds what the nodes of one stage take. */
 static exo_status
 plan_stage(exo_model *whole, uint32_t index, exo_dataset *train, exo_dataset *val,
@@ -448,6 +457,8 @@ plan_stage(exo_model *whole, uint32_t index, exo_dataset *train, exo_dataset *va
         batch.size = out->minibatch_size;
         m.activations +=
             (inputs + 1) * exo_stage_numel(stage, &batch) * sizeof(float) * same.num_nodes;
+        const uint64_t node = of_node(&m, same.num_nodes);
+        out->stage = node > out->stage ? node : out->stage;
         out->parameters += m.parameters;
         out->gradients += m.gradients;
         out->optimizer += m.optimizer;
@@ -531,7 +542,6 @@ exo_fit_memory_replan(exo_model *model, exo_dataset *train, exo_dataset *val, co
 uint64_t
 exo_fit_memory_of_node(const exo_fit_memory *m)
 {
-    uint64_t shared = m->parameters + m->gradients + m->optimizer + m->average + m->batches;
-    return m->process - (m->nodes - 1) * (uint64_t)LANE - RUN + ALONE + shared / m->nodes +
-           m->activations / m->passes + m->evaluation / m->evaluations - m->padding + m->reply;
+    return m->process - (m->nodes - 1) * (uint64_t)LANE - RUN + ALONE +
+           (m->stage ? m->stage : of_node(m, m->nodes));
 }

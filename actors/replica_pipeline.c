@@ -61,7 +61,8 @@ exo_pipeline_new(exo_pipeline **out, const exo_replica *r, exo_err *err)
     p->slots = exo_calloc(p->num_slots, sizeof *p->slots);
     exo_status st = p->slots ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a stage");
     for (size_t i = 0; st == EXO_OK && i < p->num_slots; i++)
-        st = exo_tape_new(&p->slots[i].tape, err);
+        st = fit->rehearses ? exo_tape_new_rehearsal(&p->slots[i].tape, err)
+                            : exo_tape_new(&p->slots[i].tape, err);
     *out = p;
     if (st != EXO_OK)
         exo_pipeline_free(out);
@@ -178,7 +179,7 @@ forward(struct step *s, size_t minibatch, exo_err *err)
         return exo_tape_error(slot->tape, err);
     if (r->after[0]) {
         exo_tensor_read(slot->pass.output, s->p->between);
-    } else {
+    } else if (!r->fit->rehearses) { /* the results of a rehearsal are meaningless */
         *s->loss += (double)exo_tensor_item(slot->pass.output);
         exo_pass_figures_add(&r->meters.figures, slot->tape);
     }

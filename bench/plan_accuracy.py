@@ -97,7 +97,8 @@ def main():
             cost = STEP[name] * (4 / 3 if e["checkpoint"] else 1)  # forward, a third of a step, is repeated
             virtual = took(exogym, "linked.yaml", e, "virtual", cost)
             times.append(took(exogym, "linked.yaml", e, "real", cost))
-            form = [e["strategy"], e["sharding_strategy"], e["overlap"] and "overlap", e["checkpoint"] and "checkpoint"]
+            form = [e["strategy"], e["sharding_strategy"], e["pipeline"] > 1 and f"pipeline of {e['pipeline']}",
+                    e["overlap"] and "overlap", e["checkpoint"] and "checkpoint"]
             print(f"{name:10} {rank + 1:4} {e['memory'] / 1e6:13.1f} MB {bytes_used / 1e6:6.1f} MB {e['memory'] / bytes_used:6.3f}"
                   f" {e['step_seconds'] * 1e3:12.1f} ms {virtual * 1e3:7.1f} ms {times[-1] * 1e3:7.1f} ms {e['step_seconds'] / times[-1]:6.3f}"
                   f"  {' '.join(word for word in form if word)}", flush=True)

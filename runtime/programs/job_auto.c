@@ -50,6 +50,7 @@ take(exo_config_doc *doc, const exo_job_plan *plan, exo_err *err)
     const char *own =
         exo_config_is_map(strategy) ? exo_config_scalar(exo_config_get(strategy, "label")) : NULL;
     exo_status st = EXO_OK;
+    exo_config_remove(root, "parallel");
     if (!(label = exo_strdup(own ? own : LABEL)))
         st = exo_fail(err, EXO_NOMEM, "out of memory");
     if (st == EXO_OK)
@@ -112,8 +113,6 @@ exo_job_choose_parallel(exo_job *job, exo_err *err)
         st = take(job->doc, &plan, err);
     if (st == EXO_OK)
         st = note(&plan, &job->chosen, err);
-    if (st == EXO_OK)
-        exo_config_remove(root, "parallel");
     exo_job_plan_release(&plan);
     exo_config_free(&copy);
     return st;

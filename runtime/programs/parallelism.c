@@ -23,20 +23,33 @@ group_at(uint32_t nodes, size_t index)
     return 0;
 }
 
-/* ddp, full_shard, shard_grad_op, and two forms for each size of groups. Groups that are apart have
- * one size, because another one would train in another way. no_shard is left out: it sends what ddp
- * sends. */
+/* The index-th number of stages: a divisor of `nodes` from 2 to the number of blocks. 0: there are no
+ * more. */
+static uint32_t
+stages_at(const exo_parallelism_scope *scope, size_t index)
+{
+    for (uint32_t stages = 2; stages <= scope->nodes && stages <= scope->layers; stages++)
+        if (scope->nodes % stages == 0 && index-- == 0)
+            return stages;
+    return 0;
+}
+
+/* ddp, full_shard, shard_grad_op, two forms for each size of groups, and ddp among copies in stages.
+ * Groups that are apart have one size, because another one would train in another way. no_shard is left
+ * out: it sends what ddp sends. */
 static size_t
 count_shardings(const exo_parallelism_scope *scope)
 {
-    size_t groups = 0;
+    size_t groups = 0, pipelines = 0;
     if (scope->apart > 0)
         return 2;
     if (!scope->shards || scope->nodes == 1)
         return 1;
     while (group_at(scope->nodes, groups) > 0)
         groups++;
-    return 3 + 2 * groups;
+    while (stages_at(scope, pipelines) > 0)
+        pipelines++;
+    return 3 + 2 * groups + pipelines;
 }
 
 static void
@@ -44,15 +57,22 @@ set_sharding(const exo_parallelism_scope *scope, size_t index, exo_parallelism *
 {
     static const char *const hybrid[] = {"hybrid_shard", "hybrid_shard_zero2"};
     static const char *const whole[] = {NULL, "full_shard", "shard_grad_op"};
+    c->stages = 1;
     if (scope->apart > 0) {
         c->sharding = hybrid[index];
         c->group_size = scope->apart;
     } else if (index < 3) {
         c->sharding = whole[index];
         c->group_size = index == 0 ? 1 : scope->nodes;
-    } else {
+    } else if (group_at(scope->nodes, (index - 3) / 2) > 0) {
         c->sharding = hybrid[(index - 3) % 2];
         c->group_size = group_at(scope->nodes, (index - 3) / 2);
+    } else {
+        size_t groups = 0;
+        while (group_at(scope->nodes, groups) > 0)
+            groups++;
+        c->group_size = 1;
+        c->stages = stages_at(scope, index - 3 - 2 * groups);
     }
 }
 
@@ -105,12 +125,18 @@ exo_parallelisms(const exo_parallelism_scope *scope, exo_parallelism **out, size
     *out = exo_calloc(*count, sizeof **out);
     if (!*out)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu compositions", *count);
-    for (size_t i = 0; i < *count; i++)
+    const size_t all = *count;
+    *count = 0;
+    for (size_t i = 0; i < all; i++) {
+        exo_parallelism *c = &(*out)[*count];
         for (size_t a = 0, rest = i; a < NUM_AXES; a++) {
             size_t values = axes[a].count(scope);
-            axes[a].set(scope, rest % values, &(*out)[i]);
+            axes[a].set(scope, rest % values, c);
             rest /= values;
         }
+        /* the stages of a single copy average nothing */
+        *count += !(c->overlap && c->stages == scope->nodes && c->stages > 1);
+    }
     return EXO_OK;
 }
 
@@ -173,11 +199,13 @@ exo_parallelism_options(const exo_parallelism *c, exo_config *given, exo_config_
 const char *
 exo_parallelism_text(const exo_parallelism *c, char out[EXO_PARALLELISM_TEXT])
 {
-    char group[24] = "";
+    char group[24] = "", pipeline[32] = "";
     if (c->sharding && strncmp(c->sharding, "hybrid", 6) == 0)
         snprintf(group, sizeof group, " of %u", c->group_size);
-    snprintf(out, EXO_PARALLELISM_TEXT, "%s%s%s%s%s%s", exo_parallelism_strategy(c),
-             c->sharding ? " " : "", c->sharding ? c->sharding : "", group,
+    if (c->stages > 1)
+        snprintf(pipeline, sizeof pipeline, ", pipeline of %u", c->stages);
+    snprintf(out, EXO_PARALLELISM_TEXT, "%s%s%s%s%s%s%s", exo_parallelism_strategy(c),
+             c->sharding ? " " : "", c->sharding ? c->sharding : "", group, pipeline,
              !c->overlap   ? ""
              : c->sharding ? ", prefetch"
                            : ", buckets",

@@ -1,4 +1,4 @@
-/* Compositions of data parallelism: the ways in which a number of nodes can train a model with the
+/* Compositions of parallelism: the ways in which a number of nodes can train a model with the
  * gradients of ddp. A composition is a value on each of a few axes (parallelism.c has their table); a
  * new kind of parallelism is a further axis. No state. Read next: planner.h, which compares them. */
 #ifndef EXO_PROGRAMS_PARALLELISM_H
@@ -9,8 +9,9 @@
 typedef struct exo_parallelism {
     const char *sharding; /* sharding_strategy of fsdp, a literal; NULL: ddp */
     uint32_t group_size;  /* nodes that have all parameters together; 1 under ddp */
-    bool overlap;         /* messages pass during backward: buckets of ddp, prefetch of fsdp */
-    bool checkpoint;      /* the model recomputes its blocks in backward */
+    uint32_t stages; /* nodes of a pipeline that share a copy of the model; 1: none, under ddp */
+    bool overlap;    /* messages pass during backward: buckets of ddp, prefetch of fsdp */
+    bool checkpoint; /* the model recomputes its blocks in backward */
 } exo_parallelism;
 
 /* What the axes may vary. */
@@ -18,6 +19,7 @@ typedef struct exo_parallelism_scope {
     uint32_t nodes;
     uint32_t apart;   /* nodes of a group, if groups follow a strategy of their own; else 0 */
     bool shards;      /* nodes may keep shards */
+    uint32_t layers;  /* blocks that the stages of a pipeline can divide; 0: no stages */
     bool checkpoints; /* the model can recompute its blocks */
     bool checkpoint;  /* it does, in the job */
 } exo_parallelism_scope;

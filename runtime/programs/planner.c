@@ -19,7 +19,8 @@
 #include "programs/job.h"
 
 enum {
-    MEASURED = 3, /* steps of one node whose mean is the cost of a step */
+    MINIBATCHES = 4, /* of a step of a pipeline, for each stage, at least */
+    MEASURED = 3,    /* steps of one node whose mean is the cost of a step */
     /* A rehearsal's first steps do not count: in them fsdp learns the order of the units, and
      * connections start slowly. */
     FIRST = 2,
@@ -128,10 +129,13 @@ static exo_status
 make_models(struct planner *p, exo_parallelism_scope *scope, exo_err *err)
 {
     const exo_decoder_spec *spec = exo_decoder_spec_of(p->job.model);
-    exo_model *part = NULL;
+    exo_model *part = NULL, *stage = NULL;
     p->plan->parts =
         p->plan->nodes > 1 && exo_model_part(&part, p->job.model, 0, 2, NULL) == EXO_OK;
     exo_model_drop(&part);
+    if (spec && exo_model_stage(&stage, p->job.model, 0, 2, NULL) == EXO_OK)
+        scope->layers = (uint32_t)spec->layers;
+    exo_model_drop(&stage);
     scope->checkpoints = spec != NULL;
     scope->checkpoint = p->plan->job_checkpoint = spec && spec->checkpoint;
     p->models[scope->checkpoint] = exo_model_hold(p->job.model);
@@ -149,6 +153,17 @@ refuse(exo_job_plan *plan, exo_job_plan_entry *e, const exo_err *reason)
         snprintf(plan->refusal, sizeof plan->refusal, "%s", reason->text);
 }
 
+/* The job's options for a composition, without the size of minibatches. The nodes of a pipeline compute
+ * together what they would compute alone: the batch of each. */
+static exo_fit_opts
+options_of(const struct planner *p, const exo_parallelism *c)
+{
+    exo_fit_opts opts = p->job.opts;
+    opts.pipeline = c->stages;
+    opts.batch_size *= c->stages;
+    return opts;
+}
+
 /* Whether the strategy takes the composition with the job's model and nodes. */
 static exo_status
 check_entry(const struct planner *p, exo_job_plan_entry *e, exo_err *err)
@@ -160,9 +175,13 @@ check_entry(const struct planner *p, exo_job_plan_entry *e, exo_err *err)
     if (st == EXO_OK)
         st = exo_strategy_new(&strategy, name, options, err);
     if (st == EXO_OK)
-        st = exo_strategy_check(strategy, p->plan->nodes, err);
+        st = exo_strategy_check(strategy, p->plan->nodes / e->composition.stages, err);
     if (st == EXO_OK)
         st = exo_strategy_check_model(strategy, p->job.model, err);
+    if (st == EXO_OK && e->composition.stages > 1) {
+        const exo_fit_opts opts = options_of(p, &e->composition);
+        st = exo_fit_check_parts(strategy, p->job.runs[0].graph, &opts, err);
+    }
     exo_strategy_free(&strategy);
     return st;
 }
@@ -200,10 +219,15 @@ static exo_status
 plan_memory(const struct planner *p, exo_job_plan_entry *e, uint64_t *optimizer, exo_err *err)
 {
     const exo_job *job = &p->job;
-    exo_fit_opts opts = job->opts;
+    const bool stages = e->composition.stages > 1;
+    exo_fit_opts opts = options_of(p, &e->composition);
     exo_fit_memory m = {.optimizer = *optimizer};
-    size_t most = p->plan->job_minibatch ? p->plan->job_minibatch : opts.batch_size;
-    bool known = *optimizer > 0;
+    size_t most = p->plan->job_minibatch ? p->plan->job_minibatch : job->opts.batch_size;
+    bool known = *optimizer > 0 && !stages;
+    if (stages) { /* enough minibatches keep them busy */
+        const size_t cut = opts.batch_size / (MINIBATCHES * e->composition.stages);
+        most = cut == 0 ? 1 : cut < most ? cut : most;
+    }
     for (size_t size = most; size > 0 && !e->fits; size--) {
         if (opts.batch_size % size != 0)
             continue;
@@ -214,7 +238,7 @@ plan_memory(const struct planner *p, exo_job_plan_entry *e, uint64_t *optimizer,
             &m, err);
         if (st != EXO_OK)
             return st;
-        known = true;
+        known = !stages;
         *optimizer = m.optimizer;
         e->minibatch_size = size;
         e->memory = exo_fit_memory_of_node(&m);
@@ -227,8 +251,8 @@ plan_memory(const struct planner *p, exo_job_plan_entry *e, uint64_t *optimizer,
 static bool
 is_alike(const exo_parallelism *a, const exo_parallelism *b)
 {
-    return a->sharding == b->sharding && a->group_size == b->group_size &&
-           (a->sharding || a->overlap == b->overlap);
+    return a->sharding == b->sharding && a->group_size == b->group_size && a->stages == 1 &&
+           b->stages == 1 && (a->sharding || a->overlap == b->overlap);
 }
 
 /* Some strategies find out at their start that they do not go with the optimizer. */
@@ -273,7 +297,7 @@ static exo_status
 measure(struct planner *p, exo_time *cost, exo_err *err)
 {
     exo_fit_result result = {0};
-    const exo_parallelism alone = {.group_size = 1};
+    const exo_parallelism alone = {.group_size = 1, .stages = 1};
     exo_config_doc *doc = NULL;
     exo_fit_opts opts = exo_fit_opts_init();
     opts.max_steps = MEASURED;
@@ -324,7 +348,7 @@ static exo_status
 rehearse(struct planner *p, const exo_job_run *run, exo_job_plan_entry *e, exo_err *err)
 {
     exo_fit_result first, later;
-    exo_fit_opts opts = p->job.opts;
+    exo_fit_opts opts = options_of(p, &e->composition);
     exo_model *model = p->models[e->composition.checkpoint];
     const exo_time cost = cost_of(p->plan, &e->composition);
     opts.minibatch_size = e->minibatch_size;
@@ -457,14 +481,20 @@ exo_job_plan_assignments(const exo_job_plan *plan, const exo_job_plan_entry *ent
     exo_status st = exo_config_text(exo_config_root(entry->options), &text, err);
     if (st == EXO_OK)
         sets[(*count)++] = exo_text_make(err, "strategy=%s", text);
-    if (st == EXO_OK && entry->minibatch_size != plan->job_minibatch)
+    if (st == EXO_OK && entry->composition.stages > 1) {
+        sets[(*count)++] = exo_text_make(err, "train.batch_size=%zu",
+                                         plan->batch_size * entry->composition.stages);
+        sets[(*count)++] = exo_text_make(err, "parallel={pipeline: %u}", entry->composition.stages);
+    }
+    if (st == EXO_OK &&
+        (entry->minibatch_size != plan->job_minibatch || entry->composition.stages > 1))
         sets[(*count)++] = exo_text_make(err, "train.minibatch_size=%zu", entry->minibatch_size);
     if (st == EXO_OK && entry->composition.checkpoint != plan->job_checkpoint)
         sets[(*count)++] =
             plan->model_is_name
                 ? exo_text_make(err, "model={name: %s, checkpoint: %s}", plan->model, checkpoint)
                 : exo_text_make(err, "model.checkpoint=%s", checkpoint);
-    if (st == EXO_OK && plan->job_parallel)
+    if (st == EXO_OK && plan->job_parallel && entry->composition.stages == 1)
         sets[(*count)++] = exo_text_make(err, "parallel={}");
     exo_free(text);
     bool complete = st == EXO_OK;

@@ -58,7 +58,7 @@ typedef struct exo_job_plan {
 } exo_job_plan;
 
 enum {
-    EXO_JOB_PLAN_SETS = 5 /* most assignments of a composition */
+    EXO_JOB_PLAN_SETS = 6 /* most assignments of a composition */
 };
 
 /* Plans a job, which needs ddp or fsdp as its only strategy. The document has presets and overrides

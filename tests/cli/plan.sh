@@ -67,6 +67,37 @@ has out 'prefetch, checkpoint'
 has out 'the job declares no links: messages take no time'
 has out 'this model can also be divided (parallel: {tensor: N}), which is not compared'
 
+# Pipelines: the batch of a copy is that of its nodes, so all compositions learn from as many samples, and the
+# first one is a job that takes the predicted time.
+fox_text 100
+gpt=(--set 'model={name: gpt, layers: 4, heads: 2, width: 32, context: 16}' --set 'data={name: text, path: text.txt, block: 16}' --set nodes=4)
+ok plan wan.yaml "${gpt[@]}" --json
+python3 - out "$EXOGYM" "${gpt[@]}" <<'END' || fail 'a pipeline takes another time than planned'
+import json, subprocess, sys
+all = json.load(open(sys.argv[1]))["compositions"]
+pipelines = [c for c in all if c["pipeline"] > 1]
+# in two stages with and without buckets, in four, and each with checkpoint
+assert sorted(c["pipeline"] for c in pipelines) == [2, 2, 2, 2, 4, 4], pipelines
+for c in (c for c in pipelines if not c["checkpoint"] and not c["overlap"]):
+    sets = [word for one in c["set"] for word in ("--set", one)]
+    assert f"train.batch_size={8 * c['pipeline']}" in sets, sets
+    took = []
+    for steps in (2, 5):
+        run = [sys.argv[2], "run", "wan.yaml", "--no-plot", "--overwrite", "--json", *sys.argv[3:], *sets]
+        out = subprocess.run([*run, "--set", f"train.max_steps={steps}"], capture_output=True, check=True).stdout
+        took.append(json.loads(out)["runs"][0]["train_seconds"])
+    assert abs(c["step_seconds"] - (took[1] - took[0]) / 3) < 1e-6, (c, took)
+END
+# Over slow links `auto` takes one: activations are smaller than gradients.
+ok run wan.yaml "${gpt[@]}" --no-plot --set parallel=auto --set 'model.width=128' --json --name staged
+has err 'parallel: ddp, pipeline of '
+python3 - runs/staged/auto/config.json <<'END' || fail "auto took no pipeline: $(cat runs/staged/auto/config.json)"
+import json, sys
+config = json.load(open(sys.argv[1]))
+stages = config["parallel"]["pipeline"]
+assert stages in (2, 4) and config["train"]["batch_size"] == 8 * stages, config
+END
+
 # --- Errors
 # -------------------------------------------------------------------------------------------------------------
 
@@ -114,7 +145,7 @@ if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
         python3 - out "$shardings" "$@" <<'END' || fail "$*: other memory than planned"
 import json, os, subprocess, sys
 for c in json.load(open(sys.argv[1]))["compositions"]:
-    if str(c["sharding_strategy"]) not in sys.argv[2].split() or c["overlap"]:
+    if str(c["sharding_strategy"]) not in sys.argv[2].split() or c["overlap"] or c["checkpoint"]:
         continue
     command = [os.environ["EXOGYM"], "run", "plain.yaml", "--no-plot", "--workers", "2", "--overwrite"]
     for one in c["set"] + sys.argv[3:]:
@@ -128,5 +159,8 @@ END
     takes_what_is_planned 'None full_shard' 'model.hidden=[1500, 1500]'
     # activations are most of it, and an evaluation
     takes_what_is_planned None model=mnist_cnn train.batch_size=32 train.val_size=32
+    # a plain copy, and a pipeline
+    fox_text 300
+    takes_what_is_planned None 'model={name: gpt, layers: 4, heads: 4, width: 256, context: 64}' 'data={name: text, path: text.txt, block: 64}'
 fi
 finish

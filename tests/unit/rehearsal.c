@@ -11,6 +11,7 @@
 #include "actors/fit_memory.h"
 #include "actors/fit_run.h"
 #include "support/points.h"
+#include "support/token_rows.h"
 
 enum {
     NODES = 4,
@@ -118,6 +119,41 @@ Test(rehearsal, takes_the_time_of_the_run, .timeout = 120)
     }
     exo_dataset_drop(&train);
     exo_model_drop(&model);
+}
+
+/* Stages of a gpt: the schedule's waits, and the sum of the tied embedding. */
+Test(rehearsal, takes_the_time_of_stages, .timeout = 120)
+{
+    static const char *const texts[2] = {
+        "{vocabulary: 40, context: 12, layers: 4, heads: 2, width: 16}",
+        "{vocabulary: 40, context: 12, layers: 4, heads: 2, width: 16, tied: false}"};
+    struct network network;
+    const exo_graph_spec *graph = connect(&network);
+    exo_dataset *train = token_rows_new(64, 12, 40);
+    for (int i = 0; i < 4; i++) {
+        exo_fit_opts opts = options(i % 2 ? 1 : 2);
+        exo_config_doc *doc = NULL;
+        exo_model *model = NULL;
+        exo_fit_result real = {0}, rehearsed = {0};
+        exo_err err = {0};
+        opts.pipeline = i < 2 ? 2 : 4;
+        cr_assert_eq(exo_config_parse(&doc, "model", texts[i % 2], NULL), EXO_OK);
+        cr_assert_eq(exo_model_new_named(&model, "gpt", exo_config_root(doc), &err), EXO_OK, "%s",
+                     err.text);
+        cr_assert_eq(
+            exo_fit_run(model, train, NULL, "ddp", NULL, &opts, NULL, graph, NULL, &real, &err),
+            EXO_OK, "%s", err.text);
+        cr_assert_eq(
+            exo_fit_rehearse(model, train, "ddp", NULL, &opts, graph, COST, &rehearsed, &err),
+            EXO_OK, "%s", err.text);
+        cr_expect_eq(rehearsed.train_seconds, real.train_seconds, "%u stages: %.9f instead of %.9f",
+                     opts.pipeline, rehearsed.train_seconds, real.train_seconds);
+        cr_expect_eq(rehearsed.bytes_sent, real.bytes_sent);
+        exo_params_free(&real.params);
+        exo_config_free(&doc);
+        exo_model_drop(&model);
+    }
+    exo_dataset_drop(&train);
 }
 
 /* --- What fsdp costs over ddp ------------------------------------------------------------------- */
