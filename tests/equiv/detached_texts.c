@@ -316,7 +316,7 @@ Test(detached_texts, stages_are_told_and_figures_count_them)
         cr_expect_eq(seen.numbers[EXO_TRAINER_BATCH], STEPS - 1);
         cr_expect_eq(seen.steps, STEPS);
         double answers = kind == 0 ? SAMPLES : 2 * SAMPLES;
-        cr_expect_eq(seen.answers, EPOCHS * answers);
+        cr_expect_eq((double)seen.answers, EPOCHS * answers);
         cr_assert_eq(exo_detached_figure(run, "t_0", "flop", &flop, &err), EXO_OK);
         cr_expect_eq(flop, (kind == 0 ? 6 : 8) * parameters * EPOCHS * answers * (PROMPT + ANSWER),
                      "%g", flop);
