@@ -60,6 +60,26 @@ exo_composition_exchange(exo_composition *c, exo_node *node, exo_err *err)
 
 /* Rounds in the background outlive a step, and rules for wrong values have state of their own for
  * each node. */
+static bool
+is_elementwise(const exo_param_exchange *e)
+{
+    const exo_aggregate rule = e->aggregation.rule;
+    const bool by_element = rule == EXO_AGGREGATE_MEAN || rule == EXO_AGGREGATE_TRIMMED_MEAN ||
+                            rule == EXO_AGGREGATE_MEDIAN;
+    return by_element && !e->selects && e->fragments == 0 && !e->codec &&
+           e->outer_spec.kind != EXO_MUON;
+}
+
+bool
+exo_composition_is_elementwise(const void *self)
+{
+    const exo_composition *c = self;
+    for (size_t i = 0; i < c->count; i++)
+        if (!is_elementwise(&c->each[i]))
+            return false;
+    return true;
+}
+
 bool
 exo_composition_elastic(const void *self)
 {

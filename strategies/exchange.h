@@ -222,6 +222,8 @@ exo_param_exchange *exo_composition_add(exo_composition *composition, const char
                                         bool scoped);
 
 /* The functions of such a class. */
+/* Whether no exchange treats elements by their places or by a norm of several. */
+bool exo_composition_is_elementwise(const void *self);
 exo_status exo_composition_start(void *self, exo_node *node, exo_err *err);
 exo_status exo_composition_step(void *self, exo_node *node, exo_err *err);
 void exo_composition_state(void *self, exo_state *state);
@@ -244,6 +246,7 @@ exo_status exo_composition_exchange(exo_composition *composition, exo_node *node
     .state = exo_composition_state, .leave = exo_composition_leave,                                \
     .release = exo_composition_release, .model_edges = exo_composition_edges,                      \
     .check = exo_composition_check, .check_model = exo_composition_check_model,                    \
-    .elastic = exo_composition_elastic, .meets = exo_composition_meets
+    .elastic = exo_composition_elastic, .meets = exo_composition_meets,                            \
+    .is_elementwise = exo_composition_is_elementwise
 
 #endif

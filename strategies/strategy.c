@@ -182,7 +182,7 @@ exo_strategy_check_parts(const exo_strategy *strategy, const char *what, exo_err
     bool muon = inner->kind == EXO_MUON;
     for (size_t i = 0; i < inner->num_groups; i++)
         muon = muon || inner->groups[i].spec.kind == EXO_MUON;
-    if (!c->elementwise)
+    if (!(c->is_elementwise ? c->is_elementwise(strategy->self) : c->elementwise))
         return exo_fail(err, EXO_UNSUPPORTED, "%s does not go with the strategy '%s' yet: use ddp",
                         what, c->name);
     if (strategy->max_norm > 0)

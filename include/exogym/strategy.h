@@ -223,6 +223,8 @@ typedef struct exo_strategy_class {
     /* A step changes each element by its own gradients alone, whatever its place among the others. Such
      * nodes may have parts of a model (parallel.h). */
     bool elementwise;
+    /* The same for classes whose options decide it. Called after init. NULL: elementwise says it. */
+    bool (*is_elementwise)(const void *self);
     /* For classes of which a checkpoint can be converted to another number of nodes: all that a node
      * has follows from its rank and the state of the whole training, with one exception: statistics
      * are the host's. Copies this node's state to its place in the whole. Called after start, with the
@@ -265,7 +267,7 @@ EXO_API exo_status exo_strategy_check(const exo_strategy *strategy, uint32_t num
 EXO_API exo_status exo_strategy_check_model(const exo_strategy *strategy, const exo_model *model,
                                             exo_err *err);
 
-/* Checks whether the nodes may have parts of a model: the class is elementwise, gradients are not
+/* Checks whether the nodes may have parts of a model: steps are elementwise, gradients are not
  * clipped, and the optimizer is not muon. `what` is the subject of the messages, such as "tensor
  * parallelism". UNSUPPORTED names the reason. */
 EXO_API exo_status exo_strategy_check_parts(const exo_strategy *strategy, const char *what,

@@ -81,7 +81,7 @@ refused() {
     expect 2 "exogym: job.yaml:4:11: pipeline parallelism does not $2" run job.yaml --save-dir none --set "$1"
 }
 refused strategy=fsdp "go with the strategy 'fsdp' yet: use ddp"
-refused strategy=diloco "go with the strategy 'diloco' yet: use ddp"
+refused strategy=sparta "go with the strategy 'sparta' yet: use ddp"
 refused strategy.max_norm=1 'clip gradients yet: leave max_norm out'
 refused strategy.optimizer=muon 'go with muon, which needs whole matrices: use another optimizer'
 refused model.dropout=0.1 'support a gpt with dropout: leave it out'

@@ -30,6 +30,8 @@ struct run {
     exo_fit_opts opts;
     exo_fit_result result;
     float loss[STEPS + 1]; /* by step */
+    const char *strategy;  /* NULL: ddp */
+    uint64_t rounds;       /* in which copies exchange parameters; 0: gradients, in each step */
     exo_err err;
 };
 
@@ -88,7 +90,7 @@ fit(struct run *r, const char *strategy, const char *options)
 static void
 must_fit(struct run *r, const char *options)
 {
-    exo_status st = fit(r, "ddp", options);
+    exo_status st = fit(r, r->strategy ? r->strategy : "ddp", options);
     cr_assert_eq(st, EXO_OK, "%u nodes, pipeline %u, %s: %s", r->opts.num_nodes, r->opts.pipeline,
                  options, r->err.text);
 }
@@ -104,7 +106,8 @@ closed_form(const struct run *r, bool tied)
     numel += (double)exo_model_numel(r->model);
     double between = 2 * (stages - 1) * SAMPLES * LENGTH * WIDTH;
     double embedding = tied ? 2.0 * VOCABULARY * WIDTH : 0;
-    return 4 * STEPS * (copies * (between + embedding) + 2 * (copies - 1) * numel);
+    const double exchanges = r->rounds ? (double)r->rounds : STEPS;
+    return 4 * (STEPS * copies * (between + embedding) + exchanges * 2 * (copies - 1) * numel);
 }
 
 static void
@@ -120,7 +123,8 @@ struct shape {
 };
 
 static void
-compare(const struct shape *shape, bool tied, const char *model, const char *options)
+compare_as(const struct shape *shape, bool tied, const char *model, const char *strategy,
+           uint64_t rounds, const char *options)
 {
     struct run whole, stages;
     char more[128];
@@ -128,6 +132,8 @@ compare(const struct shape *shape, bool tied, const char *model, const char *opt
     run_init(&whole, shape->nodes / shape->stages, 1, more);
     run_init(&stages, shape->nodes, shape->stages, more);
     whole.opts.minibatch_size = stages.opts.minibatch_size = shape->minibatch;
+    whole.strategy = stages.strategy = strategy;
+    stages.rounds = rounds;
     must_fit(&whole, options);
     must_fit(&stages, options);
     for (int s = 1; s <= STEPS; s++)
@@ -152,6 +158,12 @@ compare(const struct shape *shape, bool tied, const char *model, const char *opt
     run_release(&stages);
 }
 
+static void
+compare(const struct shape *shape, bool tied, const char *model, const char *options)
+{
+    compare_as(shape, tied, model, NULL, 0, options);
+}
+
 #define SGD "optimizer: {name: sgd, lr: 0.1, momentum: 0.9}"
 
 Test(pipeline_parallel, runs_have_the_numbers_of_whole_models)
@@ -171,6 +183,15 @@ Test(pipeline_parallel, layers_of_all_kinds_go)
     compare(&shape, false, ", checkpoint: true", SGD);
     compare(&shape, false, ", position: alibi, embedding_norm: true, values: true", SGD);
     compare(&shape, false, ", position: rotary, norm: rms, gated: true, bias: false", SGD);
+}
+
+Test(pipeline_parallel, means_of_parameters_go_among_the_copies)
+{
+    const struct shape shape = {4, 2, 2}, more = {6, 2, 3};
+    for (int tied = 0; tied < 2; tied++) {
+        compare_as(&shape, tied, "", "diloco", 2, "{H: 2, " SGD "}");
+        compare_as(&more, tied, "", "fedavg", 4, "{H: 1, " SGD "}");
+    }
 }
 
 Test(pipeline_parallel, a_resumed_run_has_the_bits_of_one_that_was_left_alone)
@@ -209,7 +230,7 @@ Test(pipeline_parallel, what_does_not_go_together_is_named)
         {5, 5, "", "ddp", "", "the model has only 4 layers"},
         {2, 2, ", dropout: 0.1", "ddp", "", "dropout"},
         {2, 2, "", "fsdp", "", "pipeline parallelism does not go with the strategy 'fsdp'"},
-        {4, 2, "", "diloco", "", "the strategy 'diloco'"},
+        {4, 2, "", "sparta", "", "the strategy 'sparta'"},
         {2, 2, "", "ddp", "max_norm: 1", "max_norm"},
         {2, 2, "", "ddp", "optimizer: muon", "muon"},
     };

@@ -30,6 +30,8 @@ struct run {
     exo_fit_opts opts;
     exo_fit_result result;
     float loss[STEPS + 1]; /* of node 0, by step */
+    const char *strategy;  /* NULL: ddp */
+    uint64_t rounds;       /* in which copies exchange parameters; 0: gradients, in each step */
     exo_err err;
 };
 
@@ -88,7 +90,7 @@ fit(struct run *r, const char *strategy, const char *options)
 static void
 must_fit(struct run *r, const char *options)
 {
-    exo_status st = fit(r, "ddp", options);
+    exo_status st = fit(r, r->strategy ? r->strategy : "ddp", options);
     cr_assert_eq(st, EXO_OK, "%u nodes, tensor %u, %s: %s", r->opts.num_nodes, r->opts.tensor,
                  options, r->err.text);
 }
@@ -113,7 +115,8 @@ closed_form(const struct run *r)
     if (r->opts.sequence)
         sums += 2 * (t - 1) / t * 4 * (6 * LAYERS + 2) * WIDTH *
                 (double)(r->opts.batch_size / r->opts.minibatch_size);
-    return STEPS * (sums + 2 * (copies - 1) / copies * 4 * numel);
+    const double exchanges = r->rounds ? (double)r->rounds : STEPS;
+    return STEPS * sums + exchanges * 2 * (copies - 1) / copies * 4 * numel;
 }
 
 static void
@@ -124,13 +127,16 @@ expect_close(double got, double wanted, const char *what, const struct run *r)
 }
 
 static void
-compare(uint32_t nodes, uint32_t tensor, bool sequence, size_t minibatch, const char *options)
+compare_as(uint32_t nodes, uint32_t tensor, bool sequence, size_t minibatch, const char *strategy,
+           uint64_t rounds, const char *options)
 {
     struct run whole, parts;
     run_init(&whole, nodes / tensor, 1, "");
     run_init(&parts, nodes, tensor, "");
     whole.opts.minibatch_size = parts.opts.minibatch_size = minibatch;
     parts.opts.sequence = sequence;
+    whole.strategy = parts.strategy = strategy;
+    parts.rounds = rounds;
     must_fit(&whole, options);
     must_fit(&parts, options);
     for (int s = 1; s <= STEPS; s++)
@@ -152,6 +158,12 @@ compare(uint32_t nodes, uint32_t tensor, bool sequence, size_t minibatch, const 
     run_release(&parts);
 }
 
+static void
+compare(uint32_t nodes, uint32_t tensor, bool sequence, size_t minibatch, const char *options)
+{
+    compare_as(nodes, tensor, sequence, minibatch, NULL, 0, options);
+}
+
 Test(tensor_parallel, runs_have_the_numbers_of_whole_models)
 {
     static const uint32_t counts[][2] = {{2, 2}, {4, 2}, {4, 4}, {6, 2}};
@@ -164,6 +176,15 @@ Test(tensor_parallel, runs_have_the_numbers_of_whole_models)
     }
     for (int sequence = 0; sequence < 2; sequence++)
         compare(4, 2, sequence, SAMPLES, "{bucket_size: 4 kB, optimizer: {name: sgd, lr: 0.1}}");
+}
+
+Test(tensor_parallel, means_of_parameters_go_among_the_copies)
+{
+    for (int sequence = 0; sequence < 2; sequence++) {
+        compare_as(4, 2, sequence, SAMPLES, "diloco", 2,
+                   "{H: 2, optimizer: {name: sgd, lr: 0.1, momentum: 0.9}}");
+        compare_as(6, 2, sequence, 3, "fedavg", 5, "{H: 1, optimizer: {name: sgd, lr: 0.1}}");
+    }
 }
 
 Test(tensor_parallel, a_resumed_run_has_the_bits_of_one_that_was_left_alone)

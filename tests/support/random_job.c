@@ -143,7 +143,7 @@ draw_strategy(random_job *job, exo_rng *rng)
                                             "no_shard", "hybrid_shard", "hybrid_shard_zero2"};
     static const char *const buckets[] = {NULL, "4 B", "1 kB", "1 MB"};
     const bool whole = job->tensor * job->pipeline == 1;
-    uint32_t how = below(rng, whole ? 8 : 24);
+    uint32_t how = below(rng, whole ? 8 : 12);
     job->kind = how < 4 ? RANDOM_JOB_FSDP : how < 6 ? RANDOM_JOB_ALONE : RANDOM_JOB_DDP;
     if (job->kind == RANDOM_JOB_DDP)
         job->bucket = buckets[below(rng, COUNT(buckets))];
@@ -244,8 +244,11 @@ mend_parts(random_job *job)
     job->dropout = false;
     job->lora = job->frozen = NULL;
     job->odd = 0;
-    job->kind = RANDOM_JOB_DDP;
-    job->sharding = job->across = job->max_norm = NULL;
+    if (job->kind == RANDOM_JOB_FSDP || job->across_by_place) {
+        job->kind = RANDOM_JOB_DDP;
+        job->sharding = job->across = NULL;
+    }
+    job->max_norm = NULL;
     job->group = 0;
     job->prefetch = false;
     if (job->muon)
@@ -474,7 +477,8 @@ refuse_parts(const random_job *job, struct reasons *r)
     refuse_if(r, random_job_nodes(job) % t != 0 || random_job_nodes(job) % p != 0,
               "does not divide num_nodes");
     refuse_if(r, t > 1 && p > 1, "pipeline parallelism does not go with tensor parallelism");
-    refuse_if(r, job->kind != RANDOM_JOB_DDP, "does not go with the strategy");
+    refuse_if(r, job->kind == RANDOM_JOB_FSDP || (job->across && job->across_by_place),
+              "does not go with the strategy");
     refuse_if(r, job->max_norm, "does not clip gradients yet");
     refuse_if(r, job->muon, "muon");
     refuse_if(r, !job->gpt, "needs a model of the class gpt");
