@@ -150,6 +150,12 @@ compose_step(void *self, exo_node *node, exo_err *err)
 }
 
 static bool
+compose_is_elementwise(const void *self)
+{
+    return exo_composition_is_elementwise(&((const struct compose *)self)->parameters);
+}
+
+static bool
 compose_elastic(const void *self)
 {
     return exo_composition_elastic(&((const struct compose *)self)->parameters);
@@ -219,6 +225,7 @@ const exo_strategy_class exo_compose_class = {
     .model_edges = compose_edges,
     .check = compose_check,
     .elastic = compose_elastic,
+    .is_elementwise = compose_is_elementwise,
     .meets = compose_meets,
     .check_model = compose_check_model,
 };
