@@ -17,16 +17,23 @@ EXO_DECLS_BEGIN
 /* The version of the public structs. A plugin that was built for another number is refused. */
 #define EXO_PLUGIN_ABI 22
 
+/* Its functions are found by their names in C, also if it is written in C++. */
+#ifdef __cplusplus
+#define EXO_PLUGIN_FUNCTION extern "C" EXO_API
+#else
+#define EXO_PLUGIN_FUNCTION EXO_API
+#endif
+
 /* Begins the function that registers the classes of the plugin. Its argument is `exo_err *err`. If
  * it returns an error, the plugin is refused. */
 #define EXO_PLUGIN                                                                                 \
-    EXO_API unsigned exo_plugin_abi(void);                                                         \
-    EXO_API unsigned exo_plugin_abi(void)                                                          \
+    EXO_PLUGIN_FUNCTION unsigned exo_plugin_abi(void);                                             \
+    EXO_PLUGIN_FUNCTION unsigned exo_plugin_abi(void)                                              \
     {                                                                                              \
         return EXO_PLUGIN_ABI;                                                                     \
     }                                                                                              \
-    EXO_API exo_status exo_plugin_init(exo_err *err);                                              \
-    EXO_API exo_status exo_plugin_init(exo_err *err)
+    EXO_PLUGIN_FUNCTION exo_status exo_plugin_init(exo_err *err);                                  \
+    EXO_PLUGIN_FUNCTION exo_status exo_plugin_init(exo_err *err)
 
 /* Loads a plugin until the process ends; to load it again does nothing. Errors: NOT_FOUND, INVAL
  * (not a plugin, or another EXO_PLUGIN_ABI), those of the plugin's function. */
