@@ -1,6 +1,11 @@
-/* The engines by name: those of the library, which builtins/ lists, and those that programs and
- * plugins register. State: the registry. */
+/* The engines by name: those of the library, which builtins/ lists, those in plugins of the library's
+ * own, which are loaded when somebody asks for one, and those that programs and plugins register.
+ * State: the registry. */
 #include "comm/engines.h"
+
+#include <string.h>
+
+#include "base/own_plugin.h"
 
 exo_registry exo_engine_registry = EXO_REGISTRY("engine");
 
@@ -10,9 +15,47 @@ exo_engine_at(size_t index)
     return exo_registry_at(&exo_engine_registry, index);
 }
 
+static const struct {
+    const char *name, *plugin, *needs;
+} optional[] = {
+    {"gpu", "exogym-cuda.so", "CUDA 13 (nvcc and cuBLASLt)"},
+    {"mpi", "exogym-mpi.so", "MPI (Debian: libopenmpi-dev)"},
+};
+
+exo_status
+exo_engine_load_optional(const char *name, exo_err *err)
+{
+    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
+        if (strcmp(optional[i].name, name) != 0)
+            continue;
+        exo_status st = exo_own_plugin_load(optional[i].plugin, NULL, NULL, err);
+        return st == EXO_NOT_FOUND
+                   ? exo_fail(
+                         err, EXO_NOT_FOUND,
+                         "engine %s needs %s: there is no %s, because exogym was built without "
+                         "it, or its package is not installed",
+                         name, optional[i].needs, optional[i].plugin)
+                   : st;
+    }
+    return EXO_OK;
+}
+
+void
+exo_engine_load_all(void)
+{
+    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++)
+        exo_engine_load_optional(optional[i].name, NULL);
+}
+
 exo_status
 exo_engine_find(const exo_engine_class **out, const char *name, exo_err *err)
 {
+    *out = exo_registry_find(&exo_engine_registry, name);
+    if (*out)
+        return EXO_OK;
+    exo_status st = exo_engine_load_optional(name, err);
+    if (st != EXO_OK)
+        return st;
     *out = exo_registry_find(&exo_engine_registry, name);
     return *out ? EXO_OK : exo_registry_unknown(&exo_engine_registry, name, err);
 }

@@ -16,7 +16,6 @@
 #include "base/dir.h"
 #include "base/input.h"
 #include "nn/builtin_models.h"
-#include "programs/mpi_job.h"
 
 enum {
     MAX_NODES = 1024,
@@ -348,10 +347,7 @@ check_engine(exo_config *root, const exo_job *job, exo_err *err)
     const exo_fit_engine_use use = {.emulated = exo_config_has(root, "links") ||
                                                 exo_config_has(root, "hosts") ||
                                                 (clock && strcmp(clock, "virtual") == 0)};
-    bool mpi = strcmp(job->opts.engine, "mpi") == 0; /* a plugin of the library's own */
-    exo_status st = mpi ? exo_mpi_load(NULL, err) : EXO_OK;
-    if (st == EXO_OK)
-        st = exo_fit_find_engine(&engine, job->opts.engine, !job->opts.any_bits, err);
+    exo_status st = exo_fit_find_engine(&engine, job->opts.engine, !job->opts.any_bits, err);
     if (st == EXO_OK && exo_fit_is_foreign(engine) && use.emulated)
         st = exo_fit_check_engine(engine, &use, err);
     return st == EXO_OK ? exo_job_check_collectives(root, job, engine, err)

@@ -16,9 +16,9 @@
 #include <exogym/tool.h>
 
 #include "actor/hooks.h"
+#include "comm/engines.h"
 #include "environments/optional.h"
 #include "nn/device/kinds.h"
-#include "programs/mpi_job.h"
 #include "programs/show.h"
 #include "programs/where.h"
 
@@ -59,7 +59,7 @@ print_names(const char *what)
     const char *name = NULL, *help = NULL;
     size_t i = 0;
     if (strcmp(what, "engines") == 0)
-        exo_mpi_load(NULL, NULL); /* the engine `mpi`, where there is MPI */
+        exo_engine_load_all();
     if (strcmp(what, "strategies") == 0)
         for (const exo_strategy_class *c; (c = exo_strategy_class_at(i)); i++)
             print_entry(c->name, c->help);

@@ -7,7 +7,6 @@
  * run, its invitation is empty. */
 #include "programs/mpi_job.h"
 
-#include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +16,7 @@
 #include <exogym/memory.h>
 #include <exogym/plugin.h>
 
+#include "base/own_plugin.h"
 #include "programs/program.h"
 #include "programs/text.h"
 
@@ -38,30 +38,15 @@ struct invitation {
 exo_status
 exo_mpi_load(const exo_mpi_calls **calls, exo_err *err)
 {
-    static const char *const places[] = {"", "../" EXO_LIBRARY_FOLDER "/exogym/"};
-    char self[1024];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[length > 0 ? length : 0] = '\0';
-    char *slash = strrchr(self, '/');
-    for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
-        char *path =
-            exo_text_make(err, "%.*s/%sexogym-mpi.so", (int)(slash - self), self, places[i]);
-        if (!path)
-            return EXO_NOMEM;
-        if (access(path, R_OK) != 0) {
-            exo_free(path);
-            continue;
-        }
-        exo_status st = exo_plugin_load(path, err);
-        void *handle = st == EXO_OK ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
-        exo_free(path);
-        if (calls && handle)
-            *calls = dlsym(handle, EXO_MPI_WORLD_SYMBOL);
-        return st;
-    }
-    return exo_fail(err, EXO_NOT_FOUND,
-                    "there is no exogym-mpi.so: exogym was built without MPI (Debian: "
-                    "libopenmpi-dev), or its package is not installed");
+    const void *found = NULL;
+    exo_status st = exo_own_plugin_load("exogym-mpi.so", EXO_MPI_WORLD_SYMBOL, &found, err);
+    if (st == EXO_OK && calls)
+        *calls = found;
+    return st == EXO_NOT_FOUND
+               ? exo_fail(err, EXO_NOT_FOUND,
+                          "there is no exogym-mpi.so: exogym was built without MPI (Debian: "
+                          "libopenmpi-dev), or its package is not installed")
+               : st;
 }
 
 static bool
