@@ -66,6 +66,16 @@ exo_fit_open_network(struct run *run, exo_err *err)
     return st == EXO_OK && !run->far ? open_paces(run, err) : st;
 }
 
+/* Whether the nodes' arrays are on one GPU, and the engine `gpu` can do what the run needs. */
+static bool
+is_for_gpu(const struct run *run, const exo_fit_engine_use *use)
+{
+    return !use->far && !use->emulated && !use->coded && !run->apart &&
+           run->opts->elastic.min_nodes == 0 && run->opts->failures.mean_time_between == 0 &&
+           run->fit->way == EXO_WAY_DIRECT && run->opts->device &&
+           exo_device_is_one_gpu(run->opts->device);
+}
+
 exo_status
 exo_fit_choose_engine(struct run *run, exo_err *err)
 {
@@ -82,6 +92,8 @@ exo_fit_choose_engine(struct run *run, exo_err *err)
     fit->any_bits = run->opts->any_bits;
     if (st == EXO_OK)
         st = exo_fit_find_way(&fit->way, run->opts->collectives, fit->engine, !fit->any_bits, err);
+    if (st == EXO_OK && !fit->engine && is_for_gpu(run, &use))
+        st = exo_fit_find_engine(&fit->engine, "gpu", true, err);
     if (st == EXO_OK)
         st = exo_fit_choose_links(run, err);
     return st == EXO_OK ? exo_fit_check_engine(fit->engine, &use, err) : st;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Finds loops over float * above nn/cpu and runtime/codec: such a loop runs on the host's memory alone, and not on a device's.
+"""Finds loops over float * above nn/cpu, nn/cuda and runtime/codec: such a loop runs on the host's memory alone, and not on a device's.
 
 Whatever reads or writes an array element by element belongs into a kernel (nn/device/device_impl.h), of which there is one on each device.
 HOST lists files whose numbers never are on a device, each with the reason. LATER lists what computes on the host and could do so on a
@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 FOLDERS = ["runtime", "nn", "learning", "strategies", "experience", "actors"]
-BELOW = ["nn/cpu/", "nn/ref/", "runtime/codec/"]
+BELOW = ["nn/cpu/", "nn/cuda/", "nn/ref/", "runtime/codec/"]
 
 ITEMS = "numbers of items, which come from other actors and lie in the host's memory"
 BATCH = "numbers of a batch's tokens, which come to the host with its items, and go to the tape as inputs"

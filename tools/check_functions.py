@@ -20,7 +20,7 @@ NAME = re.compile(r"(\w+)\(")
 
 def too_long(root):
     for folder in FOLDERS:
-        for path in sorted((pathlib.Path(root) / folder).rglob("*.[ch]")):
+        for path in sorted(p for p in (pathlib.Path(root) / folder).rglob("*") if p.suffix in (".c", ".h", ".cu")):
             lines = path.read_text(encoding="utf-8").split("\n")
             begin = None
             for i, line in enumerate(lines):

@@ -39,9 +39,18 @@ typedef struct exo_device exo_device;
 /* The CPU of this host and its memory. Lives as long as the process. */
 EXO_API exo_device *exo_device_cpu(void);
 /* Opens the device of a name: "cpu" gives exo_device_cpu(), any other kind that this build has
- * gives a new device. The caller closes it. Errors: NOT_FOUND (the text names the kinds of this
- * build), NOMEM, or the device's. */
+ * gives a new device. "cuda" is a GPU of NVIDIA, the first that the process sees, and "cuda:1" the
+ * next; "auto" is "cuda" where there is one, else "cpu". The caller closes it. Errors: NOT_FOUND (the
+ * text names the kinds of this build), UNSUPPORTED (this machine or this build has none), NOMEM, or
+ * the device's. */
 EXO_API exo_status exo_device_open(exo_device **out, const char *name, exo_err *err);
+/* The same; if the name has no number, the place-th of the devices that the process sees, in turn:
+ * so nodes share several GPUs. */
+EXO_API exo_status exo_device_open_place(exo_device **out, const char *name, uint32_t place,
+                                         exo_err *err);
+/* Whether all devices of that name that this process opens are on one GPU, as for "cuda:1", and for
+ * "cuda" where it sees one. */
+EXO_API bool exo_device_is_one_gpu(const char *name);
 /* Closes a device and sets *device to NULL; accepts NULL in it. The caller has released everything
  * on the device before. */
 EXO_API void exo_device_close(exo_device **device);

@@ -108,8 +108,10 @@ exo_device_cpu(void)
 }
 
 static exo_status
-open_cpu(exo_device **out, exo_err *err)
+open_cpu(exo_device **out, const char *which, uint32_t place, exo_err *err)
 {
+    (void)which;
+    (void)place;
     (void)err;
     *out = exo_device_cpu();
     return EXO_OK;

@@ -9,7 +9,9 @@
 
 typedef struct exo_device_kind {
     const char *name, *help; /* help: a line for people, or NULL */
-    exo_status (*open)(exo_device **out, exo_err *err);
+    bool numbered;           /* a name may end with the number of a device: "cuda:1" */
+    /* which: the digits of that number. NULL: the place-th device, in turn. */
+    exo_status (*open)(exo_device **out, const char *which, uint32_t place, exo_err *err);
     void (*close)(exo_device *device); /* NULL: the device lives as long as the process */
 } exo_device_kind;
 

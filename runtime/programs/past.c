@@ -38,6 +38,7 @@ static const char *const settings[] = {
     "name",
     "engine", /* engines with equal bits give the same numbers */
     "equal_bits",
+    "device",  /* a checkpoint is of no device; another one rounds otherwise */
     "changes", /* recorded during the run */
     "train.max_steps",
     "train.num_epochs",

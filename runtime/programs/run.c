@@ -24,6 +24,16 @@ wants_cluster(const exo_run_args *args)
     return args->workers || args->head || args->cluster;
 }
 
+/* The nodes of this process compute on a device that is there, before anything is written. */
+static exo_status
+check_device(const exo_job *job, exo_err *err)
+{
+    exo_device *device = NULL;
+    exo_status st = exo_device_open(&device, job->opts.device, err);
+    exo_device_close(&device);
+    return st;
+}
+
 /* mpi: its ranks are the workers if there are several. */
 static exo_status
 read_cluster_args(const exo_run_args *args, exo_mpi_job *mpi, exo_local_cluster_opts *opts,
@@ -174,6 +184,9 @@ run_file(const exo_command_line *line, exo_mpi_job *mpi)
         st = exo_fail(&err, EXO_INVAL,
                       "engine mpi is for processes that MPI starts: mpirun -n N exogym run ..., "
                       "without --workers, --head and --cluster");
+    bool far = wants_cluster(args) || cluster_opts.mpi;
+    if (st == EXO_OK && !far)
+        st = check_device(&job, &err);
     if (args->dry_run) {
         status = st == EXO_OK ? exo_dry_run(&job, args->json) : exo_report(&err);
         exo_job_release(&job);
@@ -181,7 +194,6 @@ run_file(const exo_command_line *line, exo_mpi_job *mpi)
         exo_free(text);
         return status;
     }
-    bool far = wants_cluster(args) || cluster_opts.mpi;
     if (st == EXO_OK && !args->resume && !far)
         st = exo_dry_run_check(&job, &err);
     if (st == EXO_OK)

@@ -108,7 +108,7 @@ static const struct key keys[] = {
     {"job", "model", "named", "exogym list models."},
     {"job", "data", "named", "exogym list data."},
     {"job", "nodes", "positive", "How many nodes train."},
-    {"job", "device", "text", "What the nodes compute on: cpu."},
+    {"job", "device", "text", "What the nodes compute on: cpu, cuda, cuda:0 ..., auto."},
     {"job", "engine", "text",
      "Moves the data of the strategies' collectives: auto, or exogym list engines."},
     {"job", "equal_bits", "bool", "Whether the engine must promise the bits of every other."},

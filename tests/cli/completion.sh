@@ -40,7 +40,7 @@ completes runs run --save-dir ru
 completes runs run --save-dir = ru
 completes '' run --set ''
 completes '--device' generate --d
-completes cpu generate --device c
+completes 'cpu cuda' generate --device c
 completes 'job.yaml jobs.txt' run --set nodes = 2 j
 completes '' run --set nodes = 2
 completes '' run -- --s

@@ -22,7 +22,7 @@ wrong 'nodes: four' "8: nodes: expected an integer, got 'four'"
 wrong 'nodes: 0' '8: nodes must be at least 1, got 0'
 wrong 'seed: -1' '7: seed must be at least 0, got -1'
 wrong 'exogym: 2' '9: exogym must be at most 1, got 2'
-wrong 'device: cuda' "9: there is no device 'cuda'; known are: cpu"
+wrong 'device: tpu' "9: there is no device 'tpu'; did you mean 'cpu'?"
 wrong 'name: a/b' "7: name 'a/b': expected at most 100 letters, digits, '_', '.' and '-', beginning with a letter, digit or '_'"
 wrong 'train: {max_step: 3}' "9: unknown key 'max_step'; did you mean 'max_steps'?"
 wrong 'train: {batch_size: "16"}' '21: batch_size: expected an integer, got the string "16"'

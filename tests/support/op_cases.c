@@ -203,23 +203,31 @@ CASE(transpose_add)
         .dtype = EXO_F32, .y = x[0].data, .x = x[1].data, .add = true);
 }
 
-/* --- Gates: rows of 2 x 7 --------------------------------------------------------------------- */
+/* --- Gates: rows of 2 x 7; of 2 x 8 for SiLU and GELU by tanh --------------------------------- */
 
 enum {
     WIDTH = 7
 };
 
+static size_t
+gate_width(exo_activation activation)
+{
+    return activation == EXO_GELU_TANH || activation == EXO_SILU ? WIDTH + 1 : WIDTH;
+}
+
 static exo_status
 gate_of(const exo_array *x, exo_activation activation, exo_err *err)
 {
-    RUN(gate, .rows = x->count / (2 * WIDTH), .width = WIDTH, .activation = activation,
+    const size_t width = gate_width(activation);
+    RUN(gate, .rows = x->count / (2 * width), .width = width, .activation = activation,
         .dtype = EXO_F32, .y = x[0].data, .x = x[1].data);
 }
 
 static exo_status
 gate_backward_of(const exo_array *x, exo_activation activation, bool add, exo_err *err)
 {
-    RUN(gate_backward, .rows = x->count / (2 * WIDTH), .width = WIDTH, .activation = activation,
+    const size_t width = gate_width(activation);
+    RUN(gate_backward, .rows = x->count / (2 * width), .width = width, .activation = activation,
         .dtype = EXO_F32, .dx = x[0].data, .x = x[1].data, .dy = x[2].data, .add = add);
 }
 

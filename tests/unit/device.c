@@ -19,15 +19,14 @@
 #include "nn/ref/ref_device.h"
 #include "support/far_device.h"
 #include "support/kernel_cases.h"
-#include "support/numbers.h"
+#include "support/kernel_check.h"
 #include "support/sanitized.h"
 
 static const size_t counts[] = {0, 1, 2, 31, 32, 33, 1000, (1 << 15) - 1, (1 << 15) + 1};
 
 /* --- Kernels ---------------------------------------------------------------------------------- */
 
-Test(device, every_kernel_has_a_case)
-{
+Test(device, every_kernel_has_a_case){
 #define HAS_CASE(name)                                                                             \
     {                                                                                              \
         size_t found = 0;                                                                          \
@@ -39,51 +38,12 @@ Test(device, every_kernel_has_a_case)
 #undef HAS_CASE
 }
 
-/* Runs a case on a device. Returns all arrays, one after the other. The caller frees them. */
-static char *
-outcome(const kernel_case *c, exo_device *device, size_t count, double *sum)
-{
-    exo_err err = {0};
-    exo_array x[KERNEL_CASE_ARRAYS];
-    char *all = exo_calloc(KERNEL_CASE_ARRAYS * count + 1, sizeof(float));
-    cr_assert_not_null(all);
-    cr_assert_eq(kernel_case_arrays(x, device, count, &err), EXO_OK, "%s", err.text);
-    *sum = 0;
-    cr_assert_eq(c->run(x, sum, &err), EXO_OK, "%s: %s", c->name, err.text);
-    for (size_t a = 0; a < KERNEL_CASE_ARRAYS; a++)
-        cr_assert_eq(exo_array_read(x[a], all + a * count * sizeof(float), &err), EXO_OK, "%s",
-                     err.text);
-    kernel_case_release(x);
-    return all;
-}
-
-/* Expects equal results: to the bit, or within the case's tolerance. */
-static void
-expect_same(const kernel_case *c, exo_device *a, exo_device *b, size_t count, bool to_the_bit)
-{
-    double sum[2], tolerance = to_the_bit ? 0 : c->tolerance;
-    char *one = outcome(c, a, count, &sum[0]), *other = outcome(c, b, count, &sum[1]);
-    if (tolerance == 0)
-        cr_expect(memcmp(one, other, KERNEL_CASE_ARRAYS * count * sizeof(float)) == 0,
-                  "%s of %zu on %s and %s", c->name, count, exo_device_name(a), exo_device_name(b));
-    else /* the integers of the last array, read as floats, are tiny */
-        cr_expect(numbers_distance((float *)(void *)one, (float *)(void *)other,
-                                   KERNEL_CASE_ARRAYS * count) <= tolerance,
-                  "%s of %zu: off by %g", c->name, count,
-                  numbers_distance((float *)(void *)one, (float *)(void *)other,
-                                   KERNEL_CASE_ARRAYS * count));
-    cr_expect(fabs(sum[0] - sum[1]) <= tolerance * (double)count,
-              "%s of %zu: %.17g on %s, %.17g on %s", c->name, count, sum[0], exo_device_name(a),
-              sum[1], exo_device_name(b));
-    exo_free(one);
-    exo_free(other);
-}
-
 Test(device, the_cpu_computes_what_the_reference_says)
 {
     for (size_t i = 0; kernel_case_at(i); i++)
         for (size_t n = 0; n < sizeof counts / sizeof *counts; n += one_of(2))
-            expect_same(kernel_case_at(i), exo_device_ref(), exo_device_cpu(), counts[n], false);
+            kernel_expect_same(kernel_case_at(i), exo_device_ref(), exo_device_cpu(), counts[n],
+                               false);
 }
 
 Test(device, any_number_of_threads_gives_the_same_bits)
@@ -92,9 +52,9 @@ Test(device, any_number_of_threads_gives_the_same_bits)
     for (size_t i = 0; kernel_case_at(i); i++) {
         double sum[2];
         exo_set_num_threads(1);
-        char *one = outcome(kernel_case_at(i), exo_device_cpu(), count, &sum[0]);
+        char *one = kernel_outcome(kernel_case_at(i), exo_device_cpu(), count, &sum[0]);
         exo_set_num_threads(3);
-        char *three = outcome(kernel_case_at(i), exo_device_cpu(), count, &sum[1]);
+        char *three = kernel_outcome(kernel_case_at(i), exo_device_cpu(), count, &sum[1]);
         cr_expect(memcmp(one, three, KERNEL_CASE_ARRAYS * count * sizeof(float)) == 0 &&
                       sum[0] == sum[1],
                   "%s", kernel_case_at(i)->name);
@@ -108,7 +68,7 @@ Test(device, one_out_of_reach_computes_the_same_bits)
     exo_device *far = far_device_new();
     for (size_t i = 0; kernel_case_at(i); i++)
         for (size_t n = 0; n < sizeof counts / sizeof *counts; n += one_of(2))
-            expect_same(kernel_case_at(i), exo_device_cpu(), far, counts[n], true);
+            kernel_expect_same(kernel_case_at(i), exo_device_cpu(), far, counts[n], true);
     far_device_free(&far);
 }
 

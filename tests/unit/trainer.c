@@ -437,7 +437,7 @@ Test(trainer, wrong_options_are_named)
     REFUSED(s.opts.batch_size = 0, "batch_size");
     REFUSED(s.opts.batch_size = 67, "batch_size 67");
     REFUSED(s.opts.minibatch_size = 3, "minibatch_size 3");
-    REFUSED(s.opts.device = "cuda", "cuda");
+    REFUSED(s.opts.device = "tpu", "tpu");
     REFUSED(s.opts.max_steps = s.opts.num_epochs = 0, "max_steps");
     REFUSED(s.opts.run_name = "a/b", "a/b");
     REFUSED(s.opts.resume = true, "save_dir");

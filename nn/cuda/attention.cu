@@ -1,0 +1,320 @@
+/* Causal attention (exo_attention). A kernel turns the queries and keys and lays heads apart; then
+ * each block computes a tile of queries from tiles of keys, and keeps the maximum and the sum of
+ * each row as it goes on (Dao et al., 2022, arXiv:2205.14135). Scores are kept in binary logarithms.
+ *
+ * The arithmetic of a row depends on its position alone, so `invariant` needs nothing else. No
+ * state. Read next: attention.h, attention_backward.cu. */
+#include "nn/cuda/attention.h"
+
+#include "nn/cuda/kernels.h"
+
+/* --- Heads apart ------------------------------------------------------------------------------ */
+
+/* out (N, H + 2 G, T, D) = x (N T, (H + 2 G) D), queries and keys turned. */
+template <typename T>
+__global__ static void
+lay_apart(exo_cuda_attention_call k, const void *x, float *out)
+{
+    const size_t all = k.heads + 2 * k.kv_heads, half = k.turned / 2;
+    for (EXO_CUDA_EACH(i, k.sequences * all * k.tokens * k.width)) {
+        const size_t d = i % k.width, t = i / k.width % k.tokens;
+        const size_t head = i / k.width / k.tokens % all, n = i / k.width / k.tokens / all;
+        const size_t row = ((n * k.tokens + t) * all + head) * k.width;
+        float value = exo_cuda_load<T>(x, row + d);
+        if (d < k.turned && head < k.heads + k.kv_heads) {
+            const float *turn = k.turns + t * k.turned + d % half;
+            const float other = exo_cuda_load<T>(x, row + (d < half ? d + half : d - half));
+            value = value * turn[0] + (d < half ? -other : other) * turn[half];
+        }
+        out[i] = value;
+    }
+}
+
+/* dx (N T, (H + 2 G) D) (+)= grads (N, H + 2 G, T, D), queries and keys turned back. */
+template <typename T>
+__global__ static void
+lay_together(exo_cuda_attention_call k, const float *grads, void *dx)
+{
+    const size_t all = k.heads + 2 * k.kv_heads, half = k.turned / 2;
+    for (EXO_CUDA_EACH(i, k.sequences * all * k.tokens * k.width)) {
+        const size_t d = i % k.width, head = i / k.width % all;
+        const size_t t = i / k.width / all % k.tokens, n = i / k.width / all / k.tokens;
+        const float *row = grads + ((n * all + head) * k.tokens + t) * k.width;
+        float value = row[d];
+        if (d < k.turned && head < k.heads + k.kv_heads) {
+            const float *turn = k.turns + t * k.turned + d % half;
+            const float other = row[d < half ? d + half : d - half];
+            value = value * turn[0] + (d < half ? other : -other) * turn[half];
+        }
+        exo_cuda_store<T>(dx, i, value, k.add);
+    }
+}
+
+/* --- Forward ---------------------------------------------------------------------------------- */
+
+/* A row's scores so far: the largest, and the sum of 2^(score - largest) over this thread's
+ * columns. */
+template <int ROWS> struct softmax_rows {
+    float most[ROWS], sum[ROWS];
+};
+
+/* Turns the scores of a tile into weights, and writes them to shared memory, after dropout. *shrink:
+ * what the rows so far are multiplied by. */
+template <int TILE>
+__device__ static void
+weigh(const exo_cuda_attention_call &k, float slope, size_t i0, size_t j0, const uint8_t *keep,
+      float s[TILE / EXO_ATTENTION_SIDE][TILE / EXO_ATTENTION_SIDE],
+      softmax_rows<TILE / EXO_ATTENTION_SIDE> *rows, float *weights,
+      float shrink[TILE / EXO_ATTENTION_SIDE])
+{
+    const int count = TILE / EXO_ATTENTION_SIDE;
+    const unsigned y = threadIdx.x / EXO_ATTENTION_SIDE * count,
+                   x = threadIdx.x % EXO_ATTENTION_SIDE;
+    for (int r = 0; r < count; r++) {
+        const size_t i = i0 + y + r;
+        float most = rows->most[r];
+        for (int c = 0; c < count; c++) {
+            const size_t j = j0 + x + c * EXO_ATTENTION_SIDE;
+            const bool seen = j <= i && j < k.tokens;
+            const float apart = static_cast<float>(j) - static_cast<float>(i);
+            s[r][c] = seen ? fmaf(slope, apart, s[r][c] * k.scale2) : -INFINITY;
+            most = fmaxf(most, s[r][c]);
+        }
+        for (int step = EXO_ATTENTION_SIDE / 2; step > 0; step /= 2)
+            most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, step));
+        shrink[r] = exp2f(rows->most[r] - most);
+        rows->most[r] = most;
+        rows->sum[r] *= shrink[r];
+        for (int c = 0; c < count; c++) {
+            const unsigned column = x + c * EXO_ATTENTION_SIDE;
+            const float p = exp2f(s[r][c] - most);
+            rows->sum[r] += p;
+            weights[(y + r) * (TILE + EXO_ATTENTION_PAD) + column] =
+                p * exo_cuda_kept<TILE>(k, keep, y + r, column);
+        }
+    }
+}
+
+/* Writes the rows of a tile, and their lse. */
+template <typename T, int TILE, int D>
+__device__ static void
+write_rows(const exo_cuda_attention_call &k, size_t n, size_t head, size_t i0,
+           softmax_rows<TILE / EXO_ATTENTION_SIDE> *rows,
+           float out[TILE / EXO_ATTENTION_SIDE][D / EXO_ATTENTION_SIDE], void *y, float *lse)
+{
+    const int count = TILE / EXO_ATTENTION_SIDE;
+    const unsigned first = threadIdx.x / EXO_ATTENTION_SIDE * count,
+                   x = threadIdx.x % EXO_ATTENTION_SIDE;
+    for (int r = 0; r < count; r++) {
+        const size_t i = i0 + first + r;
+        float sum = rows->sum[r];
+        for (int step = EXO_ATTENTION_SIDE / 2; step > 0; step /= 2)
+            sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+        if (i >= k.tokens)
+            continue;
+        for (int c = 0; c < D / EXO_ATTENTION_SIDE; c++) {
+            const size_t d = x + c * EXO_ATTENTION_SIDE;
+            if (d < k.width)
+                exo_cuda_set(static_cast<T *>(y),
+                             ((n * k.tokens + i) * k.heads + head) * k.width + d, out[r][c] / sum);
+        }
+        if (lse && x == 0)
+            lse[(n * k.heads + head) * k.tokens + i] = log2f(sum) + rows->most[r];
+    }
+}
+
+template <int TILE, int D>
+static constexpr size_t
+forward_shared(void)
+{
+    return TILE * (2 * (D + EXO_ATTENTION_PAD) + TILE + EXO_ATTENTION_PAD) * sizeof(float) +
+           TILE * TILE / EXO_ATTENTION_GROUP;
+}
+
+/* A block is a tile of the queries of one head of one sequence; late ones, which have the most keys,
+ * come first. */
+template <typename T, int TILE, int D>
+__global__ static void
+__launch_bounds__(EXO_CUDA_BLOCK) forward_tile(exo_cuda_attention_call k, void *y, float *lse)
+{
+    const int count = TILE / EXO_ATTENTION_SIDE;
+    EXO_CUDA_SHARED(float, queries);
+    float *rows_of_keys = queries + TILE * (D + EXO_ATTENTION_PAD),
+          *weights = rows_of_keys + TILE * (D + EXO_ATTENTION_PAD);
+    uint8_t *keep = reinterpret_cast<uint8_t *>(weights + TILE * (TILE + EXO_ATTENTION_PAD));
+    const size_t tiles = (k.tokens + TILE - 1) / TILE, pairs = k.sequences * k.heads;
+    const size_t pair = blockIdx.x % pairs, n = pair / k.heads, head = pair % k.heads;
+    const size_t i0 = (tiles - 1 - blockIdx.x / pairs) * TILE;
+    const size_t all = k.heads + 2 * k.kv_heads, size = k.tokens * k.width;
+    const float *base = k.heads_of_x + n * all * size;
+    const float *keys = base + (k.heads + head / (k.heads / k.kv_heads)) * size;
+    const float *values = keys + k.kv_heads * size, slope = exo_cuda_slope2(k, head);
+    softmax_rows<count> rows;
+    float out[count][D / EXO_ATTENTION_SIDE] = {};
+    for (int r = 0; r < count; r++) {
+        rows.most[r] = -INFINITY;
+        rows.sum[r] = 0;
+    }
+    exo_cuda_take_rows<float, TILE, D>(queries, base + head * size, k.width, i0, k.tokens, k.width);
+    for (size_t j0 = 0; j0 <= i0; j0 += TILE) {
+        float s[count][count], shrink[count];
+        __syncthreads();
+        exo_cuda_take_rows<float, TILE, D>(rows_of_keys, keys, k.width, j0, k.tokens, k.width);
+        if (k.drop.dropped)
+            exo_cuda_draw_tile<TILE>(k, n, head, i0, j0, keep);
+        __syncthreads();
+        exo_cuda_tile_scores<TILE, D>(queries, rows_of_keys, s);
+        weigh<TILE>(k, slope, i0, j0, keep, s, &rows, weights, shrink);
+        __syncthreads();
+        exo_cuda_take_rows<float, TILE, D>(rows_of_keys, values, k.width, j0, k.tokens, k.width);
+        for (int r = 0; r < count; r++)
+            for (int c = 0; c < D / EXO_ATTENTION_SIDE; c++)
+                out[r][c] *= shrink[r];
+        __syncthreads();
+        exo_cuda_tile_product<TILE, D>(weights, rows_of_keys, out);
+    }
+    write_rows<T, TILE, D>(k, n, head, i0, &rows, out, y, lse);
+}
+
+template <typename T, int TILE, int D>
+static exo_status
+launch_forward(exo_cuda_device *cuda, const exo_cuda_attention_call *call, void *y, float *lse,
+               exo_err *err)
+{
+    const size_t tiles = (call->tokens + TILE - 1) / TILE, shared = forward_shared<TILE, D>();
+    const size_t blocks = tiles * call->sequences * call->heads;
+    const exo_status st =
+        exo_cuda_status(exo_cuda_allow_shared(forward_tile<T, TILE, D>, shared), "attention", err);
+    if (st != EXO_OK)
+        return st;
+    exo_cuda_launch((forward_tile<T, TILE, D>), static_cast<unsigned>(blocks), EXO_CUDA_BLOCK,
+                    shared, cuda->stream, *call, y, lse);
+    return exo_cuda_launched("attention", err);
+}
+
+template <typename T>
+static exo_status
+forward(exo_cuda_device *cuda, const exo_cuda_attention_call *call, void *y, float *lse,
+        exo_err *err)
+{
+    if (call->width <= 32)
+        return launch_forward<T, 64, 32>(cuda, call, y, lse, err);
+    if (call->width <= 64)
+        return launch_forward<T, 64, 64>(cuda, call, y, lse, err);
+    if (call->width <= 128)
+        return launch_forward<T, 64, 128>(cuda, call, y, lse, err);
+    return launch_forward<T, 32, EXO_CUDA_MAX_HEAD>(cuda, call, y, lse, err);
+}
+
+/* --- Calls ------------------------------------------------------------------------------------ */
+
+struct room {
+    float *apart, *grads; /* (N, H + 2 G, T, D); grads for backward alone */
+    float *delta;         /* (N, H, T), for backward */
+    size_t bytes;
+};
+
+static room
+lay_out(const exo_attention_shape *s, exo_scratch_use use, void *scratch)
+{
+    exo_cuda_room r = {static_cast<char *>(scratch), 0};
+    const size_t all = s->heads + 2 * s->kv_heads;
+    size_t rows = 0, row = 0, elements = 0;
+    room out = {};
+    if (__builtin_mul_overflow(s->sequences, s->tokens, &rows) ||
+        __builtin_mul_overflow(all, s->width, &row) || __builtin_mul_overflow(rows, row, &elements))
+        r.bytes = SIZE_MAX;
+    out.apart = static_cast<float *>(exo_cuda_take(&r, elements, sizeof(float)));
+    if (use != EXO_SCRATCH_FORWARD) {
+        out.grads = static_cast<float *>(exo_cuda_take(&r, elements, sizeof(float)));
+        out.delta = static_cast<float *>(exo_cuda_take(&r, rows * s->heads, sizeof(float)));
+    }
+    out.bytes = r.bytes;
+    return out;
+}
+
+size_t
+exo_cuda_attention_scratch(const exo_attention_shape *shape, exo_scratch_use use)
+{
+    return lay_out(shape, use, NULL).bytes;
+}
+
+static exo_cuda_attention_call
+call_of(const exo_cuda_plan *p, const exo_attention_drop *drop, const room *r)
+{
+    const exo_attention_shape *s = &p->attention;
+    exo_cuda_attention_call call = {};
+    call.sequences = s->sequences;
+    call.heads = s->heads;
+    call.kv_heads = s->kv_heads;
+    call.tokens = s->tokens;
+    call.width = s->width;
+    call.scale = static_cast<float>(s->scale);
+    call.scale2 = static_cast<float>(s->scale * 1.4426950408889634);
+    call.alibi = s->alibi != 0;
+    call.drop = *drop;
+    call.kept = static_cast<float>(1 / (1 - static_cast<double>(drop->dropped) / 65536));
+    call.heads_of_x = r->apart;
+    call.turns = static_cast<const float *>(p->memory);
+    call.turned = s->turned;
+    return call;
+}
+
+static size_t
+elements_of(const exo_attention_shape *s)
+{
+    return s->sequences * s->tokens * (s->heads + 2 * s->kv_heads) * s->width;
+}
+
+template <typename T>
+static void
+start_apart(exo_cuda_device *cuda, size_t count, const exo_cuda_attention_call &call, const void *x,
+            float *out)
+{
+    exo_cuda_launch_each(lay_apart<T>, exo_cuda_blocks(count, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
+                         cuda->stream, call, x, out);
+}
+
+template <typename T>
+static void
+start_together(exo_cuda_device *cuda, size_t count, const exo_cuda_attention_call &call,
+               const float *grads, void *dx)
+{
+    exo_cuda_launch_each(lay_together<T>, exo_cuda_blocks(count, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
+                         cuda->stream, call, grads, dx);
+}
+
+exo_status
+exo_cuda_attention(exo_device *device, const exo_attention_args *k, exo_err *err)
+{
+    const exo_cuda_plan *p = exo_cuda_plan_of(k->plan);
+    const exo_attention_shape *s = &p->attention;
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    const room r = lay_out(s, EXO_SCRATCH_FORWARD, k->scratch);
+    const exo_cuda_attention_call call = call_of(p, &k->drop, &r);
+    const size_t count = elements_of(s);
+    if (count == 0)
+        return EXO_OK;
+    EXO_CUDA_BY_TYPE(s->dtype, start_apart, cuda, count, call, k->x, r.apart);
+    return EXO_CUDA_BY_TYPE(s->dtype, forward, cuda, &call, k->y, k->lse, err);
+}
+
+exo_status
+exo_cuda_attention_backward(exo_device *device, const exo_attention_backward_args *k, exo_err *err)
+{
+    const exo_cuda_plan *p = exo_cuda_plan_of(k->plan);
+    const exo_attention_shape *s = &p->attention;
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    const room r = lay_out(s, EXO_SCRATCH_BACKWARD, k->scratch);
+    exo_cuda_attention_call call = call_of(p, &k->drop, &r);
+    const size_t count = elements_of(s);
+    if (count == 0)
+        return EXO_OK;
+    call.add = k->add;
+    EXO_CUDA_BY_TYPE(s->dtype, start_apart, cuda, count, call, k->x, r.apart);
+    const exo_status st = exo_cuda_attention_grads(cuda, &call, k, r.delta, r.grads, err);
+    if (st != EXO_OK)
+        return st;
+    EXO_CUDA_BY_TYPE(s->dtype, start_together, cuda, count, call, r.grads, k->dx);
+    return exo_cuda_launched("attention_backward", err);
+}

@@ -1,0 +1,312 @@
+/* Convolutions as products of matrices: a kernel writes the pixels under each window side by side,
+ * a chunk of samples at a time, and a product with the weights follows. The gradient of the input
+ * is gathered, pixel by pixel, from the windows over it. cuBLASLt has the products.
+ *
+ * Owner of the memory: the plan, as forward leaves the weights there for backward. Read next:
+ * matmul.h, plans.h. */
+#include "nn/cuda/grid.h"
+#include "nn/cuda/kernels.h"
+#include "nn/cuda/matmul.h"
+#include "nn/cuda/plans.h"
+
+enum {
+    CHUNK_BYTES = 1 << 25 /* of windows, if one sample takes no more */
+};
+
+/* The plan's memory. `columns` is I R S, the elements of a window. */
+struct room {
+    size_t columns, chunk; /* samples of a chunk */
+    void *weights;         /* (O, R, S, I) of the shape's dtype */
+    float *gradient;       /* (O, R, S, I), for backward */
+    void *windows; /* (chunk, H', W', R, S, I): the dtype's, or fp32 gradients; NULL: x itself */
+    size_t bytes;
+};
+
+/* Whether the windows are x itself. */
+static bool
+is_plain(const exo_conv_shape *s)
+{
+    return s->kernel_height == 1 && s->kernel_width == 1 && s->stride == 1 && s->padding == 0;
+}
+
+static room
+lay_out(const exo_conv_shape *s, void *memory)
+{
+    exo_cuda_room r = {static_cast<char *>(memory), 0};
+    const size_t element = s->backward && s->input_grad
+                               ? sizeof(float)
+                               : exo_dtype_size(static_cast<exo_dtype>(s->dtype));
+    room out = {};
+    out.columns = s->in_channels * s->kernel_height * s->kernel_width;
+    const size_t sample = s->out_height * s->out_width * out.columns * element;
+    const size_t fit = sample > 0 ? CHUNK_BYTES / sample : s->batch;
+    out.chunk = fit < s->batch && !is_plain(s) ? fit : s->batch;
+    out.chunk = out.chunk == 0 ? 1 : out.chunk;
+    out.weights = exo_cuda_take(&r, s->out_channels * out.columns, sizeof(float));
+    if (s->backward)
+        out.gradient =
+            static_cast<float *>(exo_cuda_take(&r, s->out_channels * out.columns, sizeof(float)));
+    if (!is_plain(s))
+        out.windows = exo_cuda_take(&r, out.chunk, sample);
+    out.bytes = r.bytes;
+    return out;
+}
+
+size_t
+exo_cuda_conv_bytes(const exo_conv_shape *shape)
+{
+    return lay_out(shape, NULL).bytes;
+}
+
+/* --- Kernels ---------------------------------------------------------------------------------- */
+
+/* packed (O, R, S, I) = weight (O, I, R, S). */
+template <typename T>
+__global__ static void
+pack(exo_conv_shape s, const float *weight, T *packed)
+{
+    const size_t area = s.kernel_height * s.kernel_width;
+    for (EXO_CUDA_EACH(at, s.out_channels * area * s.in_channels)) {
+        const size_t i = at % s.in_channels, place = at / s.in_channels % area,
+                     o = at / s.in_channels / area;
+        exo_cuda_set(packed, at, weight[(o * s.in_channels + i) * area + place]);
+    }
+}
+
+/* dweight (O, I, R, S) += gradient (O, R, S, I). */
+__global__ static void
+add_unpacked(exo_conv_shape s, const float *gradient, float *dweight)
+{
+    const size_t area = s.kernel_height * s.kernel_width;
+    for (EXO_CUDA_EACH(at, s.out_channels * area * s.in_channels)) {
+        const size_t place = at % area, i = at / area % s.in_channels,
+                     o = at / area / s.in_channels;
+        dweight[at] = dweight[at] + gradient[(o * area + place) * s.in_channels + i];
+    }
+}
+
+/* windows (samples, H', W', R, S, I) of x (samples, H, W, I); 0 outside of x. */
+template <typename T>
+__global__ static void
+lay_windows(exo_conv_shape s, size_t samples, const T *x, T *windows)
+{
+    const size_t places = s.kernel_height * s.kernel_width, pixels = s.out_height * s.out_width;
+    for (EXO_CUDA_EACH(at, samples * pixels * places * s.in_channels)) {
+        const size_t i = at % s.in_channels, place = at / s.in_channels % places;
+        const size_t pixel = at / s.in_channels / places, n = pixel / pixels;
+        const size_t row = pixel % pixels / s.out_width * s.stride + place / s.kernel_width;
+        const size_t column = pixel % s.out_width * s.stride + place % s.kernel_width;
+        /* an index in the padding before x wraps around, and is too large */
+        const size_t h = row - s.padding, w = column - s.padding;
+        const bool inside = h < s.height && w < s.width;
+        exo_cuda_set(windows, at,
+                     inside
+                         ? exo_cuda_get(x, ((n * s.height + h) * s.width + w) * s.in_channels + i)
+                         : 0.0f);
+    }
+}
+
+/* dx (samples, H, W, I) = the sums over the windows that cover each pixel, in their order. */
+template <typename T>
+__global__ static void
+gather_windows(exo_conv_shape s, size_t samples, const float *windows, T *dx)
+{
+    for (EXO_CUDA_EACH(at, samples * s.height * s.width * s.in_channels)) {
+        const size_t i = at % s.in_channels, w = at / s.in_channels % s.width;
+        const size_t h = at / s.in_channels / s.width % s.height,
+                     n = at / s.in_channels / s.width / s.height;
+        float sum = 0;
+        for (size_t r = 0; r < s.kernel_height; r++)
+            for (size_t c = 0; c < s.kernel_width; c++) {
+                const size_t row = h + s.padding - r, column = w + s.padding - c;
+                const size_t y = row / s.stride, x = column / s.stride;
+                if (row % s.stride || column % s.stride || y >= s.out_height || x >= s.out_width)
+                    continue; /* also if row or column wrapped around */
+                const size_t window = (n * s.out_height + y) * s.out_width + x;
+                sum =
+                    sum +
+                    windows[((window * s.kernel_height + r) * s.kernel_width + c) * s.in_channels +
+                            i];
+            }
+        exo_cuda_set(dx, at, sum);
+    }
+}
+
+template <typename T>
+__global__ static void
+add_bias(size_t count, size_t columns, const float *bias, T *y)
+{
+    for (EXO_CUDA_EACH(i, count))
+        exo_cuda_set(y, i, exo_cuda_get(y, i) + bias[i % columns]);
+}
+
+/* --- Chunks ----------------------------------------------------------------------------------- */
+
+/* Some samples of a call. */
+struct chunk {
+    size_t first, count; /* samples */
+    size_t rows;         /* of the products: output pixels */
+};
+
+static chunk
+chunk_at(const exo_conv_shape *s, const room *r, size_t first)
+{
+    const size_t left = s->batch - first, count = left < r->chunk ? left : r->chunk;
+    return {first, count, count * s->out_height * s->out_width};
+}
+
+template <typename T>
+static const T *
+samples_of(const exo_conv_shape *s, const void *x, size_t first)
+{
+    return static_cast<const T *>(x) + first * s->height * s->width * s->in_channels;
+}
+
+/* The windows of a chunk, as a matrix (rows, columns). */
+template <typename T>
+static const T *
+windows_of(exo_cuda_device *cuda, const exo_conv_shape *s, const room *r, const chunk *c,
+           const void *x)
+{
+    const T *samples = samples_of<T>(s, x, c->first);
+    T *windows = static_cast<T *>(r->windows);
+    if (is_plain(s))
+        return samples;
+    exo_cuda_launch_each(lay_windows<T>, exo_cuda_blocks(c->rows * r->columns, EXO_CUDA_BLOCK),
+                         EXO_CUDA_BLOCK, cuda->stream, *s, c->count, samples, windows);
+    return windows;
+}
+
+static exo_cuda_product
+product_of(const exo_conv_shape *s)
+{
+    exo_cuda_product p = {};
+    p.batch = 1;
+    p.dtype = p.out_dtype = static_cast<exo_dtype>(s->dtype);
+    p.alpha = 1;
+    return p;
+}
+
+template <typename T>
+static exo_status
+forward(exo_cuda_device *cuda, const exo_conv_shape *s, const exo_conv_args *k, exo_err *err)
+{
+    const room r = lay_out(s, exo_cuda_plan_of(k->plan)->memory);
+    const size_t out = s->out_channels, pixels = s->out_height * s->out_width;
+    exo_status st = EXO_OK;
+    exo_cuda_launch_each(pack<T>, exo_cuda_blocks(out * r.columns, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
+                         cuda->stream, *s, k->weight, static_cast<T *>(r.weights));
+    for (size_t first = 0; st == EXO_OK && first < s->batch; first += r.chunk) {
+        const chunk c = chunk_at(s, &r, first);
+        T *y = static_cast<T *>(k->y) + first * pixels * out;
+        exo_cuda_product p = product_of(s);
+        p.a = windows_of<T>(cuda, s, &r, &c, k->x);
+        p.b = r.weights;
+        p.transpose_b = true;
+        p.c = y;
+        p.m = c.rows;
+        p.n = p.ldc = out;
+        p.k = p.lda = p.ldb = r.columns;
+        p.bias = s->dtype == EXO_F32 ? k->bias : NULL;
+        st = exo_cuda_multiply(cuda, &p, err);
+        if (st == EXO_OK && k->bias && !p.bias)
+            exo_cuda_launch_each(add_bias<T>, exo_cuda_blocks(c.rows * out, EXO_CUDA_BLOCK),
+                                 EXO_CUDA_BLOCK, cuda->stream, c.rows * out, out, k->bias, y);
+    }
+    return st == EXO_OK ? exo_cuda_launched("conv", err) : st;
+}
+
+exo_status
+exo_cuda_conv(exo_device *device, const exo_conv_args *k, exo_err *err)
+{
+    const exo_conv_shape *s = &exo_cuda_plan_of(k->plan)->conv;
+    return EXO_CUDA_BY_TYPE(s->dtype, forward, exo_cuda_of(device), s, k, err);
+}
+
+/* --- Gradients -------------------------------------------------------------------------------- */
+
+/* The plan's gradient (+)= dy^T windows of a chunk. */
+template <typename T>
+static exo_status
+weight_gradient(exo_cuda_device *cuda, const exo_conv_shape *s, const room *r, const chunk *c,
+                const exo_conv_backward_args *k, const T *dy, exo_err *err)
+{
+    exo_cuda_product p = product_of(s);
+    p.a = dy;
+    p.transpose_a = true;
+    p.b = windows_of<T>(cuda, s, r, c, k->x);
+    p.c = r->gradient;
+    p.out_dtype = EXO_F32;
+    p.beta = c->first == 0 ? 0.0f : 1.0f;
+    p.m = p.lda = s->out_channels;
+    p.n = p.ldb = p.ldc = r->columns;
+    p.k = c->rows;
+    return exo_cuda_multiply(cuda, &p, err);
+}
+
+/* dx of a chunk: the gradients of its windows, dy weights, then the sums. */
+template <typename T>
+static exo_status
+input_gradient(exo_cuda_device *cuda, const exo_conv_shape *s, const room *r, const chunk *c,
+               const exo_conv_backward_args *k, const T *dy, exo_err *err)
+{
+    T *dx = static_cast<T *>(k->dx) + c->first * s->height * s->width * s->in_channels;
+    exo_cuda_product p = product_of(s);
+    p.a = dy;
+    p.b = r->weights;
+    p.m = c->rows;
+    p.n = p.ldb = p.ldc = r->columns;
+    p.k = p.lda = s->out_channels;
+    if (is_plain(s)) {
+        p.c = dx;
+        return exo_cuda_multiply(cuda, &p, err);
+    }
+    p.out_dtype = EXO_F32;
+    p.c = r->windows;
+    const exo_status st = exo_cuda_multiply(cuda, &p, err);
+    const size_t count = c->count * s->height * s->width * s->in_channels;
+    if (st == EXO_OK)
+        exo_cuda_launch_each(gather_windows<T>, exo_cuda_blocks(count, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, cuda->stream, *s, c->count,
+                             static_cast<const float *>(r->windows), dx);
+    return st;
+}
+
+template <typename T>
+static exo_status
+backward(exo_device *device, const exo_conv_shape *s, const exo_conv_backward_args *k, exo_err *err)
+{
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    const room r = lay_out(s, exo_cuda_plan_of(k->plan)->memory);
+    const size_t out = s->out_channels, pixels = s->out_height * s->out_width;
+    exo_status st = EXO_OK;
+    for (size_t first = 0; st == EXO_OK && first < s->batch; first += r.chunk) {
+        const chunk c = chunk_at(s, &r, first);
+        const T *dy = static_cast<const T *>(k->dy) + first * pixels * out;
+        if (k->dweight)
+            st = weight_gradient<T>(cuda, s, &r, &c, k, dy, err);
+        if (st == EXO_OK && k->dx)
+            st = input_gradient<T>(cuda, s, &r, &c, k, dy, err);
+    }
+    if (st == EXO_OK && k->dweight)
+        exo_cuda_launch_each(add_unpacked, exo_cuda_blocks(out * r.columns, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, cuda->stream, *s, r.gradient, k->dweight);
+    if (st == EXO_OK && k->dbias) {
+        exo_column_sums_args sums = {};
+        sums.rows = s->batch * pixels;
+        sums.columns = out;
+        sums.dtype = static_cast<exo_dtype>(s->dtype);
+        sums.y = k->dbias;
+        sums.x = k->dy;
+        sums.add = true;
+        st = exo_cuda_column_sums(device, &sums, err);
+    }
+    return st == EXO_OK ? exo_cuda_launched("conv_backward", err) : st;
+}
+
+exo_status
+exo_cuda_conv_backward(exo_device *device, const exo_conv_backward_args *k, exo_err *err)
+{
+    const exo_conv_shape *s = &exo_cuda_plan_of(k->plan)->conv;
+    return EXO_CUDA_BY_TYPE(s->dtype, backward, device, s, k, err);
+}

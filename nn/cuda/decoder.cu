@@ -1,0 +1,473 @@
+/* Generation (exo_decoder_pass_args): a pass over rows of tokens, and logits of some of its rows.
+ *
+ * The sums of a row have one order, whatever other rows there are: a product shares out the inputs
+ * among the warps of a block in the same way for one row and for many, and attention goes over the
+ * positions of a sequence in fixed chunks. So a sequence has the same bits in any company.
+ *
+ * The cache of a sequence is, for each layer: keys (G, D, context), turned, and values
+ * (G, context, D). State: that of the arrays. Read next: decoder.h. */
+#include "nn/cuda/decoder.h"
+
+#include "nn/cuda/activations.h"
+#include "nn/cuda/kernels.h"
+#include "nn/cuda/row_norm.h"
+
+enum {
+    WARPS = 16, /* of a product's block, which share out the inputs */
+    ROWS = 8,   /* of a product's block */
+    DEPTH = WARPS * EXO_CUDA_LINE,
+    KEYS = EXO_CUDA_BLOCK /* of a chunk of attention */
+};
+
+/* --- Sizes ------------------------------------------------------------------------------------ */
+
+/* The activations of a pass, in the scratch. */
+struct activations {
+    float *x;     /* (rows, W): the residual stream, which stays for the logits */
+    float *h;     /* (rows, W): after a norm; of logits, (EXO_DECODER_LOGIT_ROWS, W) */
+    float *wide;  /* (rows, the outputs of qkv or up) */
+    float *mixed; /* (rows, the inputs of out or down) */
+    size_t bytes;
+};
+
+static size_t
+larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static activations
+lay_out(const exo_decoder_shape *shape, void *scratch)
+{
+    const exo_decoder_spec *s = &shape->spec;
+    const size_t heads = s->heads + 2 * s->kv_heads, up = s->inner * (s->gated ? 2 : 1);
+    const size_t rows = larger(shape->rows, EXO_DECODER_LOGIT_ROWS);
+    const size_t wide = larger(heads * s->head_width, up) * sizeof(float),
+                 mixed = larger(s->heads * s->head_width, s->inner) * sizeof(float);
+    exo_cuda_room r = {static_cast<char *>(scratch), 0};
+    activations a = {};
+    a.x = static_cast<float *>(exo_cuda_take(&r, rows, s->width * sizeof(float)));
+    a.h = static_cast<float *>(exo_cuda_take(&r, rows, s->width * sizeof(float)));
+    a.wide = static_cast<float *>(exo_cuda_take(&r, rows, wide));
+    a.mixed = static_cast<float *>(exo_cuda_take(&r, rows, mixed));
+    a.bytes = r.bytes;
+    return a;
+}
+
+/* Floats of a layer in a cache; SIZE_MAX: too many to count. */
+static size_t
+layer_floats(const exo_decoder_shape *shape)
+{
+    size_t count = 0;
+    return __builtin_mul_overflow(shape->context, 2 * shape->spec.kv_heads * shape->spec.head_width,
+                                  &count)
+               ? SIZE_MAX
+               : count;
+}
+
+size_t
+exo_cuda_decoder_scratch(const exo_decoder_shape *shape, exo_scratch_use use)
+{
+    size_t floats = 0, bytes = 0;
+    switch (use) {
+    case EXO_SCRATCH_FORWARD:
+        return lay_out(shape, NULL).bytes;
+    case EXO_SCRATCH_WEIGHTS:
+        return exo_cuda_decoder_weight_bytes(shape);
+    case EXO_SCRATCH_CACHE:
+        return __builtin_mul_overflow(layer_floats(shape), shape->spec.layers, &floats) ||
+                       __builtin_mul_overflow(floats, sizeof(float), &bytes)
+                   ? SIZE_MAX
+                   : bytes;
+    case EXO_SCRATCH_BACKWARD:
+    case EXO_SCRATCH_ROWS:
+        break;
+    }
+    return 0;
+}
+
+/* --- Rows ------------------------------------------------------------------------------------- */
+
+/* x (rows, W) = embedding[token] + position's row. */
+__global__ static void
+embed(size_t rows, exo_cuda_matrix table, exo_cuda_matrix positions, size_t offset,
+      const int32_t *tokens, const int32_t *position, float *x)
+{
+    const size_t width = table.inputs;
+    for (EXO_CUDA_EACH(at, rows * width)) {
+        const size_t r = at / width, i = at % width;
+        float value = exo_cuda_weight(table, static_cast<size_t>(tokens[r]), i);
+        if (positions.words) {
+            const size_t row = static_cast<size_t>(position[r]) + offset;
+            value = value + exo_cuda_float(positions.words[row * width + i]);
+        }
+        x[at] = value;
+    }
+}
+
+struct norm_args {
+    size_t width;
+    bool centered;
+    float eps;
+    const float *x, *weight, *bias; /* bias may be NULL */
+    float *y;
+    const int32_t *which; /* row r of y is of row which[r] of x; NULL: r */
+};
+
+/* A block is a row, with the bits of row_norm. x may be y. */
+__global__ static void
+norm_rows(norm_args k)
+{
+    const size_t from = k.which ? static_cast<size_t>(k.which[blockIdx.x]) : blockIdx.x;
+    const float *x = k.x + from * k.width;
+    float *y = k.y + blockIdx.x * k.width;
+    const exo_cuda_moments m = exo_cuda_row_moments(x, k.width, k.centered, k.eps);
+    for (size_t i = threadIdx.x; i < k.width; i += blockDim.x)
+        y[i] = exo_cuda_centered(m, x[i]) * m.inverse * k.weight[i] + (k.bias ? k.bias[i] : 0);
+}
+
+/* y (rows, inner) = activation(x) or, gated, activation(gate) up of x (rows, 2 inner). */
+__global__ static void
+activate(size_t rows, size_t inner, bool gated, exo_activation activation, const float *x, float *y)
+{
+    for (EXO_CUDA_EACH(at, rows * inner)) {
+        const size_t first = at / inner * (gated ? 2 * inner : inner) + at % inner;
+        const float value = exo_cuda_activation(activation, x[first]);
+        y[at] = gated ? value * x[first + inner] : value;
+    }
+}
+
+/* --- Products --------------------------------------------------------------------------------- */
+
+/* sum[r] += the products of output o with a line of inputs from `first` on; x (line, ROWS). */
+template <exo_weight_format FORMAT>
+__device__ static void
+add_line(const exo_cuda_matrix &m, size_t o, size_t first, const float *x, float sum[ROWS])
+{
+    const unsigned each = FORMAT == EXO_WEIGHTS_F32    ? 1u
+                          : FORMAT == EXO_WEIGHTS_INT8 ? static_cast<unsigned>(EXO_CUDA_LEVELS8)
+                                                       : static_cast<unsigned>(EXO_CUDA_LEVELS4);
+    const size_t group = first / EXO_CUDA_GROUP * m.pitch + o;
+    const float scale = FORMAT == EXO_WEIGHTS_F32 ? 1.0f : m.scales[group];
+    const float minimum = FORMAT == EXO_WEIGHTS_INT4 ? m.minimums[group] : 0.0f;
+    const uint32_t *words = m.words + first / each * m.pitch + o;
+    for (unsigned i = 0; i < EXO_CUDA_LINE; i += each) {
+        const uint32_t word = words[i / each * m.pitch];
+        for (unsigned n = 0; n < each; n++) {
+            float w;
+            if (FORMAT == EXO_WEIGHTS_F32)
+                w = exo_cuda_float(word);
+            else if (FORMAT == EXO_WEIGHTS_INT8)
+                w = scale * static_cast<float>(static_cast<int8_t>(word >> n * 8));
+            else
+                w = scale * static_cast<float>(word >> n * 4 & 15u) + minimum;
+            for (unsigned r = 0; r < ROWS; r++)
+                sum[r] = fmaf(w, x[(i + n) * ROWS + r], sum[r]);
+        }
+    }
+}
+
+struct product_args {
+    exo_cuda_matrix weight;
+    const float *bias;  /* or NULL */
+    size_t rows, pitch; /* pitch: of y */
+    const float *x;     /* (rows, inputs) */
+    float *y;           /* (rows, outputs) */
+    bool add;
+};
+
+/* y (+)= x W^T + bias, for 32 outputs and ROWS rows. Warp w has lines w, w + WARPS and so on of the
+ * inputs; the warps are added up in their order. */
+template <exo_weight_format FORMAT>
+__global__ static void
+__launch_bounds__(DEPTH) multiply_rows(product_args k)
+{
+    __shared__ float xs[DEPTH * ROWS], sums[WARPS][ROWS][EXO_CUDA_LINE];
+    const unsigned warp = threadIdx.x / EXO_CUDA_WARP, lane = threadIdx.x % EXO_CUDA_WARP;
+    const size_t o = static_cast<size_t>(blockIdx.x) * EXO_CUDA_LINE, inputs = k.weight.inputs;
+    const size_t row = static_cast<size_t>(blockIdx.y) * ROWS;
+    float sum[ROWS] = {};
+    for (size_t k0 = 0; k0 < inputs; k0 += DEPTH) {
+        const size_t at = k0 + threadIdx.x, first = k0 + warp * EXO_CUDA_LINE;
+        __syncthreads();
+        for (unsigned r = 0; r < ROWS; r++)
+            xs[threadIdx.x * ROWS + r] =
+                row + r < k.rows && at < inputs ? k.x[(row + r) * inputs + at] : 0.0f;
+        __syncthreads();
+        if (first < inputs)
+            add_line<FORMAT>(k.weight, o + lane, first, xs + warp * EXO_CUDA_LINE * ROWS, sum);
+    }
+    for (unsigned r = 0; r < ROWS; r++)
+        sums[warp][r][lane] = sum[r];
+    __syncthreads();
+    if (warp >= ROWS || row + warp >= k.rows || o + lane >= k.weight.outputs)
+        return;
+    float total = 0;
+    for (unsigned w = 0; w < WARPS; w++)
+        total += sums[w][warp][lane];
+    total += k.bias ? k.bias[o + lane] : 0;
+    float *y = &k.y[(row + warp) * k.pitch + o + lane];
+    *y = k.add ? *y + total : total;
+}
+
+template <exo_weight_format FORMAT>
+static void
+launch_product(exo_cuda_device *cuda, const product_args &k)
+{
+    const dim3 grid(static_cast<unsigned>(k.weight.pitch / EXO_CUDA_LINE),
+                    static_cast<unsigned>((k.rows + ROWS - 1) / ROWS));
+    exo_cuda_launch(multiply_rows<FORMAT>, grid, DEPTH, 0, cuda->stream, k);
+}
+
+/* --- A pass under way ------------------------------------------------------------------------- */
+
+struct pass {
+    exo_cuda_device *cuda;
+    const exo_cuda_plan *plan;
+    const void *weights;
+    activations a;
+    size_t rows;
+};
+
+static void
+product(const pass *p, exo_decoder_role role, size_t block, const float *x, float *y, size_t pitch,
+        bool add)
+{
+    product_args k = {};
+    k.weight = exo_cuda_decoder_matrix(p->plan, p->weights, role, block, false);
+    k.bias = reinterpret_cast<const float *>(
+        exo_cuda_decoder_matrix(p->plan, p->weights, role, block, true).words);
+    k.rows = p->rows;
+    k.pitch = pitch ? pitch : k.weight.outputs;
+    k.x = x;
+    k.y = y;
+    k.add = add;
+    if (k.weight.format == EXO_WEIGHTS_F32)
+        launch_product<EXO_WEIGHTS_F32>(p->cuda, k);
+    else if (k.weight.format == EXO_WEIGHTS_INT8)
+        launch_product<EXO_WEIGHTS_INT8>(p->cuda, k);
+    else
+        launch_product<EXO_WEIGHTS_INT4>(p->cuda, k);
+}
+
+static void
+norm(const pass *p, exo_decoder_role role, size_t block, const float *x, float *y,
+     const int32_t *which)
+{
+    const exo_decoder_spec *s = &p->plan->decoder.spec;
+    norm_args k = {};
+    k.width = s->width;
+    k.centered = s->norm == EXO_NORM_LAYER;
+    k.eps = s->norm_eps;
+    k.x = x;
+    k.y = y;
+    k.which = which;
+    k.weight = reinterpret_cast<const float *>(
+        exo_cuda_decoder_matrix(p->plan, p->weights, role, block, false).words);
+    k.bias = reinterpret_cast<const float *>(
+        exo_cuda_decoder_matrix(p->plan, p->weights, role, block, true).words);
+    exo_cuda_launch(norm_rows, static_cast<unsigned>(p->rows), exo_cuda_row_block(s->width), 0,
+                    p->cuda->stream, k);
+}
+
+/* --- Attention -------------------------------------------------------------------------------- */
+
+struct attention_args {
+    size_t rows, heads, kv_heads, width, context, sequence; /* sequence: floats of its cache */
+    float scale;
+    bool alibi;
+    const int32_t *positions, *sequences;
+    const float *turns; /* or NULL */
+    float *wide;        /* (rows, (H + 2 G) D) */
+    float *caches;      /* of the layer, in sequence 0 */
+    float *mixed;       /* (rows, H D) */
+};
+
+/* Turns queries in their place, and puts keys, turned, and values into the caches. A thread has a
+ * pair of elements. */
+__global__ static void
+keep_rows(attention_args k)
+{
+    const size_t half = (k.width + 1) / 2, all = k.heads + 2 * k.kv_heads;
+    for (EXO_CUDA_EACH(at, k.rows * all * half)) {
+        const size_t i = at % half, head = at / half % all, r = at / half / all;
+        const size_t position = static_cast<size_t>(k.positions[r]);
+        float *x = k.wide + (r * all + head) * k.width;
+        const bool pair = i + half < k.width;
+        float a = x[i], b = pair ? x[i + half] : 0.0f;
+        if (k.turns && head < k.heads + k.kv_heads) {
+            const float *turn = k.turns + position * k.width + i;
+            const float turned = a * turn[0] - b * turn[half];
+            b = b * turn[0] + a * turn[half];
+            a = turned;
+        }
+        x[i] = a;
+        if (pair)
+            x[i + half] = b;
+        if (head < k.heads)
+            continue;
+        const bool value = head >= k.heads + k.kv_heads;
+        const size_t kv_head = head - k.heads - (value ? k.kv_heads : 0);
+        const size_t size = k.width * k.context;
+        float *cache = k.caches + static_cast<size_t>(k.sequences[r]) * k.sequence +
+                       (kv_head + (value ? k.kv_heads : 0)) * size;
+        const size_t step = value ? 1 : k.context;
+        cache += value ? position * k.width : position;
+        cache[i * step] = a;
+        if (pair)
+            cache[(i + half) * step] = b;
+    }
+}
+
+__device__ static float
+slope_of(size_t heads, size_t head)
+{
+    size_t power = 1;
+    while (2 * power <= heads)
+        power *= 2;
+    return head < power ? exp2f(-8.0f * static_cast<float>(head + 1) / static_cast<float>(power))
+                        : exp2f(-4.0f * static_cast<float>(2 * (head - power) + 1) /
+                                static_cast<float>(power));
+}
+
+/* The threads for an element of a value, a power of two. */
+__device__ static unsigned
+threads_across(size_t width)
+{
+    unsigned across = EXO_CUDA_WARP;
+    while (across < width)
+        across *= 2;
+    return across;
+}
+
+/* A block is a head of a row: over chunks of keys it keeps the maximum and the sum of the
+ * exponentials. A thread has one key's score, then one element of every n-th value. */
+__global__ static void
+__launch_bounds__(EXO_CUDA_BLOCK) attend(attention_args k)
+{
+    __shared__ float query[EXO_CUDA_MAX_HEAD], weights[KEYS], parts[KEYS], room[EXO_CUDA_WARP];
+    const size_t r = blockIdx.x / k.heads, head = blockIdx.x % k.heads;
+    const size_t kv_head = head / (k.heads / k.kv_heads), size = k.width * k.context;
+    const size_t position = static_cast<size_t>(k.positions[r]);
+    const float *keys =
+                    k.caches + static_cast<size_t>(k.sequences[r]) * k.sequence + kv_head * size,
+                *values = keys + k.kv_heads * size;
+    const unsigned across = threads_across(k.width), t = threadIdx.x;
+    const unsigned d = t % across, part = t / across, count = KEYS / across;
+    const float slope = k.alibi ? slope_of(k.heads, head) : 0.0f;
+    float most = -INFINITY, sum = 0, out = 0;
+    if (t < k.width)
+        query[t] = k.wide[(r * (k.heads + 2 * k.kv_heads) + head) * k.width + t];
+    for (size_t j0 = 0; j0 <= position; j0 += KEYS) {
+        const size_t j = j0 + t, left = position + 1 - j0;
+        float score = 0;
+        __syncthreads();
+        for (size_t i = 0; t < left && i < k.width; i++)
+            score = fmaf(query[i], keys[i * k.context + j], score);
+        score = t < left ? score * k.scale +
+                               slope * (static_cast<float>(j) - static_cast<float>(position))
+                         : -INFINITY;
+        const float before = most, peak = exo_cuda_block_max(score, room);
+        most = peak > most || peak != peak ? peak : most;
+        const float shrink = before == most ? 1.0f : expf(before - most);
+        weights[t] = t < left ? expf(score - most) : 0.0f;
+        sum = sum * shrink + weights[t];
+        out *= shrink;
+        __syncthreads();
+        for (size_t n = part; d < k.width && n < left && n < KEYS; n += count)
+            out = fmaf(weights[n], values[(j0 + n) * k.width + d], out);
+    }
+    sum = exo_cuda_block_sum(sum, room);
+    parts[t] = out;
+    __syncthreads();
+    if (part > 0 || d >= k.width)
+        return;
+    for (unsigned n = 1; n < count; n++)
+        out += parts[n * across + d];
+    k.mixed[(r * k.heads + head) * k.width + d] = out / sum;
+}
+
+static void
+attention(const pass *p, const exo_decoder_pass_args *k, size_t block)
+{
+    const exo_decoder_shape *shape = &p->plan->decoder;
+    const exo_decoder_spec *s = &shape->spec;
+    attention_args a = {};
+    a.rows = p->rows;
+    a.heads = s->heads;
+    a.kv_heads = s->kv_heads;
+    a.width = s->head_width;
+    a.context = shape->context;
+    a.sequence = layer_floats(shape) * s->layers;
+    a.scale = static_cast<float>(1 / sqrt(static_cast<double>(s->head_width)));
+    a.alibi = s->position == EXO_POSITION_ALIBI;
+    a.positions = k->positions;
+    a.sequences = k->sequences;
+    a.turns = static_cast<const float *>(p->plan->memory);
+    a.wide = p->a.wide;
+    a.caches = static_cast<float *>(k->caches) + block * layer_floats(shape);
+    a.mixed = p->a.mixed;
+    const size_t pairs = a.rows * (a.heads + 2 * a.kv_heads) * ((a.width + 1) / 2);
+    exo_cuda_launch_each(keep_rows, exo_cuda_blocks(pairs, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
+                         p->cuda->stream, a);
+    exo_cuda_launch(attend, static_cast<unsigned>(a.rows * a.heads), EXO_CUDA_BLOCK, 0,
+                    p->cuda->stream, a);
+}
+
+/* --- Kernels ---------------------------------------------------------------------------------- */
+
+static void
+run_block(const pass *p, const exo_decoder_pass_args *k, size_t block)
+{
+    const exo_decoder_spec *s = &p->plan->decoder.spec;
+    const activations *a = &p->a;
+    norm(p, EXO_DECODER_NORM1, block, a->x, a->h, NULL);
+    product(p, EXO_DECODER_QKV, block, a->h, a->wide, 0, false);
+    attention(p, k, block);
+    product(p, EXO_DECODER_OUT, block, a->mixed, a->x, 0, true);
+    norm(p, EXO_DECODER_NORM2, block, a->x, a->h, NULL);
+    product(p, EXO_DECODER_UP, block, a->h, a->wide, 0, false);
+    exo_cuda_launch_each(activate, exo_cuda_blocks(p->rows * s->inner, EXO_CUDA_BLOCK),
+                         EXO_CUDA_BLOCK, p->cuda->stream, p->rows, s->inner, s->gated,
+                         s->activation, a->wide, a->mixed);
+    product(p, EXO_DECODER_DOWN, block, a->mixed, a->x, 0, true);
+}
+
+exo_status
+exo_cuda_decoder_pass(exo_device *device, const exo_decoder_pass_args *k, exo_err *err)
+{
+    const exo_cuda_plan *plan = exo_cuda_plan_of(k->plan);
+    const exo_decoder_spec *s = &plan->decoder.spec;
+    const pass p = {exo_cuda_of(device), plan, k->weights, lay_out(&plan->decoder, k->scratch),
+                    k->rows};
+    if (k->rows == 0)
+        return EXO_OK;
+    const exo_cuda_matrix table = exo_cuda_decoder_matrix(plan, k->weights, EXO_DECODER_EMBEDDING,
+                                                          0, false),
+                          positions = exo_cuda_decoder_matrix(plan, k->weights,
+                                                              EXO_DECODER_POSITION, 0, false);
+    exo_cuda_launch_each(embed, exo_cuda_blocks(p.rows * s->width, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
+                         p.cuda->stream, p.rows, table, positions, s->position_offset, k->tokens,
+                         k->positions, p.a.x);
+    if (s->embedding_norm)
+        norm(&p, EXO_DECODER_EMBEDDING_NORM, 0, p.a.x, p.a.x, NULL);
+    for (size_t block = 0; block < s->layers; block++)
+        run_block(&p, k, block);
+    return exo_cuda_launched("decoder_pass", err);
+}
+
+exo_status
+exo_cuda_decoder_logits(exo_device *device, const exo_decoder_logits_args *k, exo_err *err)
+{
+    const exo_cuda_plan *plan = exo_cuda_plan_of(k->plan);
+    const exo_decoder_spec *s = &plan->decoder.spec;
+    const size_t line = EXO_DECODER_PITCH;
+    const pass p = {exo_cuda_of(device), plan, k->weights, lay_out(&plan->decoder, k->scratch),
+                    k->rows};
+    if (k->rows == 0)
+        return EXO_OK;
+    norm(&p, EXO_DECODER_NORM, 0, p.a.x, p.a.h, k->which);
+    product(&p, s->tied ? EXO_DECODER_EMBEDDING : EXO_DECODER_HEAD, 0, p.a.h, k->logits,
+            (s->vocabulary + line - 1) / line * line, false);
+    return exo_cuda_launched("decoder_logits", err);
+}

@@ -1,0 +1,274 @@
+/* The device: its memory, copies, and the end of its work. State: exo_cuda_device. Read next:
+ * table.cu. */
+#include "nn/cuda/device.h"
+
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "nn/cuda/kernels.h"
+#include "nn/cuda/matmul.h"
+#include "nn/cuda/pages.h"
+
+exo_status
+exo_cuda_status(cudaError_t error, const char *what, exo_err *err)
+{
+    if (error == cudaSuccess)
+        return EXO_OK;
+    return exo_fail(err, error == cudaErrorMemoryAllocation ? EXO_NOMEM : EXO_FAILED,
+                    "%s on a GPU: %s (%s)", what, cudaGetErrorString(error),
+                    cudaGetErrorName(error));
+}
+
+exo_status
+exo_cuda_launched(const char *kernel, exo_err *err)
+{
+    return exo_cuda_status(cudaGetLastError(), kernel, err);
+}
+
+cudaError_t
+exo_cuda_select(const exo_cuda_device *cuda)
+{
+    return cudaSetDevice(cuda->ordinal);
+}
+
+static exo_status
+cuda_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
+{
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    void *memory = NULL;
+    const size_t least = bytes ? bytes : 1; /* an array has an address, even an empty one */
+    cudaError_t error = exo_cuda_select(cuda);
+    if (error == cudaSuccess)
+        error = cudaMallocAsync(&memory, least, cuda->stream);
+    if (error == cudaErrorMemoryAllocation) {
+        size_t left = 0, all = 0;
+        (void)cudaGetLastError();
+        (void)cudaMemGetInfo(&left, &all);
+        return exo_fail(err, EXO_NOMEM,
+                        "no memory for an array of %zu bytes on GPU %d: %zu of %zu bytes are free",
+                        bytes, cuda->ordinal, left, all);
+    }
+    if (error == cudaSuccess)
+        error = cudaMemsetAsync(memory, 0, least, cuda->stream);
+    if (error != cudaSuccess && memory)
+        (void)cudaFreeAsync(memory, cuda->stream);
+    if (error == cudaSuccess)
+        *out = memory;
+    return exo_cuda_status(error, "an allocation", err);
+}
+
+static void
+cuda_free(exo_device *device, void *memory, size_t bytes)
+{
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    (void)bytes;
+    if (!memory)
+        return;
+    (void)exo_cuda_select(cuda);
+    /* a device that has failed frees nothing; its memory ends with the process */
+    if (cudaFreeAsync(memory, cuda->stream) != cudaSuccess)
+        (void)cudaGetLastError();
+}
+
+/* Copies from the host through pinned memory, piece by piece, so that the caller's memory is free at
+ * the return and the stream is not waited for unless all slots are on their way. */
+static cudaError_t
+send(exo_cuda_device *cuda, char *to, const char *from, size_t bytes)
+{
+    cudaError_t error = cudaSuccess;
+    while (bytes > 0 && error == cudaSuccess) {
+        exo_cuda_slot *slot = &cuda->slots[cuda->next_slot];
+        const size_t room = EXO_CUDA_SLOT_BYTES, piece = bytes < room ? bytes : room;
+        if (slot->used)
+            error = cudaEventSynchronize(slot->free);
+        if (error != cudaSuccess)
+            break;
+        memcpy(slot->memory, from, piece);
+        error = cudaMemcpyAsync(to, slot->memory, piece, cudaMemcpyHostToDevice, cuda->stream);
+        if (error == cudaSuccess)
+            error = cudaEventRecord(slot->free, cuda->stream);
+        slot->used = true;
+        cuda->next_slot = (cuda->next_slot + 1) % EXO_CUDA_SLOTS;
+        to += piece;
+        from += piece;
+        bytes -= piece;
+    }
+    return error;
+}
+
+static exo_status
+cuda_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind,
+          exo_err *err)
+{
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    cudaError_t error = exo_cuda_select(cuda);
+    if (error == cudaSuccess && bytes > 0)
+        switch (kind) {
+        case EXO_COPY_TO_DEVICE:
+            error = send(cuda, static_cast<char *>(to), static_cast<const char *>(from), bytes);
+            break;
+        case EXO_COPY_FROM_DEVICE:
+            error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, cuda->stream);
+            break;
+        case EXO_COPY_ON_DEVICE:
+            error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda->stream);
+            break;
+        }
+    return exo_cuda_status(error, "a copy", err);
+}
+
+static exo_status
+cuda_synchronize(exo_device *device, exo_err *err)
+{
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    cudaError_t error = exo_cuda_select(cuda);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(cuda->stream);
+    return exo_cuda_status(error, "work", err);
+}
+
+static uint64_t
+cuda_free_memory(const exo_device *device)
+{
+    const exo_cuda_device *cuda = reinterpret_cast<const exo_cuda_device *>(device);
+    size_t left = 0, all = 0;
+    if (exo_cuda_select(cuda) != cudaSuccess || cudaMemGetInfo(&left, &all) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return left;
+}
+
+static exo_device_class
+make_class(void)
+{
+    exo_device_class made = {};
+    made.name = "cuda";
+    made.alloc = cuda_alloc;
+    made.free = cuda_free;
+    made.pages_reserve = exo_cuda_pages_reserve;
+    made.pages_open = exo_cuda_pages_open;
+    made.pages_close = exo_cuda_pages_close;
+    made.pages_free = exo_cuda_pages_free;
+    made.copy = cuda_copy;
+    made.synchronize = cuda_synchronize;
+    made.kernels = &exo_cuda_kernels;
+    made.plan_new = exo_cuda_plan_new;
+    made.plan_free = exo_cuda_plan_free;
+    made.scratch = exo_cuda_scratch;
+    made.free_memory = cuda_free_memory;
+    return made;
+}
+
+static const exo_device_class cuda_class = make_class();
+
+/* --- Life ------------------------------------------------------------------------------------- */
+
+/* Says why there is no GPU of that ordinal. */
+static exo_status
+find_gpu(int ordinal, exo_err *err)
+{
+    int count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess || count == 0) {
+        (void)cudaGetLastError();
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "there is no GPU: %s; install NVIDIA's driver, or set device: cpu",
+                        error == cudaSuccess
+                            ? "the driver lists none, or CUDA_VISIBLE_DEVICES is empty"
+                            : cudaGetErrorString(error));
+    }
+    if (ordinal < 0 || ordinal >= count)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "there is no GPU %d: this process sees %d, numbered from 0 "
+                        "(CUDA_VISIBLE_DEVICES says which)",
+                        ordinal, count);
+    return EXO_OK;
+}
+
+static cudaError_t
+open_slots(exo_cuda_device *cuda)
+{
+    cudaError_t error = cudaSuccess;
+    for (size_t s = 0; s < EXO_CUDA_SLOTS && error == cudaSuccess; s++) {
+        error = cudaMallocHost(&cuda->slots[s].memory, EXO_CUDA_SLOT_BYTES);
+        if (error == cudaSuccess)
+            error = cudaEventCreateWithFlags(&cuda->slots[s].free, cudaEventDisableTiming);
+    }
+    return error;
+}
+
+/* Lets the pool keep what is freed, so that steady steps allocate without the driver. */
+static cudaError_t
+keep_memory(int ordinal)
+{
+    cudaMemPool_t pool = NULL;
+    uint64_t all = UINT64_MAX;
+    const cudaError_t error = cudaDeviceGetDefaultMemPool(&pool, ordinal);
+    return error == cudaSuccess
+               ? cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all)
+               : error;
+}
+
+static cudaError_t
+open_memory(exo_cuda_device *cuda)
+{
+    cudaError_t error = exo_cuda_select(cuda);
+    void *memory = NULL;
+    if (error == cudaSuccess)
+        error = cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking);
+    if (error == cudaSuccess)
+        error = keep_memory(cuda->ordinal);
+    if (error == cudaSuccess)
+        error = open_slots(cuda);
+    if (error == cudaSuccess)
+        error = cudaMallocAsync(&memory, (EXO_CUDA_PARTIALS + 1) * sizeof(double), cuda->stream);
+    cuda->partials = static_cast<double *>(memory);
+    cuda->device.scalar = cuda->partials ? cuda->partials + EXO_CUDA_PARTIALS : NULL;
+    return error;
+}
+
+exo_status
+exo_cuda_open(exo_device **out, int ordinal, exo_err *err)
+{
+    *out = NULL;
+    exo_status st = find_gpu(ordinal, err);
+    if (st != EXO_OK)
+        return st;
+    exo_cuda_device *cuda = static_cast<exo_cuda_device *>(exo_calloc(1, sizeof *cuda));
+    if (!cuda)
+        return exo_fail(err, EXO_NOMEM, "no memory for a device");
+    cuda->device.device_class = &cuda_class;
+    cuda->ordinal = ordinal;
+    st = exo_cuda_status(open_memory(cuda), "the start", err);
+    if (st == EXO_OK)
+        st = exo_cuda_matmul_new(&cuda->matmul, cuda, err);
+    if (st == EXO_OK)
+        *out = &cuda->device;
+    else
+        exo_cuda_close(&cuda->device);
+    return st;
+}
+
+void
+exo_cuda_close(exo_device *device)
+{
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    (void)exo_cuda_select(cuda);
+    if (cuda->stream)
+        (void)cudaStreamSynchronize(cuda->stream);
+    exo_cuda_matmul_free(cuda->matmul);
+    for (size_t s = 0; s < EXO_CUDA_SLOTS; s++) {
+        if (cuda->slots[s].free)
+            (void)cudaEventDestroy(cuda->slots[s].free);
+        if (cuda->slots[s].memory)
+            (void)cudaFreeHost(cuda->slots[s].memory);
+    }
+    if (cuda->partials)
+        (void)cudaFreeAsync(cuda->partials, cuda->stream);
+    if (cuda->stream)
+        (void)cudaStreamDestroy(cuda->stream);
+    (void)cudaGetLastError();
+    exo_free(cuda);
+}

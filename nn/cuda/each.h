@@ -1,0 +1,49 @@
+/* Kernels that are one statement for each of `count` elements, and the functions that start them.
+ * No state. Read next: elements.cu. */
+#ifndef EXO_CUDA_EACH_H
+#define EXO_CUDA_EACH_H
+
+#include "nn/cuda/grid.h"
+#include "nn/cuda/kernels.h"
+
+/* Defines exo_cuda_NAME, whose arguments `k` have a `count`. */
+#define EXO_CUDA_EACH_KERNEL(NAME, STATEMENT)                                                      \
+    __global__ static void NAME##_each(exo_##NAME##_args k)                                        \
+    {                                                                                              \
+        for (EXO_CUDA_EACH(i, k.count))                                                            \
+            STATEMENT;                                                                             \
+    }                                                                                              \
+    exo_status exo_cuda_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)       \
+    {                                                                                              \
+        if (k->count == 0)                                                                         \
+            return EXO_OK;                                                                         \
+        exo_cuda_launch_each(NAME##_each, exo_cuda_blocks(k->count, EXO_CUDA_BLOCK),               \
+                             EXO_CUDA_BLOCK, exo_cuda_of(device)->stream, *k);                     \
+        return exo_cuda_launched(#NAME, err);                                                      \
+    }
+
+/* Defines exo_cuda_NAME, whose arguments also have a `dtype`: T in the statement. COUNT is the
+ * number of elements, in terms of the arguments `k`. */
+#define EXO_CUDA_EACH_TYPED(NAME, COUNT, STATEMENT)                                                \
+    template <typename T> __global__ static void NAME##_each(exo_##NAME##_args k, size_t count)    \
+    {                                                                                              \
+        for (EXO_CUDA_EACH(i, count))                                                              \
+            STATEMENT;                                                                             \
+    }                                                                                              \
+    template <typename T>                                                                          \
+    static void NAME##_start(cudaStream_t stream, const exo_##NAME##_args &k, size_t count)        \
+    {                                                                                              \
+        exo_cuda_launch_each((NAME##_each<T>), exo_cuda_blocks(count, EXO_CUDA_BLOCK),             \
+                             EXO_CUDA_BLOCK, stream, k, count);                                    \
+    }                                                                                              \
+    exo_status exo_cuda_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)    \
+    {                                                                                              \
+        const exo_##NAME##_args &k = *args;                                                        \
+        const size_t count = COUNT;                                                                \
+        if (count == 0)                                                                            \
+            return EXO_OK;                                                                         \
+        EXO_CUDA_BY_TYPE(k.dtype, NAME##_start, exo_cuda_of(device)->stream, k, count);            \
+        return exo_cuda_launched(#NAME, err);                                                      \
+    }
+
+#endif

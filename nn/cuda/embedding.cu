@@ -1,0 +1,131 @@
+/* Embeddings and positions. Gradients are added in the order of the rows, whatever the grid. No
+ * state. Read next: nn/device/layer_args.h. */
+#include "nn/cuda/each.h"
+
+/* A kernel of rows * width elements. */
+#define ELEMENTS(NAME, COUNT, STATEMENT)                                                           \
+    __global__ static void NAME##_each(exo_##NAME##_args k, size_t count)                          \
+    {                                                                                              \
+        for (EXO_CUDA_EACH(i, count))                                                              \
+            STATEMENT;                                                                             \
+    }                                                                                              \
+    exo_status exo_cuda_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)       \
+    {                                                                                              \
+        const size_t count = COUNT;                                                                \
+        if (count == 0)                                                                            \
+            return EXO_OK;                                                                         \
+        exo_cuda_launch_each(NAME##_each, exo_cuda_blocks(count, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,  \
+                             exo_cuda_of(device)->stream, *k, count);                              \
+        return exo_cuda_launched(#NAME, err);                                                      \
+    }
+
+/* --- Embeddings ------------------------------------------------------------------------------- */
+
+__device__ static inline void
+embedding_at(const exo_embedding_args &k, size_t i)
+{
+    const int32_t token = k.tokens[i / k.width];
+    k.y[i] = token < 0 ? 0 : k.table[static_cast<size_t>(token) * k.width + i % k.width];
+}
+
+ELEMENTS(embedding, k->rows * k->width, embedding_at(k, i))
+
+enum {
+    MATCHES = 1024 /* rows that a block looks through at a time */
+};
+
+/* Whether a row before `row` has its token. All threads of the block call it. */
+__device__ static inline bool
+token_is_known(const int32_t *tokens, size_t row, unsigned *room)
+{
+    unsigned known = 0;
+    for (size_t first = 0; first < row && known == 0; first += MATCHES) {
+        bool same = false;
+        for (size_t r = first + threadIdx.x; r < row && r < first + MATCHES; r += blockDim.x)
+            same |= tokens[r] == tokens[row];
+        (void)exo_cuda_block_rank(same, room, &known);
+    }
+    return known > 0;
+}
+
+/* Fills `matches`, shared, with the rows of [first, end) that have this token, in their order.
+ * Returns their number. All threads of the block call it. */
+__device__ static inline unsigned
+find_matches(const int32_t *tokens, int32_t token, size_t first, size_t end, uint32_t *matches,
+             unsigned *room)
+{
+    unsigned found = 0;
+    for (size_t base = first; base < end; base += blockDim.x) {
+        const size_t r = base + threadIdx.x;
+        const bool same = r < end && tokens[r] == token;
+        unsigned all;
+        const unsigned before = exo_cuda_block_rank(same, room, &all);
+        if (same)
+            matches[found + before] = static_cast<uint32_t>(r - first);
+        found += all;
+    }
+    __syncthreads();
+    return found;
+}
+
+/* Blocks are rows. That of a token's first row adds up all rows of the token. */
+__global__ static void
+embedding_backward_rows(exo_embedding_backward_args k)
+{
+    __shared__ unsigned room[EXO_CUDA_WARP];
+    __shared__ uint32_t matches[MATCHES];
+    for (size_t row = blockIdx.x; row < k.rows; row += gridDim.x) {
+        const int32_t token = k.tokens[row];
+        if (token < 0 || token_is_known(k.tokens, row, room))
+            continue;
+        const size_t to = static_cast<size_t>(k.slot ? k.slot[token] : token);
+        float *const gradient = k.gradient + to * k.width;
+        for (size_t first = row; first < k.rows; first += MATCHES) {
+            const size_t end = k.rows - first < MATCHES ? k.rows : first + MATCHES;
+            const unsigned found = find_matches(k.tokens, token, first, end, matches, room);
+            for (size_t i = threadIdx.x; i < k.width && found > 0; i += blockDim.x) {
+                float sum = gradient[i];
+                for (unsigned m = 0; m < found; m++)
+                    sum += k.dy[(first + matches[m]) * k.width + i];
+                gradient[i] = sum;
+            }
+            __syncthreads(); /* the next matches overwrite these */
+        }
+    }
+}
+
+exo_status
+exo_cuda_embedding_backward(exo_device *device, const exo_embedding_backward_args *k, exo_err *err)
+{
+    const size_t warp = EXO_CUDA_WARP, most = EXO_CUDA_BLOCK, warps = (k->width + warp - 1) / warp;
+    if (k->rows * k->width == 0)
+        return EXO_OK;
+    const size_t threads = warps * warp < most ? warps * warp : most;
+    exo_cuda_launch(embedding_backward_rows, exo_cuda_blocks(k->rows, 1),
+                    static_cast<unsigned>(threads), 0, exo_cuda_of(device)->stream, *k);
+    return exo_cuda_launched("embedding_backward", err);
+}
+
+/* --- Positions -------------------------------------------------------------------------------- */
+
+__device__ static inline void
+positions_at(const exo_positions_args &k, size_t i)
+{
+    const size_t position = k.first + i / k.width % k.sequence;
+    k.y[i] = k.x[i] + k.table[position * k.width + i % k.width];
+}
+
+/* Element i of the first sequence's rows stands for those of all sequences. */
+__device__ static inline void
+positions_backward_at(const exo_positions_backward_args &k, size_t i)
+{
+    const size_t step = k.sequence * k.width;
+    float sum = k.gradient[k.first * k.width + i];
+    for (size_t at = i; at < k.rows * k.width; at += step)
+        sum += k.dy[at];
+    k.gradient[k.first * k.width + i] = sum;
+}
+
+ELEMENTS(positions, k->rows * k->width, positions_at(k, i))
+ELEMENTS(positions_backward, (k->sequence < k->rows ? k->sequence : k->rows) * k->width,
+         positions_backward_at(k, i))

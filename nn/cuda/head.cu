@@ -1,0 +1,388 @@
+/* A head over a large vocabulary (exo_head_args), with a tile of the logits in memory at a time:
+ * some rows by a block of the vocabulary. For each row, the maximum and the sums of exponentials go
+ * on from block to block. Gradients compute the logits again, except in a wide head, whose blocks
+ * are the whole vocabulary. The cuts depend on shapes alone, so sums have one order.
+ *
+ * No state. Read next: matmul.h, plans.h. */
+#include "nn/cuda/grid.h"
+#include "nn/cuda/kernels.h"
+#include "nn/cuda/matmul.h"
+#include "nn/cuda/plans.h"
+
+enum {
+    TILE_ELEMENTS = 1 << 24, /* logits of a tile: 64 MiB */
+    MOST_BLOCK = 8192,       /* elements of the vocabulary */
+    LEAST_CHUNK = 64         /* rows */
+};
+
+/* How far a row has come: the largest scale * logit, the sum of e^(z - most), and for entropies the
+ * sum of e^(z - most) (z - most). */
+struct row_sums {
+    float most, sum, margin;
+};
+
+/* A call with its buffers in the scratch. */
+struct head {
+    const exo_head_shape *shape;
+    exo_head_args k;
+    size_t chunk, block; /* rows and elements of the vocabulary of a tile */
+    float *logits;       /* (chunk, block) */
+    row_sums *sums;      /* (rows) */
+    void *gradients;     /* (chunk, block) of the shape's dtype; fp32: the logits */
+    void *cast;          /* (block, width): weights of the shape's dtype */
+    size_t bytes;
+};
+
+static head
+lay_out(const exo_head_shape *s, void *scratch)
+{
+    exo_cuda_room r = {static_cast<char *>(scratch), 0};
+    const size_t whole = s->vocabulary, most_block = MOST_BLOCK, least_chunk = LEAST_CHUNK;
+    const bool narrow = s->dtype != EXO_F32;
+    head h = {};
+    h.shape = s;
+    h.block = s->wide || whole < most_block ? whole : most_block;
+    h.chunk = TILE_ELEMENTS / h.block / least_chunk * least_chunk;
+    h.chunk = h.chunk < least_chunk ? least_chunk : h.chunk;
+    h.chunk = s->rows < h.chunk ? s->rows : h.chunk;
+    h.logits = static_cast<float *>(exo_cuda_take(&r, h.chunk * h.block, sizeof(float)));
+    h.sums = static_cast<row_sums *>(exo_cuda_take(&r, s->rows, sizeof(row_sums)));
+    h.gradients = narrow ? exo_cuda_take(&r, h.chunk * h.block, sizeof(exo_cuda_bf16)) : h.logits;
+    if (narrow && !s->wide)
+        h.cast = exo_cuda_take(&r, h.block * s->width, sizeof(exo_cuda_bf16));
+    h.bytes = r.bytes;
+    return h;
+}
+
+size_t
+exo_cuda_head_scratch(const exo_head_shape *shape, exo_scratch_use use)
+{
+    return use == EXO_SCRATCH_ROWS ? 0 : lay_out(shape, NULL).bytes;
+}
+
+/* --- Kernels: a block is a row of a tile ------------------------------------------------------ */
+
+/* A tile: rows [row, row + rows) by columns [column, column + columns). */
+struct tile {
+    size_t row, rows, column, columns;
+    float *logits;
+    row_sums *sums;
+    void *gradients;
+    float scale;
+    const int32_t *targets;
+    const float *log_sum, *entropy, *factor;
+    float *picked;
+};
+
+__device__ static float
+shrink_of(float before, float now)
+{
+    return before == now ? 1.0f : expf(before - now);
+}
+
+/* Goes on with the sums of a tile's rows. */
+__global__ static void
+__launch_bounds__(EXO_CUDA_BLOCK) add_tile(tile t)
+{
+    __shared__ float room[EXO_CUDA_WARP];
+    const size_t row = t.row + blockIdx.x;
+    const float *z = t.logits + blockIdx.x * t.columns;
+    float most = -INFINITY, sum = 0, margin = 0;
+    for (size_t v = threadIdx.x; v < t.columns; v += EXO_CUDA_BLOCK) {
+        const float x = t.scale * z[v];
+        most = x > most || x != x ? x : most;
+    }
+    most = exo_cuda_block_max(most, room);
+    if (t.column > 0 && !(most > t.sums[row].most) && most == most)
+        most = t.sums[row].most;
+    for (size_t v = threadIdx.x; v < t.columns; v += EXO_CUDA_BLOCK) {
+        const float apart = t.scale * z[v] - most, e = expf(apart);
+        sum += e;
+        margin += e > 0 ? e * apart : 0;
+    }
+    sum = exo_cuda_block_sum(sum, room);
+    if (t.entropy)
+        margin = exo_cuda_block_sum(margin, room);
+    if (threadIdx.x > 0)
+        return;
+    if (t.column > 0) {
+        const row_sums before = t.sums[row];
+        const float shrink = shrink_of(before.most, most);
+        const float moved = shrink > 0 ? before.sum * (before.most - most) : 0;
+        sum = shrink * before.sum + sum;
+        margin = shrink * (before.margin + moved) + margin;
+    }
+    t.sums[row].most = most;
+    t.sums[row].sum = sum;
+    t.sums[row].margin = margin;
+    const size_t place = t.targets && t.targets[row] >= 0
+                             ? static_cast<size_t>(t.targets[row]) - t.column
+                             : t.columns; /* wraps around if it is before the tile */
+    if (place < t.columns)
+        t.picked[row] = t.scale * z[place];
+}
+
+/* From the sums of rows to what the call wants. */
+__global__ static void
+end_rows(size_t rows, const row_sums *sums, exo_head_args k, bool entropy, bool invariant)
+{
+    for (EXO_CUDA_EACH(r, rows)) {
+        const float log_sum = sums[r].most + logf(sums[r].sum);
+        k.log_sum[r] = log_sum;
+        if (entropy)
+            k.entropy[r] = logf(sums[r].sum) - sums[r].margin / sums[r].sum;
+        else if (invariant)
+            k.picked[r] = k.targets[r] < 0 ? 0 : k.picked[r] - log_sum;
+    }
+}
+
+/* The gradients of a tile's logits. */
+template <typename T>
+__global__ static void
+differentiate(tile t)
+{
+    for (EXO_CUDA_EACH(i, t.rows * t.columns)) {
+        const size_t row = t.row + i / t.columns, v = t.column + i % t.columns;
+        const float log_p = t.scale * t.logits[i] - t.log_sum[row], p = expf(log_p);
+        float d;
+        if (t.entropy)
+            d = p > 0 ? p * (log_p + t.entropy[row]) : 0;
+        else
+            d = p - (t.targets[row] >= 0 && static_cast<size_t>(t.targets[row]) == v ? 1.0f : 0.0f);
+        exo_cuda_set(static_cast<T *>(t.gradients), i, t.factor[row] * d);
+    }
+}
+
+template <typename T>
+static void
+start_differentiate(exo_cuda_device *cuda, const tile &t)
+{
+    exo_cuda_launch_each(differentiate<T>, exo_cuda_blocks(t.rows * t.columns, EXO_CUDA_BLOCK),
+                         EXO_CUDA_BLOCK, cuda->stream, t);
+}
+
+/* --- Tiles ------------------------------------------------------------------------------------ */
+
+static tile
+tile_of(const head *h, size_t row, size_t column, bool gradients)
+{
+    const exo_head_shape *s = h->shape;
+    tile t = {};
+    t.row = row;
+    t.rows = s->rows - row < h->chunk ? s->rows - row : h->chunk;
+    t.column = column;
+    t.columns = s->vocabulary - column < h->block ? s->vocabulary - column : h->block;
+    t.logits = h->logits;
+    t.sums = h->sums;
+    t.gradients = h->gradients;
+    t.scale = h->k.scale;
+    t.targets = s->entropy ? NULL : h->k.targets;
+    t.log_sum = h->k.log_sum;
+    t.entropy = s->entropy ? h->k.entropy : NULL;
+    t.factor = gradients ? h->k.factor : NULL;
+    t.picked = h->k.picked;
+    return t;
+}
+
+static const void *
+elements(const void *of, size_t skip, size_t dtype)
+{
+    return static_cast<const char *>(of) + skip * exo_dtype_size(static_cast<exo_dtype>(dtype));
+}
+
+/* *out: the weights of the block from `column` on, in the shape's dtype. */
+static exo_status
+weights_of(exo_device *device, const head *h, size_t column, const void **out, exo_err *err)
+{
+    const exo_head_shape *s = h->shape;
+    const size_t skip = column * s->width, left = s->vocabulary - column;
+    *out = s->dtype == EXO_F32 ? h->k.weight + skip : elements(h->k.cast, skip, s->dtype);
+    if (s->dtype == EXO_F32 || h->k.cast)
+        return EXO_OK;
+    exo_cast_args cast = {};
+    cast.count = (left < h->block ? left : h->block) * s->width;
+    cast.to = static_cast<exo_dtype>(s->dtype);
+    cast.from = EXO_F32;
+    cast.y = h->cast;
+    cast.x = h->k.weight + skip;
+    *out = h->cast;
+    return exo_cuda_cast(device, &cast, err);
+}
+
+static exo_cuda_product
+product_of(const head *h)
+{
+    exo_cuda_product p = {};
+    p.batch = 1;
+    p.dtype = static_cast<exo_dtype>(h->shape->dtype);
+    p.out_dtype = EXO_F32;
+    p.alpha = 1;
+    return p;
+}
+
+/* The logits of a tile: x weight^T. */
+static exo_status
+multiply(exo_cuda_device *cuda, const head *h, const tile *t, const void *weights, exo_err *err)
+{
+    const exo_head_shape *s = h->shape;
+    exo_cuda_product p = product_of(h);
+    p.m = t->rows;
+    p.n = t->columns;
+    p.k = p.lda = p.ldb = s->width;
+    p.transpose_b = true;
+    p.a = elements(h->k.x, t->row * s->width, s->dtype);
+    p.b = weights;
+    p.c = t->logits;
+    p.ldc = t->columns;
+    return s->invariant ? exo_cuda_multiply_invariant(cuda, &p, err)
+                        : exo_cuda_multiply(cuda, &p, err);
+}
+
+/* Adds a tile's part to dx and dweight, from its logits. */
+static exo_status
+add_gradients(exo_cuda_device *cuda, const head *h, const tile *t, const void *weights,
+              exo_err *err)
+{
+    const exo_head_shape *s = h->shape;
+    exo_status st = EXO_OK;
+    EXO_CUDA_BY_TYPE(s->dtype, start_differentiate, cuda, *t);
+    exo_cuda_product p = product_of(h);
+    p.beta = 1;
+    p.a = t->gradients;
+    p.lda = p.k = t->columns;
+    p.n = p.ldb = p.ldc = s->width;
+    p.m = t->rows;
+    p.b = weights;
+    p.c = h->k.dx ? h->k.dx + t->row * s->width : NULL;
+    if (h->k.dx)
+        st = exo_cuda_multiply(cuda, &p, err);
+    p.transpose_a = true;
+    p.m = t->columns;
+    p.k = t->rows;
+    p.b = elements(h->k.x, t->row * s->width, s->dtype);
+    p.c = h->k.dweight ? h->k.dweight + t->column * s->width : NULL;
+    return st == EXO_OK && h->k.dweight ? exo_cuda_multiply(cuda, &p, err) : st;
+}
+
+/* --- Calls ------------------------------------------------------------------------------------ */
+
+/* Log-sums, entropies and picked logits of all rows. A wide head computes a chunk's gradients while
+ * its logits are there. */
+static exo_status
+go_forward(exo_device *device, const head *h, exo_err *err)
+{
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    const exo_head_shape *s = h->shape;
+    const bool gradients = s->wide && h->k.factor;
+    exo_status st = EXO_OK;
+    for (size_t column = 0; st == EXO_OK && column < s->vocabulary; column += h->block) {
+        const void *weights = NULL;
+        st = weights_of(device, h, column, &weights, err);
+        for (size_t row = 0; st == EXO_OK && row < s->rows; row += h->chunk) {
+            const tile t = tile_of(h, row, column, gradients);
+            st = multiply(cuda, h, &t, weights, err);
+            if (st != EXO_OK)
+                break;
+            exo_cuda_launch(add_tile, static_cast<unsigned>(t.rows), EXO_CUDA_BLOCK, 0,
+                            cuda->stream, t);
+            if (!gradients)
+                continue;
+            exo_head_args k = h->k;
+            k.log_sum += row;
+            k.entropy = k.entropy ? k.entropy + row : NULL;
+            exo_cuda_launch_each(end_rows, exo_cuda_blocks(t.rows, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
+                                 cuda->stream, t.rows, h->sums + row, k, s->entropy != 0, false);
+            st = add_gradients(cuda, h, &t, weights, err);
+        }
+    }
+    if (st == EXO_OK && !gradients)
+        exo_cuda_launch_each(end_rows, exo_cuda_blocks(s->rows, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
+                             cuda->stream, s->rows, h->sums, h->k, s->entropy != 0,
+                             s->invariant != 0);
+    return st == EXO_OK ? exo_cuda_launched("head", err) : st;
+}
+
+exo_status
+exo_cuda_head(exo_device *device, const exo_head_args *k, exo_err *err)
+{
+    head h = lay_out(&exo_cuda_plan_of(k->plan)->head, k->scratch);
+    h.k = *k;
+    return go_forward(device, &h, err);
+}
+
+exo_status
+exo_cuda_head_backward(exo_device *device, const exo_head_args *k, exo_err *err)
+{
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    head h = lay_out(&exo_cuda_plan_of(k->plan)->head, k->scratch);
+    const exo_head_shape *s = h.shape;
+    exo_status st = EXO_OK;
+    h.k = *k;
+    for (size_t column = 0; st == EXO_OK && column < s->vocabulary; column += h.block) {
+        const void *weights = NULL;
+        st = weights_of(device, &h, column, &weights, err);
+        for (size_t row = 0; st == EXO_OK && row < s->rows; row += h.chunk) {
+            const tile t = tile_of(&h, row, column, true);
+            st = multiply(cuda, &h, &t, weights, err);
+            if (st == EXO_OK)
+                st = add_gradients(cuda, &h, &t, weights, err);
+        }
+    }
+    return st == EXO_OK ? exo_cuda_launched("head_backward", err) : st;
+}
+
+/* --- Rows ------------------------------------------------------------------------------------- */
+
+__global__ static void
+row_factors_each(exo_row_factors_args k)
+{
+    for (EXO_CUDA_EACH(r, k.rows))
+        k.y[r] = k.targets[r] < 0 ? 0.0f : (k.dy ? k.dy[r * k.stride] : 1.0f) * k.a / k.divisor;
+}
+
+exo_status
+exo_cuda_row_factors(exo_device *device, const exo_row_factors_args *k, exo_err *err)
+{
+    if (k->rows > 0)
+        exo_cuda_launch_each(row_factors_each, exo_cuda_blocks(k->rows, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, exo_cuda_of(device)->stream, *k);
+    return exo_cuda_launched("row_factors", err);
+}
+
+__global__ static void
+picked_log_probs_each(exo_picked_log_probs_args k)
+{
+    for (EXO_CUDA_EACH(r, k.rows))
+        k.y[r] = k.targets[r] < 0 ? 0.0f : k.y[r] - k.log_sum[r];
+}
+
+exo_status
+exo_cuda_picked_log_probs(exo_device *device, const exo_picked_log_probs_args *k, exo_err *err)
+{
+    if (k->rows > 0)
+        exo_cuda_launch_each(picked_log_probs_each, exo_cuda_blocks(k->rows, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, exo_cuda_of(device)->stream, *k);
+    return exo_cuda_launched("picked_log_probs", err);
+}
+
+/* One block: its threads share out the rows, then are added up. */
+__global__ static void
+__launch_bounds__(EXO_CUDA_BLOCK) add_picked(exo_picked_loss_args k)
+{
+    __shared__ double room[EXO_CUDA_WARP];
+    double sum = 0;
+    for (size_t r = threadIdx.x; r < k.rows; r += EXO_CUDA_BLOCK)
+        sum += k.targets[r] < 0
+                   ? 0.0
+                   : static_cast<double>(k.log_sum[r]) - static_cast<double>(k.picked[r]);
+    sum = exo_cuda_block_sum(sum, room);
+    if (threadIdx.x == 0)
+        k.y[0] = k.counted ? static_cast<float>(sum / static_cast<double>(k.counted)) : 0.0f;
+}
+
+exo_status
+exo_cuda_picked_loss(exo_device *device, const exo_picked_loss_args *k, exo_err *err)
+{
+    exo_cuda_launch(add_picked, 1, EXO_CUDA_BLOCK, 0, exo_cuda_of(device)->stream, *k);
+    return exo_cuda_launched("picked_loss", err);
+}

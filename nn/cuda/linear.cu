@@ -1,0 +1,195 @@
+/* Linear layers: a product of matrices, then one sweep for what cuBLASLt does not add. No state.
+ * Read next: matmul.h, plans.h. */
+#include "nn/cuda/activations.h"
+#include "nn/cuda/each.h"
+#include "nn/cuda/matmul.h"
+#include "nn/cuda/plans.h"
+
+/* --- Forward ---------------------------------------------------------------------------------- */
+
+/* v = c + bias; before = v; y = activation(v), all (rows, columns). bias and before may be NULL,
+ * and c may be either of the others. */
+struct finish_args {
+    size_t count, columns;
+    exo_activation activation;
+    const void *c;
+    void *before, *y;
+    const float *bias;
+};
+
+template <typename T>
+__global__ static void
+finish_each(finish_args k)
+{
+    for (EXO_CUDA_EACH(i, k.count)) {
+        float v = exo_cuda_get(static_cast<const T *>(k.c), i);
+        if (k.bias)
+            v = v + k.bias[i % k.columns];
+        if (k.before)
+            exo_cuda_set(static_cast<T *>(k.before), i, v);
+        exo_cuda_set(static_cast<T *>(k.y), i, exo_cuda_activation(k.activation, v));
+    }
+}
+
+template <typename T>
+static void
+finish(exo_cuda_device *cuda, const finish_args *k)
+{
+    exo_cuda_launch_each(finish_each<T>, exo_cuda_blocks(k->count, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
+                         cuda->stream, *k);
+}
+
+static exo_cuda_product
+product_of(const exo_linear_shape *s)
+{
+    exo_cuda_product p = {};
+    p.m = s->rows;
+    p.n = s->out;
+    p.k = s->in;
+    p.batch = 1;
+    p.dtype = static_cast<exo_dtype>(s->dtype);
+    p.out_dtype = static_cast<exo_dtype>(s->dtype);
+    p.alpha = 1;
+    p.lda = p.ldb = s->in;
+    p.ldc = s->out;
+    return p;
+}
+
+exo_status
+exo_cuda_linear(exo_device *device, const exo_linear_args *k, exo_err *err)
+{
+    const exo_linear_shape *s = &exo_cuda_plan_of(k->plan)->linear;
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    exo_cuda_product p = product_of(s);
+    p.transpose_b = true;
+    p.out_dtype = static_cast<exo_dtype>(s->out_dtype);
+    p.a = k->x;
+    p.b = k->weight;
+    p.c = k->before ? k->before : k->y;
+    p.bias = p.out_dtype == EXO_F32 ? k->bias : NULL;
+    p.beta = k->residual ? 1.0f : 0.0f;
+    p.added = k->residual;
+    exo_status st = s->invariant ? exo_cuda_multiply_invariant(cuda, &p, err)
+                                 : exo_cuda_multiply(cuda, &p, err);
+    const float *bias = p.bias ? NULL : k->bias;
+    const size_t count = s->rows * s->out;
+    if (st != EXO_OK || count == 0 || (k->activation == EXO_LINEAR && !bias && p.c == k->y))
+        return st;
+    const finish_args f = {count, s->out, k->activation, p.c, bias ? k->before : NULL, k->y, bias};
+    EXO_CUDA_BY_TYPE(p.out_dtype, finish, cuda, &f);
+    return exo_cuda_launched("linear", err);
+}
+
+/* --- Gradients -------------------------------------------------------------------------------- */
+
+exo_status
+exo_cuda_linear_grad_x(exo_device *device, const exo_linear_grad_x_args *k, exo_err *err)
+{
+    const exo_linear_shape *s = &exo_cuda_plan_of(k->plan)->linear;
+    exo_cuda_product p = product_of(s);
+    p.n = s->in;
+    p.k = s->out;
+    p.lda = s->out;
+    p.ldc = s->in;
+    p.a = k->dy;
+    p.b = k->weight;
+    p.c = k->dx;
+    return exo_cuda_multiply(exo_cuda_of(device), &p, err);
+}
+
+exo_status
+exo_cuda_linear_grad_w(exo_device *device, const exo_linear_grad_w_args *k, exo_err *err)
+{
+    const exo_linear_shape *s = &exo_cuda_plan_of(k->plan)->linear;
+    exo_cuda_product p = product_of(s);
+    p.m = s->out;
+    p.n = s->in;
+    p.k = s->rows;
+    p.transpose_a = true;
+    p.out_dtype = EXO_F32;
+    p.beta = 1;
+    p.lda = s->out;
+    p.ldc = s->in;
+    p.a = k->dy;
+    p.b = k->x;
+    p.c = k->dw;
+    return exo_cuda_multiply(exo_cuda_of(device), &p, err);
+}
+
+EXO_CUDA_EACH_TYPED(activation_backward, k.count,
+                    exo_cuda_store<T>(k.dx, i,
+                                      exo_cuda_load<T>(k.dy, i) *
+                                          exo_cuda_activation_slope(k.activation,
+                                                                    exo_cuda_load<T>(k.x, i)),
+                                      false))
+
+/* --- Low-rank parts --------------------------------------------------------------------------- */
+
+__global__ static void
+lora_merge_each(exo_lora_merge_args k)
+{
+    for (EXO_CUDA_EACH(at, k.rows * k.columns)) {
+        const size_t r = at / k.columns, c = at % k.columns;
+        float sum = 0;
+        for (size_t i = 0; i < k.rank; i++) {
+            const float product = k.b[r * k.rank + i] * k.a[i * k.columns + c];
+            sum = sum + product;
+        }
+        k.y[at] = k.x[at] + k.scale * sum;
+    }
+}
+
+exo_status
+exo_cuda_lora_merge(exo_device *device, const exo_lora_merge_args *k, exo_err *err)
+{
+    const size_t count = k->rows * k->columns;
+    if (count > 0)
+        exo_cuda_launch_each(lora_merge_each, exo_cuda_blocks(count, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, exo_cuda_of(device)->stream, *k);
+    return exo_cuda_launched("lora_merge", err);
+}
+
+/* --- Sums of columns -------------------------------------------------------------------------- */
+
+enum {
+    SUM_COLUMNS = 32, /* of a block: a warp reads them side by side */
+    SUM_LANES = 16    /* warps of a block, which share out the rows */
+};
+
+/* Lane w adds up rows w, w + SUM_LANES and so on; then the lanes are added up in their order. */
+template <typename T>
+__global__ static void
+__launch_bounds__(SUM_COLUMNS *SUM_LANES) add_columns(exo_column_sums_args k)
+{
+    __shared__ double room[SUM_LANES][SUM_COLUMNS];
+    const unsigned x = threadIdx.x % SUM_COLUMNS, lane = threadIdx.x / SUM_COLUMNS;
+    const size_t c = static_cast<size_t>(blockIdx.x) * SUM_COLUMNS + x;
+    double sum = 0;
+    for (size_t r = lane; c < k.columns && r < k.rows; r += SUM_LANES)
+        sum += static_cast<double>(exo_cuda_get(static_cast<const T *>(k.x), r * k.columns + c));
+    room[lane][x] = sum;
+    __syncthreads();
+    if (lane > 0 || c >= k.columns)
+        return;
+    sum = 0;
+    for (unsigned l = 0; l < SUM_LANES; l++)
+        sum += room[l][x];
+    k.y[c] = (k.add ? k.y[c] : 0.0f) + static_cast<float>(sum);
+}
+
+template <typename T>
+static exo_status
+column_sums(exo_device *device, const exo_column_sums_args *k, exo_err *err)
+{
+    const unsigned blocks = static_cast<unsigned>((k->columns + SUM_COLUMNS - 1) / SUM_COLUMNS);
+    if (blocks > 0)
+        exo_cuda_launch(add_columns<T>, blocks, SUM_COLUMNS * SUM_LANES, 0,
+                        exo_cuda_of(device)->stream, *k);
+    return exo_cuda_launched("column_sums", err);
+}
+
+exo_status
+exo_cuda_column_sums(exo_device *device, const exo_column_sums_args *k, exo_err *err)
+{
+    return EXO_CUDA_BY_TYPE(k->dtype, column_sums, device, k, err);
+}

@@ -1,0 +1,38 @@
+/* Products of matrices on a GPU. matmul_lt.cu computes them by cuBLASLt; the tests have
+ * tests/cuda/matmul.cc in its place. matmul_tile.cu is a kernel of this folder, whose sums of an
+ * element have one order whatever the shape: for passes that are `invariant`.
+ *
+ * Matrices are row by row, as everywhere in exogym. State: exo_cuda_matmul, of one device. Read
+ * next: linear.cu. */
+#ifndef EXO_CUDA_MATMUL_H
+#define EXO_CUDA_MATMUL_H
+
+#include "nn/cuda/device.h"
+
+/* c (m, n) = alpha op(a) op(b) + beta added, then + bias (n) if it is there.
+ *
+ * a is (m, k), or (k, m) with transpose_a; b is (k, n), or (n, k) with transpose_b. Rows begin
+ * every lda, ldb and ldc elements. With `batch` above 1, the matrices of the next product begin
+ * stride_a, stride_b and stride_c elements later. Products are summed in fp32 (tf32 is off unless
+ * the device allows it). a and b are of `dtype`, c and added of `out_dtype`. With beta 0 nothing is added. */
+typedef struct exo_cuda_product {
+    size_t m, n, k, batch; /* batch from 1 */
+    bool transpose_a, transpose_b;
+    exo_dtype dtype, out_dtype;
+    float alpha, beta;
+    const void *a, *b;
+    const void *added; /* as c; NULL: c itself */
+    void *c;
+    size_t lda, ldb, ldc, stride_a, stride_b, stride_c;
+    const float *bias; /* (n) fp32, or NULL; only with an out_dtype of EXO_F32 */
+} exo_cuda_product;
+
+exo_status exo_cuda_matmul_new(exo_cuda_matmul **out, exo_cuda_device *cuda, exo_err *err);
+void exo_cuda_matmul_free(exo_cuda_matmul *matmul); /* accepts NULL */
+/* Asks for a product on the device's stream. Products with m, n or k 0 are done, too. */
+exo_status exo_cuda_multiply(exo_cuda_device *cuda, const exo_cuda_product *p, exo_err *err);
+/* The same by this folder's kernel (matmul_tile.cu), with fmaf in the order of k. */
+exo_status exo_cuda_multiply_invariant(exo_cuda_device *cuda, const exo_cuda_product *p,
+                                       exo_err *err);
+
+#endif

@@ -1,0 +1,335 @@
+/* Products of matrices by cuBLASLt. Its matrices are column by column, so it computes the transposed
+ * product c^T = op(b)^T op(a)^T of the same memory.
+ *
+ * The algorithm of a shape is chosen once, by cuBLASLt's heuristic, among those whose bits are the
+ * same in each run: parts of a sum are added in the workspace in their order. fp32 is computed as
+ * fp32, never as tf32.
+ *
+ * State: exo_cuda_matmul, of one device. Read next: matmul.h. */
+#include "nn/cuda/matmul.h"
+
+#include <cublasLt.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+enum {
+    WORKSPACE = 32 << 20, /* bytes, what NVIDIA advises for Hopper */
+    BUCKETS = 256,
+    MOST_ALIGNMENT = 256
+};
+
+/* All that the choice of an algorithm depends on. Compared byte by byte. */
+struct shape {
+    size_t m, n, k, batch, lda, ldb, ldc, stride_a, stride_b, stride_c;
+    size_t transpose_a, transpose_b, dtype, out_dtype, with_bias, with_added, in_place;
+    size_t align_a, align_b, align_c, align_added; /* of the addresses */
+};
+
+/* A shape with its descriptors: a and b are those of exogym, the second and the first of
+ * cuBLASLt. */
+struct known {
+    struct shape shape;
+    struct known *next; /* in the bucket */
+    cublasLtMatmulDesc_t operation;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algorithm;
+};
+
+struct exo_cuda_matmul {
+    cublasLtHandle_t handle;
+    cublasLtMatmulPreference_t preference;
+    exo_cuda_device *cuda;
+    void *workspace;
+    struct known *buckets[BUCKETS];
+};
+
+static exo_status
+check(cublasStatus_t status, const char *what, exo_err *err)
+{
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return EXO_OK;
+    return exo_fail(err, status == CUBLAS_STATUS_ALLOC_FAILED ? EXO_NOMEM : EXO_FAILED,
+                    "cuBLASLt: %s: %s", what, cublasLtGetStatusString(status));
+}
+
+/* --- Life ------------------------------------------------------------------------------------- */
+
+static cublasStatus_t
+set_preference(cublasLtMatmulPreference_t p, cublasLtMatmulPreferenceAttributes_t which,
+               uint64_t value, size_t size)
+{
+    const uint32_t small = static_cast<uint32_t>(value);
+    return cublasLtMatmulPreferenceSetAttribute(
+        p, which, size == sizeof small ? static_cast<const void *>(&small) : &value, size);
+}
+
+static exo_status
+open_matmul(exo_cuda_matmul *m, exo_err *err)
+{
+    /* in place and in the output's type, parts of a sum would be rounded as they come */
+    const uint64_t schemes =
+        CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    exo_status st = exo_cuda_status(cudaMallocAsync(&m->workspace, WORKSPACE, m->cuda->stream),
+                                    "the workspace of products", err);
+    if (st == EXO_OK)
+        st = check(cublasLtCreate(&m->handle), "the start", err);
+    if (st == EXO_OK)
+        st = check(cublasLtMatmulPreferenceCreate(&m->preference), "a preference", err);
+    if (st == EXO_OK)
+        st = check(set_preference(m->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                  WORKSPACE, sizeof(uint64_t)),
+                   "a preference", err);
+    if (st == EXO_OK)
+        st = check(set_preference(m->preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                  schemes, sizeof(uint32_t)),
+                   "a preference", err);
+    return st;
+}
+
+exo_status
+exo_cuda_matmul_new(exo_cuda_matmul **out, exo_cuda_device *cuda, exo_err *err)
+{
+    exo_cuda_matmul *m = static_cast<exo_cuda_matmul *>(exo_calloc(1, sizeof *m));
+    if (!m)
+        return exo_fail(err, EXO_NOMEM, "no memory for products");
+    m->cuda = cuda;
+    const exo_status st = open_matmul(m, err);
+    if (st == EXO_OK)
+        *out = m;
+    else
+        exo_cuda_matmul_free(m);
+    return st;
+}
+
+static void
+known_free(struct known *known)
+{
+    if (known->operation)
+        (void)cublasLtMatmulDescDestroy(known->operation);
+    if (known->a)
+        (void)cublasLtMatrixLayoutDestroy(known->a);
+    if (known->b)
+        (void)cublasLtMatrixLayoutDestroy(known->b);
+    if (known->c)
+        (void)cublasLtMatrixLayoutDestroy(known->c);
+    exo_free(known);
+}
+
+void
+exo_cuda_matmul_free(exo_cuda_matmul *m)
+{
+    if (!m)
+        return;
+    for (struct known *&bucket : m->buckets)
+        while (bucket) {
+            struct known *next = bucket->next;
+            known_free(bucket);
+            bucket = next;
+        }
+    if (m->preference)
+        (void)cublasLtMatmulPreferenceDestroy(m->preference);
+    if (m->handle)
+        (void)cublasLtDestroy(m->handle);
+    if (m->workspace)
+        (void)cudaFreeAsync(m->workspace, m->cuda->stream);
+    exo_free(m);
+}
+
+/* --- Shapes ----------------------------------------------------------------------------------- */
+
+/* The largest power of two that divides the address, up to what cuBLASLt can use. */
+static size_t
+alignment(const void *address)
+{
+    const uintptr_t bits = reinterpret_cast<uintptr_t>(address);
+    size_t align = 1;
+    while (align < MOST_ALIGNMENT && bits % (2 * align) == 0)
+        align *= 2;
+    return align;
+}
+
+static struct shape
+shape_of(const exo_cuda_product *p)
+{
+    struct shape s;
+    memset(&s, 0, sizeof s);
+    s.m = p->m;
+    s.n = p->n;
+    s.k = p->k;
+    s.batch = p->batch;
+    s.lda = p->lda;
+    s.ldb = p->ldb;
+    s.ldc = p->ldc;
+    s.stride_a = p->stride_a;
+    s.stride_b = p->stride_b;
+    s.stride_c = p->stride_c;
+    s.transpose_a = p->transpose_a;
+    s.transpose_b = p->transpose_b;
+    s.dtype = static_cast<size_t>(p->dtype);
+    s.out_dtype = static_cast<size_t>(p->out_dtype);
+    s.with_bias = p->bias != NULL;
+    s.with_added = p->beta != 0;
+    s.in_place = !p->added || p->added == p->c;
+    s.align_a = alignment(p->a);
+    s.align_b = alignment(p->b);
+    s.align_c = alignment(p->c);
+    s.align_added = s.in_place ? s.align_c : alignment(p->added);
+    return s;
+}
+
+static cudaDataType_t
+type_of(size_t dtype)
+{
+    return dtype == static_cast<size_t>(EXO_BF16) ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+/* The layout of a matrix whose rows of `columns` elements begin every ld elements: to cuBLASLt, a
+ * matrix of `columns` rows. */
+static cublasStatus_t
+make_layout(cublasLtMatrixLayout_t *out, size_t dtype, size_t rows, size_t columns, size_t ld,
+            size_t batch, size_t stride)
+{
+    const int32_t count = static_cast<int32_t>(batch);
+    const int64_t step = static_cast<int64_t>(stride);
+    cublasStatus_t status =
+        cublasLtMatrixLayoutCreate(out, type_of(dtype), columns, rows, static_cast<int64_t>(ld));
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                                  sizeof count);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                  &step, sizeof step);
+    return status;
+}
+
+static cublasStatus_t
+make_operation(struct known *known)
+{
+    const struct shape *s = &known->shape;
+    const cublasOperation_t first = s->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                            second = s->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    cublasStatus_t status =
+        cublasLtMatmulDescCreate(&known->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmulDescSetAttribute(known->operation, CUBLASLT_MATMUL_DESC_TRANSA,
+                                                &first, sizeof first);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmulDescSetAttribute(known->operation, CUBLASLT_MATMUL_DESC_TRANSB,
+                                                &second, sizeof second);
+    if (status == CUBLAS_STATUS_SUCCESS && s->with_bias)
+        status = cublasLtMatmulDescSetAttribute(known->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                &epilogue, sizeof epilogue);
+    return status;
+}
+
+static cublasStatus_t
+make_layouts(struct known *known)
+{
+    const struct shape *s = &known->shape;
+    cublasStatus_t status =
+        make_layout(&known->a, s->dtype, s->transpose_a ? s->k : s->m, s->transpose_a ? s->m : s->k,
+                    s->lda, s->batch, s->stride_a);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = make_layout(&known->b, s->dtype, s->transpose_b ? s->n : s->k,
+                             s->transpose_b ? s->k : s->n, s->ldb, s->batch, s->stride_b);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = make_layout(&known->c, s->out_dtype, s->m, s->n, s->ldc, s->batch, s->stride_c);
+    return status;
+}
+
+static cublasStatus_t
+choose(exo_cuda_matmul *m, struct known *known)
+{
+    const struct shape *s = &known->shape;
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t which;
+        size_t value;
+    } aligned[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, s->align_b},
+                   {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, s->align_a},
+                   {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, s->align_added},
+                   {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, s->align_c}};
+    cublasLtMatmulHeuristicResult_t result;
+    int found = 0;
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    for (const auto &a : aligned)
+        if (status == CUBLAS_STATUS_SUCCESS)
+            status = set_preference(m->preference, a.which, a.value, sizeof(uint32_t));
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status =
+            cublasLtMatmulAlgoGetHeuristic(m->handle, known->operation, known->b, known->a,
+                                           known->c, known->c, m->preference, 1, &result, &found);
+    if (status == CUBLAS_STATUS_SUCCESS && found == 0)
+        status = CUBLAS_STATUS_NOT_SUPPORTED;
+    if (status == CUBLAS_STATUS_SUCCESS)
+        known->algorithm = result.algo;
+    return status;
+}
+
+/* Makes the descriptors of a new shape, and keeps them. */
+static exo_status
+learn(exo_cuda_matmul *m, const struct shape *shape, struct known **bucket, exo_err *err)
+{
+    struct known *known = static_cast<struct known *>(exo_calloc(1, sizeof *known));
+    if (!known)
+        return exo_fail(err, EXO_NOMEM, "no memory for a product");
+    known->shape = *shape;
+    cublasStatus_t status = make_operation(known);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = make_layouts(known);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = choose(m, known);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        known_free(known);
+        return exo_fail(err, status == CUBLAS_STATUS_ALLOC_FAILED ? EXO_NOMEM : EXO_FAILED,
+                        "cuBLASLt has no algorithm for a product of (%zu, %zu) and (%zu, %zu): %s",
+                        shape->m, shape->k, shape->k, shape->n, cublasLtGetStatusString(status));
+    }
+    known->next = *bucket;
+    *bucket = known;
+    return EXO_OK;
+}
+
+static exo_status
+find(exo_cuda_matmul *m, const struct shape *shape, struct known **out, exo_err *err)
+{
+    const unsigned char *bytes = reinterpret_cast<const unsigned char *>(shape);
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (size_t i = 0; i < sizeof *shape; i++)
+        hash = (hash ^ bytes[i]) * 16777619u;
+    struct known **bucket = &m->buckets[hash % BUCKETS];
+    for (*out = *bucket; *out; *out = (*out)->next)
+        if (memcmp(&(*out)->shape, shape, sizeof *shape) == 0)
+            return EXO_OK;
+    const exo_status st = learn(m, shape, bucket, err);
+    *out = *bucket;
+    return st;
+}
+
+/* --- Products --------------------------------------------------------------------------------- */
+
+exo_status
+exo_cuda_multiply(exo_cuda_device *cuda, const exo_cuda_product *p, exo_err *err)
+{
+    exo_cuda_matmul *m = cuda->matmul;
+    if (p->m == 0 || p->n == 0)
+        return EXO_OK;
+    if (p->k == 0) /* cuBLASLt refuses it */
+        return exo_cuda_multiply_invariant(cuda, p, err);
+    const struct shape shape = shape_of(p);
+    struct known *known = NULL;
+    exo_status st = find(m, &shape, &known, err);
+    if (st == EXO_OK && p->bias)
+        st = check(cublasLtMatmulDescSetAttribute(known->operation,
+                                                  CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias,
+                                                  sizeof p->bias),
+                   "a bias", err);
+    if (st != EXO_OK)
+        return st;
+    const void *added = p->added ? p->added : p->c;
+    return check(cublasLtMatmul(m->handle, known->operation, &p->alpha, p->b, known->b, p->a,
+                                known->a, &p->beta, added, known->c, p->c, known->c,
+                                &known->algorithm, m->workspace, WORKSPACE, cuda->stream),
+                 "a product", err);
+}

@@ -1,0 +1,69 @@
+/* The entry of exogym-cuda.so. No state. Read next: nn/device/cuda_plugin.h, device.cu. */
+#include <cublasLt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/plugin.h>
+
+#include "nn/cuda/device.h"
+#include "nn/cuda/engine.h"
+
+extern "C" {
+#include "nn/device/cuda_plugin.h"
+extern EXO_API const exo_cuda_calls exo_cuda_plugin;
+}
+
+static void
+look_at_gpu(int ordinal, exo_cuda_gpu *gpu)
+{
+    cudaDeviceProp properties;
+    size_t left = 0, all = 0;
+    if (cudaGetDeviceProperties(&properties, ordinal) != cudaSuccess)
+        return;
+    snprintf(gpu->name, sizeof gpu->name, "%s", properties.name);
+    gpu->major = properties.major;
+    gpu->minor = properties.minor;
+    gpu->memory = properties.totalGlobalMem;
+    (void)cudaDeviceGetPCIBusId(gpu->pci, sizeof gpu->pci, ordinal);
+    if (cudaSetDevice(ordinal) == cudaSuccess && cudaMemGetInfo(&left, &all) == cudaSuccess)
+        gpu->free = left;
+}
+
+static void
+look(exo_cuda_machine *out)
+{
+    memset(out, 0, sizeof *out);
+    snprintf(out->architectures, sizeof out->architectures, "%s", EXO_CUDA_ARCHITECTURES);
+    out->cublaslt = cublasLtGetVersion();
+    (void)cudaDriverGetVersion(&out->driver);
+    (void)cudaRuntimeGetVersion(&out->runtime);
+    const cudaError_t error = cudaGetDeviceCount(&out->num_gpus);
+    if (error != cudaSuccess) {
+        out->num_gpus = 0;
+        snprintf(out->problem, sizeof out->problem, "%s", cudaGetErrorString(error));
+    }
+    if (out->num_gpus > EXO_CUDA_MOST_GPUS)
+        out->num_gpus = EXO_CUDA_MOST_GPUS;
+    for (int g = 0; g < out->num_gpus; g++)
+        look_at_gpu(g, &out->gpus[g]);
+    (void)cudaGetLastError();
+}
+
+static int
+count_gpus(void)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return count;
+}
+
+const exo_cuda_calls exo_cuda_plugin = {EXO_CUDA_BYTES, count_gpus, exo_cuda_open, exo_cuda_close,
+                                        look};
+
+EXO_PLUGIN
+{
+    return exo_cuda_engine_register(err); /* gpu_kinds.c calls the rest */
+}

@@ -1,0 +1,89 @@
+/* Sums of all elements, in double. A sum has two grids: blocks add up their parts, then one block
+ * adds up the blocks. The order depends on the count alone. State: partials of the device, which
+ * its stream guards. Read next: grid.h. */
+#include "nn/cuda/grid.h"
+#include "nn/cuda/kernels.h"
+
+struct sum_term {
+    const float *x;
+    __device__ double operator()(size_t i) const
+    {
+        return static_cast<double>(x[i]);
+    }
+};
+
+struct square_term {
+    const float *x;
+    double center;
+    __device__ double operator()(size_t i) const
+    {
+        const double apart = static_cast<double>(x[i]) - center;
+        return apart * apart;
+    }
+};
+
+struct dot_term {
+    const float *a, *b;
+    __device__ double operator()(size_t i) const
+    {
+        return static_cast<double>(a[i]) * static_cast<double>(b[i]);
+    }
+};
+
+/* out (blocks of the grid) = the sum of each block's terms. */
+template <typename Term>
+__global__ static void
+add_up(size_t count, Term term, double *out)
+{
+    __shared__ double room[EXO_CUDA_WARP];
+    double own = 0;
+    for (EXO_CUDA_EACH(i, count))
+        own += term(i);
+    own = exo_cuda_block_sum(own, room);
+    if (threadIdx.x == 0)
+        out[blockIdx.x] = own;
+}
+
+__global__ static void
+add_partials(size_t count, const double *partials, double *out)
+{
+    __shared__ double room[EXO_CUDA_WARP];
+    double own = 0;
+    for (size_t i = threadIdx.x; i < count; i += blockDim.x)
+        own += partials[i];
+    own = exo_cuda_block_sum(own, room);
+    if (threadIdx.x == 0)
+        *out = own;
+}
+
+template <typename Term>
+static exo_status
+sum(exo_device *device, size_t count, Term term, double *out, const char *name, exo_err *err)
+{
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    /* 8 elements of a thread, as far as there are partials */
+    const size_t most = EXO_CUDA_PARTIALS, each = static_cast<size_t>(EXO_CUDA_BLOCK) * 8;
+    const size_t blocks = count / each + 1 < most ? count / each + 1 : most;
+    exo_cuda_launch(add_up<Term>, static_cast<unsigned>(blocks), EXO_CUDA_BLOCK, 0, cuda->stream,
+                    count, term, cuda->partials);
+    exo_cuda_launch(add_partials, 1, EXO_CUDA_BLOCK, 0, cuda->stream, blocks, cuda->partials, out);
+    return exo_cuda_launched(name, err);
+}
+
+exo_status
+exo_cuda_sum(exo_device *device, const exo_sum_args *k, exo_err *err)
+{
+    return sum(device, k->count, sum_term{k->x}, k->out, "sum", err);
+}
+
+exo_status
+exo_cuda_sum_squares(exo_device *device, const exo_sum_squares_args *k, exo_err *err)
+{
+    return sum(device, k->count, square_term{k->x, k->center}, k->out, "sum_squares", err);
+}
+
+exo_status
+exo_cuda_dot(exo_device *device, const exo_dot_args *k, exo_err *err)
+{
+    return sum(device, k->count, dot_term{k->a, k->b}, k->out, "dot", err);
+}

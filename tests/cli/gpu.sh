@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Whole jobs with `device: cuda` on the emulated GPU (tests/cuda), by the programs themselves: the
+# plugin lies beside copies of them. Without a C++ compiler there is no such plugin.
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
+plugin=$EXO_BUILD/tests/cuda/exogym-cuda.so
+[ -e "$plugin" ] || { echo 'skipped: the emulated GPU is not built'; exit 77; }
+mkdir bin
+for program in exogym exogym-head exogym-worker exogym-node exogym-watcher; do
+    [ -e "$EXO_BUILD/$program" ] && cp "$EXO_BUILD/$program" bin/
+done
+ln -s "$plugin" bin/exogym-cuda.so
+here=$EXOGYM
+EXOGYM=$PWD/bin/exogym
+
+ok doctor
+has out 'cuda:0         emulated GPU, 9.0'
+
+# Strategies: equal bits from run to run, over engines and placements; the losses of the CPU.
+cat >job.yaml <<'END'
+name: job
+model: {name: mlp, hidden: [16]}
+data: synthetic
+nodes: 2
+train: {max_steps: 4, batch_size: 8, val_size: 32}
+strategy: {optimizer: {name: adamw, lr: 1e-2}}
+compare: [ddp, {name: diloco, H: 2}, {name: sparta, p: 0.2}, quantized, {name: demo, chunk: 8}]
+END
+# train NAME [OPTION...]: hashes of the strategies are in NAME.sha, losses in NAME.loss.
+train() {
+    local name=$1
+    shift
+    ok run job.yaml --name "$name" --no-plot --json "$@"
+    python3 -c '
+import json, sys
+runs = json.load(open("out"))["runs"]
+open(sys.argv[1] + ".sha", "w").write("\n".join(r["sha256"] for r in runs))
+open(sys.argv[1] + ".loss", "w").write("\n".join(str(r["global_loss"]) for r in runs))
+' "$name" || fail "$name: no results"
+}
+train cpu
+train one --set device=cuda
+train two --set device=cuda --set engine=local
+train far --set device=cuda --workers 2
+cmp -s one.sha two.sha || fail 'engine local gives other bits'
+cmp -s one.sha far.sha || fail 'workers give other bits'
+paste cpu.loss one.loss | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4 || $1 == 0) exit 1 }' || fail "losses: $(paste cpu.loss one.loss)"
+
+# `auto` is the engine gpu for nodes on one GPU: no gradient goes through the host.
+for engine in auto gpu local; do
+    EXO_CUDA_EMULATOR='say=1' ok run job.yaml --name say --no-plot --overwrite --set device=cuda --set engine=$engine \
+        --set compare='[ddp]' --set train.val_interval=0
+    sed -n 's/^cuda: \([0-9]*\) bytes to the host$/\1/p' err >$engine.bytes
+done
+[ "$(cat auto.bytes)" = "$(cat gpu.bytes)" ] || fail "auto copies $(cat auto.bytes) bytes to the host, gpu $(cat gpu.bytes)"
+[ $(($(cat local.bytes) - $(cat gpu.bytes))) -ge $((4 * 4 * 12730 * 2)) ] || fail "local copies $(cat local.bytes) bytes"
+
+# A checkpoint of the GPU goes on on the CPU, and the other way round.
+long=(--set compare='[{name: diloco, H: 2}]' --set train.checkpoint_interval=2 --no-plot)
+ok run job.yaml --name whole "${long[@]}" --set train.max_steps=4 --set device=cuda
+for from in cpu cuda; do
+    to=$([ $from = cpu ] && echo cuda || echo cpu)
+    ok run job.yaml --name "$from" "${long[@]}" --set train.max_steps=2 --set device=$from --overwrite
+    ok run job.yaml --name "$from" "${long[@]}" --set train.max_steps=4 --set device=$to --resume
+    a=$(json runs/$from/diloco/result.json global_loss) b=$(json runs/whole/diloco/result.json global_loss)
+    awk -v a="$a" -v b="$b" 'BEGIN { d = a - b; exit !(a > 0 && d < 1e-4 && d > -1e-4) }' || fail "resumed from $from: $a, not $b"
+done
+
+# A decoder trains and generates there; the text of a greedy step is the CPU's.
+for i in $(seq 100); do
+    printf 'line %d of a text that is learned from, %d\n' "$i" $((i * 7 % 13))
+done >text.txt
+cat >gpt.yaml <<'END'
+name: gpt
+model: {name: gpt, layers: 2, heads: 2, width: 16, context: 16}
+data: {name: text, path: text.txt, block: 16}
+nodes: 2
+train: {max_steps: 3, batch_size: 2, val_size: 4}
+strategy: ddp
+END
+ok run gpt.yaml --no-plot --set device=cuda --set engine=gpu
+for weights in fp32 int8; do
+    ok generate --model runs/gpt/ddp --prompt 'line ' --max-new-tokens 6 --temperature 0 --weights $weights --device cuda
+    cp out there
+    ok generate --model runs/gpt/ddp --prompt 'line ' --max-new-tokens 6 --temperature 0 --weights $weights
+    cmp -s out there || fail "$weights: '$(cat there)' on the GPU, '$(cat out)' on the CPU"
+done
+
+# A GPU that fails, and one that is full, end the run with the reason; the next run goes on.
+EXO_CUDA_EMULATOR='fail_at=200' bad 1 'cudaErrorLaunchFailure' run job.yaml --name fails --no-plot --set device=cuda
+EXO_CUDA_EMULATOR='memory=9000' bad 1 'no memory for an array of' run job.yaml --name full --no-plot --set device=cuda
+EXO_CUDA_EMULATOR='gpus=2' ok run job.yaml --name gpus --no-plot --set device=cuda
+EXO_CUDA_EMULATOR='gpus=2' bad 1 'choose engine: auto' run job.yaml --name both --no-plot --set device=cuda --set engine=gpu
+EXO_CUDA_EMULATOR='gpus=0' ok run job.yaml --name none --no-plot --set device=auto
+cmp -s <(json runs/none/ddp/result.json sha256) <(json runs/cpu/ddp/result.json sha256) || fail 'auto without a GPU is not the CPU'
+EXOGYM=$here
+finish

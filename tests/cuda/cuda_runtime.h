@@ -1,0 +1,250 @@
+/* A stand-in for NVIDIA's cuda_runtime.h, with which the tests compile nn/cuda for the host. It has
+ * what that folder uses, with the meaning of the CUDA Runtime API's reference manual.
+ *
+ * Work is queued by stream and is done when somebody waits for it: the next piece comes from a
+ * stream drawn at random among those that may go on, so any order that streams and events allow can
+ * occur. The blocks of a grid are a loop. The threads of a block are fibers, which change where they
+ * wait for each other and run in an order that is drawn anew after each barrier. Device memory
+ * starts as garbage, and the address sanitizer reports the host's accesses to it.
+ *
+ * emulator.h is what tests say to it. Owner: the process; a lock guards all of it. Read next:
+ * emulator.cc. */
+#ifndef EXO_TEST_CUDA_RUNTIME_H
+#define EXO_TEST_CUDA_RUNTIME_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <functional>
+#include <tuple>
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__      static
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+
+/* --- Errors ----------------------------------------------------------------------------------- */
+
+typedef enum cudaError {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorLaunchFailure = 719,
+} cudaError_t;
+
+cudaError_t cudaGetLastError(void);
+cudaError_t cudaPeekAtLastError(void);
+const char *cudaGetErrorString(cudaError_t error);
+const char *cudaGetErrorName(cudaError_t error);
+
+/* --- Devices, memory, streams, events --------------------------------------------------------- */
+
+typedef struct emulated_stream *cudaStream_t;
+typedef struct emulated_event *cudaEvent_t;
+typedef struct emulated_pool *cudaMemPool_t;
+
+enum {
+    cudaStreamNonBlocking = 1,
+    cudaEventDisableTiming = 2
+};
+
+typedef enum cudaMemcpyKind {
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost = 2,
+    cudaMemcpyDeviceToDevice = 3,
+} cudaMemcpyKind;
+
+typedef enum cudaMemPoolAttr {
+    cudaMemPoolAttrReleaseThreshold = 4,
+} cudaMemPoolAttr;
+
+typedef struct cudaDeviceProp {
+    char name[256];
+    int major, minor;
+    size_t totalGlobalMem;
+} cudaDeviceProp;
+
+typedef enum cudaFuncAttribute {
+    cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+} cudaFuncAttribute;
+
+/* Refuses more bytes than a block of Hopper can have. */
+cudaError_t emulated_set_shared(int bytes);
+
+template <typename Kernel>
+cudaError_t
+cudaFuncSetAttribute(Kernel *kernel, cudaFuncAttribute attribute, int value)
+{
+    (void)kernel;
+    (void)attribute;
+    return emulated_set_shared(value);
+}
+
+cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device);
+cudaError_t cudaDeviceGetPCIBusId(char *address, int bytes, int device);
+cudaError_t cudaDriverGetVersion(int *version);
+cudaError_t cudaRuntimeGetVersion(int *version);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaMemGetInfo(size_t *left, size_t *all);
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device);
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void *value);
+cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream);
+cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream);
+cudaError_t cudaMallocHost(void **out, size_t bytes);
+cudaError_t cudaFreeHost(void *memory);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+
+/* A function of the driver (cuda.h) by its name. */
+typedef enum cudaDriverEntryPointQueryResult {
+    cudaDriverEntryPointSuccess = 0,
+    cudaDriverEntryPointSymbolNotFound = 1,
+} cudaDriverEntryPointQueryResult;
+
+enum {
+    cudaEnableDefault = 0
+};
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
+                                             unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult *result);
+
+/* --- Grids ------------------------------------------------------------------------------------ */
+
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_)
+    {
+    }
+};
+
+struct __align__(16) float4
+{
+    float x, y, z, w;
+};
+
+/* Of the thread that runs. */
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+/* Waits for the other threads of the block, or of the warp. */
+void __syncthreads(void);
+void __syncwarp(unsigned mask = 0xFFFFFFFFu);
+/* The shared bytes of the launch. */
+void *emulated_shared(void);
+/* Hands `bytes` of each lane of the warp to lane `from` asks for: `value` becomes lane from's. */
+void emulated_exchange(void *value, size_t bytes, unsigned from);
+/* Whether each lane's `flag` is set, as bits. */
+unsigned __ballot_sync(unsigned mask, int flag);
+
+static inline unsigned
+emulated_lane(void)
+{
+    return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
+}
+
+template <typename T>
+T
+__shfl_sync(unsigned mask, T value, int from, int width = 32)
+{
+    const unsigned lane = emulated_lane(), w = static_cast<unsigned>(width);
+    (void)mask;
+    emulated_exchange(&value, sizeof value, lane / w * w + static_cast<unsigned>(from) % w);
+    return value;
+}
+
+template <typename T>
+T
+__shfl_xor_sync(unsigned mask, T value, int bits, int width = 32)
+{
+    const unsigned lane = emulated_lane(), w = static_cast<unsigned>(width);
+    const unsigned from = lane ^ static_cast<unsigned>(bits);
+    (void)mask;
+    emulated_exchange(&value, sizeof value, from / w == lane / w ? from : lane);
+    return value;
+}
+
+template <typename T>
+T
+__shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32)
+{
+    const unsigned lane = emulated_lane(), w = static_cast<unsigned>(width);
+    (void)mask;
+    emulated_exchange(&value, sizeof value, lane % w + by < w ? lane + by : lane);
+    return value;
+}
+
+template <typename T>
+T
+__shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32)
+{
+    const unsigned lane = emulated_lane(), w = static_cast<unsigned>(width);
+    (void)mask;
+    emulated_exchange(&value, sizeof value, lane % w >= by ? lane - by : lane);
+    return value;
+}
+
+/* Fibers do not interrupt each other, so plain memory is atomic. */
+template <typename T>
+T
+atomicAdd(T *at, T value)
+{
+    const T before = *at;
+    *at = before + value;
+    return before;
+}
+
+template <typename T>
+T
+atomicMax(T *at, T value)
+{
+    const T before = *at;
+    *at = value > before ? value : before;
+    return before;
+}
+
+static inline int
+__popc(unsigned x)
+{
+    return __builtin_popcount(x);
+}
+
+static inline int
+__ffs(int x)
+{
+    return __builtin_ffs(x);
+}
+
+/* Queues a grid. each: its threads do nothing together. */
+void emulated_queue_grid(const char *name, dim3 grid, dim3 block, size_t shared,
+                         cudaStream_t stream, bool each, std::function<void()> thread);
+
+template <typename... Parameters, typename... Arguments>
+void
+emulated_launch(const char *name, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                size_t shared, cudaStream_t stream, bool each, Arguments... arguments)
+{
+    /* converted now, as a launch does, and kept by value */
+    const std::tuple<Parameters...> kept(arguments...);
+    emulated_queue_grid(name, grid, block, shared, stream, each,
+                        [kernel, kept]() { std::apply(kernel, kept); });
+}
+
+#endif

@@ -1,0 +1,680 @@
+/* The CUDA runtime of the tests: see cuda_runtime.h. State: everything here, under one lock. */
+#include "cuda/emulator.h"
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "cuda/fibers.h"
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+struct emulated_event {
+    std::shared_ptr<bool> done; /* of the last record; NULL: never recorded */
+};
+
+struct emulated_work {
+    std::function<void()> run;
+    std::shared_ptr<bool> waits_for; /* NULL: nothing */
+    bool counts;                     /* a kernel, a copy or a fill: it can fail */
+    bool always;                     /* also on a GPU that has failed */
+};
+
+struct emulated_stream {
+    std::deque<emulated_work> queue;
+};
+
+struct emulated_pool {};
+
+static const uint64_t TEBIBYTE = UINT64_C(1) << 40;
+static std::mutex lock;
+static std::set<emulated_stream *> streams;
+static std::set<emulated_event *> events;
+static std::set<void *> pinned;
+static std::map<void *, size_t> blocks;        /* of device memory */
+static std::map<CUdeviceptr, size_t> reserved; /* bytes of addresses */
+static uint64_t used, all_memory = TEBIBYTE, done, calls, fail_at, fail_call, no_memory_at;
+static uint64_t random_state = 1;
+static int gpus = 1;
+static thread_local cudaError_t last = cudaSuccess;
+static cudaError_t broken = cudaSuccess; /* the GPU has failed */
+
+uint64_t
+cuda_emulated_random(void)
+{
+    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return random_state >> 33;
+}
+
+/* --- What tests say --------------------------------------------------------------------------- */
+
+void
+cuda_emulator_seed(uint64_t seed)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    random_state = seed * 2 + 1;
+}
+
+void
+cuda_emulator_set_gpus(int count)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    gpus = count;
+}
+
+void
+cuda_emulator_fail_at(uint64_t n)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    fail_at = n;
+    if (n == 0)
+        broken = cudaSuccess;
+}
+
+void
+cuda_emulator_fail_call(uint64_t n)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    fail_call = n;
+}
+
+void
+cuda_emulator_no_memory_at(uint64_t n)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    no_memory_at = n;
+}
+
+void
+cuda_emulator_set_memory(uint64_t bytes)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    all_memory = bytes ? bytes : TEBIBYTE;
+}
+
+uint64_t
+cuda_emulator_memory(void)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    return used;
+}
+
+uint64_t
+cuda_emulator_things(void)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    return streams.size() + events.size() + pinned.size() + reserved.size();
+}
+
+uint64_t
+cuda_emulator_done(void)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    return done;
+}
+
+uint64_t
+cuda_emulator_calls(void)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    return calls;
+}
+
+static uint64_t to_host; /* bytes of copies */
+
+static void
+print_to_host(void)
+{
+    fprintf(stderr, "cuda: %llu bytes to the host\n", static_cast<unsigned long long>(to_host));
+}
+
+/* For programs that tests start: EXO_CUDA_EMULATOR is "fail_at=200 memory=9000 gpus=2 seed=7 say=1",
+ * of which each may be absent. With say=1 the process says at its end how much it copied to the
+ * host. */
+__attribute__((constructor)) static void
+read_environment(void)
+{
+    static const struct {
+        const char *name;
+        void (*set)(uint64_t value);
+    } settings[] = {
+        {"fail_at=", cuda_emulator_fail_at},
+        {"fail_call=", cuda_emulator_fail_call},
+        {"memory=", cuda_emulator_set_memory},
+        {"gpus=", [](uint64_t value) { cuda_emulator_set_gpus(static_cast<int>(value)); }},
+        {"seed=", cuda_emulator_seed},
+        {"say=", [](uint64_t) { atexit(print_to_host); }},
+    };
+    const char *text = getenv("EXO_CUDA_EMULATOR");
+    for (const auto &s : settings) {
+        const char *at = text ? strstr(text, s.name) : NULL;
+        if (at)
+            s.set(strtoull(at + strlen(s.name), NULL, 10));
+    }
+}
+
+/* --- Errors ----------------------------------------------------------------------------------- */
+
+/* Keeps an error for cudaGetLastError. */
+static cudaError_t
+say(cudaError_t error)
+{
+    if (error != cudaSuccess)
+        last = error;
+    return error;
+}
+
+/* The beginning of a function that can fail; with the lock. */
+static cudaError_t
+begin(void)
+{
+    calls++;
+    if (fail_call > 0 && --fail_call == 0)
+        return say(cudaErrorInvalidValue);
+    return say(broken);
+}
+
+cudaError_t
+cudaGetLastError(void)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = last != cudaSuccess ? last : broken;
+    last = cudaSuccess;
+    return error;
+}
+
+cudaError_t
+cudaPeekAtLastError(void)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    return last != cudaSuccess ? last : broken;
+}
+
+static const struct {
+    cudaError_t error;
+    const char *name, *text;
+} texts[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+     "CUDA driver version is insufficient for CUDA runtime version"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+};
+
+const char *
+cudaGetErrorString(cudaError_t error)
+{
+    for (const auto &t : texts)
+        if (t.error == error)
+            return t.text;
+    return "unknown error";
+}
+
+const char *
+cudaGetErrorName(cudaError_t error)
+{
+    for (const auto &t : texts)
+        if (t.error == error)
+            return t.name;
+    return "unknown";
+}
+
+/* --- Work ------------------------------------------------------------------------------------- */
+
+/* Lets the host reach device memory, or not. Only the address sanitizer watches. */
+static void
+open_memory(bool open)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    for (const auto &block : blocks)
+        if (open)
+            ASAN_UNPOISON_MEMORY_REGION(block.first, block.second);
+        else
+            ASAN_POISON_MEMORY_REGION(block.first, block.second);
+#else
+    (void)open;
+#endif
+}
+
+static void
+do_first(emulated_stream *stream)
+{
+    const emulated_work work = stream->queue.front();
+    stream->queue.pop_front();
+    if (work.counts) {
+        done++;
+        if (fail_at > 0 && --fail_at == 0)
+            broken = cudaErrorLaunchFailure;
+    }
+    if (broken == cudaSuccess || work.always)
+        work.run();
+}
+
+/* Does the work of a stream, and of others as the draw will have it. */
+static void
+do_all(emulated_stream *wanted)
+{
+    open_memory(true);
+    while (!wanted->queue.empty()) {
+        std::vector<emulated_stream *> ready;
+        for (emulated_stream *s : streams)
+            if (!s->queue.empty() && (!s->queue.front().waits_for || *s->queue.front().waits_for))
+                ready.push_back(s);
+        if (ready.empty()) {
+            fprintf(stderr, "cuda: every stream waits for an event that nobody records\n");
+            abort();
+        }
+        do_first(ready[cuda_emulated_random() % ready.size()]);
+    }
+    open_memory(false);
+}
+
+static cudaError_t
+queue(cudaStream_t stream, bool counts, std::function<void()> run)
+{
+    const cudaError_t error = begin();
+    if (error == cudaSuccess)
+        stream->queue.push_back({std::move(run), nullptr, counts, false});
+    return error;
+}
+
+void
+emulated_queue_grid(const char *name, dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
+                    bool each, std::function<void()> thread)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const size_t threads = static_cast<size_t>(block.x) * block.y * block.z;
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0 || threads > 1024 ||
+        grid.y > 65535 || grid.z > 65535 || shared > 227 * 1024) {
+        say(cudaErrorInvalidValue);
+        return;
+    }
+    (void)queue(stream, true,
+                [=]() { cuda_emulated_grid(name, grid, block, shared, each, thread); });
+}
+
+cudaError_t
+emulated_set_shared(int bytes)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    return bytes < 0 || bytes > 227 * 1024 ? say(cudaErrorInvalidValue) : begin();
+}
+
+/* --- Devices and memory ----------------------------------------------------------------------- */
+
+cudaError_t
+cudaGetDeviceCount(int *count)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    *count = gpus < 0 ? 0 : gpus;
+    return gpus < 0    ? say(cudaErrorInsufficientDriver)
+           : gpus == 0 ? say(cudaErrorNoDevice)
+                       : begin();
+}
+
+cudaError_t
+cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    if (device < 0 || device >= gpus)
+        return say(cudaErrorInvalidDevice);
+    snprintf(properties->name, sizeof properties->name, "emulated GPU");
+    properties->major = 9;
+    properties->minor = 0;
+    properties->totalGlobalMem = all_memory;
+    return begin();
+}
+
+cudaError_t
+cudaDeviceGetPCIBusId(char *address, int bytes, int device)
+{
+    snprintf(address, static_cast<size_t>(bytes), "0000:%02x:00.0", static_cast<unsigned>(device));
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaDriverGetVersion(int *version)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    *version = gpus < 0 ? 0 : 13000;
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaRuntimeGetVersion(int *version)
+{
+    *version = 13000;
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaSetDevice(int device)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    return device < 0 || device >= gpus ? say(cudaErrorInvalidDevice) : cudaSuccess;
+}
+
+cudaError_t
+cudaMemGetInfo(size_t *left, size_t *all)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    *left = all_memory > used ? all_memory - used : 0;
+    *all = all_memory;
+    return begin();
+}
+
+cudaError_t
+cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device)
+{
+    static emulated_pool only;
+    const std::lock_guard<std::mutex> guard(lock);
+    (void)device;
+    *pool = &only;
+    return begin();
+}
+
+cudaError_t
+cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void *value)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    (void)pool;
+    (void)attribute;
+    (void)value;
+    return begin();
+}
+
+cudaError_t
+cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = begin();
+    (void)stream;
+    if (error != cudaSuccess)
+        return error;
+    if ((no_memory_at > 0 && --no_memory_at == 0) || bytes > all_memory - used)
+        return say(cudaErrorMemoryAllocation);
+    *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    memset(*out, 0xA5, bytes);
+    blocks[*out] = bytes;
+    used += bytes;
+    open_memory(false);
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaFreeAsync(void *memory, cudaStream_t stream)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    if (blocks.count(memory) == 0) {
+        fprintf(stderr, "cuda: free of %p, which is no memory of the device\n", memory);
+        abort();
+    }
+    calls++;
+    stream->queue.push_back({[memory]() {
+                                 used -= blocks[memory];
+                                 blocks.erase(memory);
+                                 free(memory);
+                             },
+                             nullptr, false, true});
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaMallocHost(void **out, size_t bytes)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = begin();
+    if (error == cudaSuccess) {
+        *out = malloc(bytes);
+        pinned.insert(*out);
+    }
+    return error;
+}
+
+cudaError_t
+cudaFreeHost(void *memory)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    pinned.erase(memory);
+    free(memory);
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    to_host += kind == cudaMemcpyDeviceToHost ? bytes : 0;
+    return queue(stream, true, [=]() { memmove(to, from, bytes); });
+}
+
+cudaError_t
+cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    return queue(stream, true, [=]() { memset(memory, value, bytes); });
+}
+
+/* --- Pages ------------------------------------------------------------------------------------ */
+
+enum {
+    PAGE = 4096 /* as small as the host's, so that tests see what lies beyond */
+};
+
+static CUresult
+reserve_pages(CUdeviceptr *out, size_t bytes, size_t, CUdeviceptr, unsigned long long)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    if (begin() != cudaSuccess || bytes % PAGE != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    void *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    *out = reinterpret_cast<CUdeviceptr>(at);
+    reserved[*out] = bytes;
+    return CUDA_SUCCESS;
+}
+
+static CUresult
+free_pages(CUdeviceptr at, size_t bytes)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    munmap(reinterpret_cast<void *>(at), bytes);
+    reserved.erase(at);
+    return CUDA_SUCCESS;
+}
+
+static CUresult
+create_memory(CUmemGenericAllocationHandle *out, size_t bytes, const CUmemAllocationProp *,
+              unsigned long long)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    if (begin() != cudaSuccess)
+        return CUDA_ERROR_INVALID_VALUE;
+    if ((no_memory_at > 0 && --no_memory_at == 0) || bytes > all_memory - used)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *out = bytes;
+    return CUDA_SUCCESS;
+}
+
+static CUresult
+map_memory(CUdeviceptr at, size_t bytes, size_t, CUmemGenericAllocationHandle, unsigned long long)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    void *const memory = reinterpret_cast<void *>(at);
+    if (begin() != cudaSuccess)
+        return CUDA_ERROR_INVALID_VALUE;
+    mprotect(memory, bytes, PROT_READ | PROT_WRITE);
+    memset(memory, 0xA5, bytes);
+    blocks[memory] = bytes;
+    used += bytes;
+    open_memory(false);
+    return CUDA_SUCCESS;
+}
+
+static CUresult
+allow_access(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    return begin() == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult
+unmap_memory(CUdeviceptr at, size_t bytes)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    void *const memory = reinterpret_cast<void *>(at);
+    if (blocks.count(memory) == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    open_memory(true);
+    used -= blocks[memory];
+    blocks.erase(memory);
+    madvise(memory, bytes, MADV_DONTNEED);
+    mprotect(memory, bytes, PROT_NONE);
+    open_memory(false);
+    return CUDA_SUCCESS;
+}
+
+static CUresult
+release_memory(CUmemGenericAllocationHandle)
+{
+    return CUDA_SUCCESS;
+}
+
+static CUresult
+page_size(size_t *out, const CUmemAllocationProp *, CUmemAllocationGranularity_flags)
+{
+    *out = PAGE;
+    return CUDA_SUCCESS;
+}
+
+cudaError_t
+cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned, unsigned long long,
+                                 cudaDriverEntryPointQueryResult *result)
+{
+    static const struct {
+        const char *name;
+        void *function;
+    } functions[] = {
+        {"cuMemAddressReserve", reinterpret_cast<void *>(reserve_pages)},
+        {"cuMemAddressFree", reinterpret_cast<void *>(free_pages)},
+        {"cuMemCreate", reinterpret_cast<void *>(create_memory)},
+        {"cuMemMap", reinterpret_cast<void *>(map_memory)},
+        {"cuMemSetAccess", reinterpret_cast<void *>(allow_access)},
+        {"cuMemUnmap", reinterpret_cast<void *>(unmap_memory)},
+        {"cuMemRelease", reinterpret_cast<void *>(release_memory)},
+        {"cuMemGetAllocationGranularity", reinterpret_cast<void *>(page_size)},
+    };
+    *result = cudaDriverEntryPointSymbolNotFound;
+    for (const auto &f : functions)
+        if (strcmp(f.name, name) == 0) {
+            *function = f.function;
+            *result = cudaDriverEntryPointSuccess;
+        }
+    return cudaSuccess;
+}
+
+/* --- Streams and events ----------------------------------------------------------------------- */
+
+cudaError_t
+cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = begin();
+    (void)flags;
+    if (error == cudaSuccess) {
+        *out = new emulated_stream;
+        streams.insert(*out);
+    }
+    return error;
+}
+
+cudaError_t
+cudaStreamDestroy(cudaStream_t stream)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    do_all(stream);
+    streams.erase(stream);
+    delete stream;
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaStreamSynchronize(cudaStream_t stream)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = begin();
+    do_all(stream);
+    return error != cudaSuccess ? error : say(broken);
+}
+
+cudaError_t
+cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = begin();
+    (void)flags;
+    if (error == cudaSuccess && event->done)
+        stream->queue.push_back({[]() {}, event->done, false, true});
+    return error;
+}
+
+cudaError_t
+cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = begin();
+    (void)flags;
+    if (error == cudaSuccess) {
+        *out = new emulated_event;
+        events.insert(*out);
+    }
+    return error;
+}
+
+cudaError_t
+cudaEventDestroy(cudaEvent_t event)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    events.erase(event);
+    delete event;
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = begin();
+    if (error == cudaSuccess) {
+        const std::shared_ptr<bool> reached = std::make_shared<bool>(false);
+        event->done = reached;
+        stream->queue.push_back({[reached]() { *reached = true; }, nullptr, false, true});
+    }
+    return error;
+}
+
+/* Does work until the event has come: streams go on as they are drawn. */
+cudaError_t
+cudaEventSynchronize(cudaEvent_t event)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = begin();
+    if (event->done)
+        for (emulated_stream *s : streams)
+            if (!*event->done)
+                do_all(s);
+    return error != cudaSuccess ? error : say(broken);
+}

@@ -1,0 +1,35 @@
+/* What tests say to the CUDA runtime of the tests (cuda_runtime.h here). Owner: the process. */
+#ifndef EXO_TEST_CUDA_EMULATOR_H
+#define EXO_TEST_CUDA_EMULATOR_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* From now on the order of streams and threads is drawn from this seed. */
+void cuda_emulator_seed(uint64_t seed);
+/* The number of GPUs, 1 at first; -1: there is no driver. */
+void cuda_emulator_set_gpus(int count);
+/* The n-th kernel, copy or fill from now on fails when it is done, and so does all later work; n
+ * counts from 1, 0: none does, and the GPU works again. */
+void cuda_emulator_fail_at(uint64_t n);
+/* The n-th call of a function that can fail fails from now on, once. */
+void cuda_emulator_fail_call(uint64_t n);
+/* The n-th allocation from now on lacks memory, once. */
+void cuda_emulator_no_memory_at(uint64_t n);
+/* The GPU has so many bytes; 0: 1 TiB. */
+void cuda_emulator_set_memory(uint64_t bytes);
+/* The bytes and the other things (streams, events, pinned blocks) that are in use. */
+uint64_t cuda_emulator_memory(void);
+uint64_t cuda_emulator_things(void);
+/* Kernels, copies and fills that were done, and calls of functions that can fail. */
+uint64_t cuda_emulator_done(void);
+uint64_t cuda_emulator_calls(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

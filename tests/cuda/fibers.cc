@@ -1,0 +1,296 @@
+/* Grids on the host: see fibers.h. State: the fibers of the block that runs, one block at a time. */
+#include "cuda/fibers.h"
+
+#include <vector>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+enum {
+    STACK = 256 * 1024,
+    MOST_THREADS = 1024,
+    WARP = 32,
+    LANE_BYTES = 16
+};
+
+typedef enum fiber_state {
+    READY,
+    AT_BLOCK, /* waits for the block */
+    AT_WARP,  /* waits for the warp */
+    ENDED,
+} fiber_state;
+
+struct fiber {
+    fiber_state state;
+    dim3 index;
+    bool started;
+    ucontext_t first; /* how it starts */
+    void *jump[5];    /* where it goes on */
+    void *fake_stack; /* of the address sanitizer */
+};
+
+static struct {
+    const char *name;
+    const std::function<void()> *thread;
+    bool each;
+    fiber *running;
+    void *back[5]; /* the scheduler */
+    void *fake_stack;
+    const void *bottom; /* the scheduler's stack */
+    size_t stack_bytes;
+} block_now;
+
+static fiber fibers[MOST_THREADS];
+static char *stacks;
+static unsigned char lanes[MOST_THREADS][LANE_BYTES];
+static bool flags[MOST_THREADS];
+static std::vector<unsigned char> shared_bytes;
+
+static void
+leave_to(void **fake_stack, const void *bottom, size_t bytes)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(fake_stack, bottom, bytes);
+#else
+    (void)fake_stack;
+    (void)bottom;
+    (void)bytes;
+#endif
+}
+
+static void
+arrived_from(void *fake_stack, const void **bottom, size_t *bytes)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(fake_stack, bottom, bytes);
+#else
+    (void)fake_stack;
+    (void)bottom;
+    (void)bytes;
+#endif
+}
+
+/* Of functions that change the fiber. Other fibers run meanwhile, which the compiler does not see: it
+ * must assume for a caller that memory and registers change, as for an unknown function. */
+#if defined(__clang__)
+#define CHANGES_FIBER __attribute__((noinline, optnone))
+#else
+#define CHANGES_FIBER __attribute__((noipa))
+#endif
+
+/* __builtin_longjmp must not be in the function of its __builtin_setjmp. */
+[[noreturn]] CHANGES_FIBER static void
+jump(void **to)
+{
+    __builtin_longjmp(to, 1);
+}
+
+/* Gives the processor back to the scheduler until it resumes this fiber. */
+CHANGES_FIBER static void
+pause_fiber(fiber *f)
+{
+    leave_to(&f->fake_stack, block_now.bottom, block_now.stack_bytes);
+    if (__builtin_setjmp(f->jump) == 0)
+        jump(block_now.back);
+    arrived_from(f->fake_stack, &block_now.bottom, &block_now.stack_bytes);
+}
+
+static void
+run_fiber(void)
+{
+    arrived_from(NULL, &block_now.bottom, &block_now.stack_bytes);
+    (*block_now.thread)();
+    block_now.running->state = ENDED;
+    leave_to(NULL, block_now.bottom, block_now.stack_bytes);
+    jump(block_now.back);
+}
+
+CHANGES_FIBER static void
+resume(fiber *f)
+{
+    char *const stack = stacks + static_cast<size_t>(f - fibers) * STACK;
+    block_now.running = f;
+    threadIdx = f->index;
+    leave_to(&block_now.fake_stack, stack, STACK);
+    if (__builtin_setjmp(block_now.back) == 0) {
+        if (f->started)
+            jump(f->jump);
+        f->started = true;
+        setcontext(&f->first);
+    }
+    arrived_from(block_now.fake_stack, NULL, NULL);
+}
+
+static void
+prepare(fiber *f, unsigned t)
+{
+    char *const stack = stacks + static_cast<size_t>(t) * STACK;
+    f->state = READY;
+    f->started = false;
+    f->fake_stack = NULL;
+    f->index = dim3(t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y);
+    getcontext(&f->first);
+    f->first.uc_stack.ss_sp = stack;
+    f->first.uc_stack.ss_size = STACK;
+    f->first.uc_link = NULL;
+    makecontext(&f->first, run_fiber, 0);
+}
+
+/* Lets threads [first, first + count) go on if all that have not ended wait in `state`. */
+static bool
+release(unsigned first, unsigned count, fiber_state state)
+{
+    unsigned waiting = 0;
+    for (unsigned t = first; t < first + count; t++)
+        if (fibers[t].state == state)
+            waiting++;
+        else if (fibers[t].state != ENDED)
+            return false;
+    for (unsigned t = first; t < first + count; t++)
+        if (fibers[t].state == state)
+            fibers[t].state = READY;
+    return waiting > 0;
+}
+
+/* Runs every fiber that can, in a drawn order. */
+static void
+run_ready(unsigned threads)
+{
+    const unsigned start = static_cast<unsigned>(cuda_emulated_random() % threads);
+    const bool backwards = cuda_emulated_random() % 2 == 1;
+    for (unsigned i = 0; i < threads; i++) {
+        const unsigned t = (start + (backwards ? threads - i : i)) % threads;
+        if (fibers[t].state == READY)
+            resume(&fibers[t]);
+    }
+}
+
+static void
+run_block(unsigned threads)
+{
+    const unsigned lanes_most = WARP;
+    for (unsigned t = 0; t < threads; t++)
+        prepare(&fibers[t], t);
+    for (;;) {
+        bool released = false;
+        unsigned ended = 0;
+        run_ready(threads);
+        for (unsigned t = 0; t < threads; t += WARP)
+            released |= release(t, threads - t < lanes_most ? threads - t : lanes_most, AT_WARP);
+        released |= release(0, threads, AT_BLOCK);
+        for (unsigned t = 0; t < threads; t++)
+            ended += fibers[t].state == ENDED;
+        if (ended == threads)
+            return;
+        if (!released) {
+            fprintf(stderr, "cuda: %s: a barrier that some threads of block %u do not reach\n",
+                    block_now.name, blockIdx.x);
+            abort();
+        }
+    }
+}
+
+static void
+run_each(void)
+{
+    for (threadIdx.z = 0; threadIdx.z < blockDim.z; threadIdx.z++)
+        for (threadIdx.y = 0; threadIdx.y < blockDim.y; threadIdx.y++)
+            for (threadIdx.x = 0; threadIdx.x < blockDim.x; threadIdx.x++)
+                (*block_now.thread)();
+}
+
+void
+cuda_emulated_grid(const char *name, dim3 grid, dim3 block, size_t shared, bool each,
+                   const std::function<void()> &thread)
+{
+    if (!stacks)
+        stacks = static_cast<char *>(mmap(NULL, static_cast<size_t>(MOST_THREADS) * STACK,
+                                          PROT_READ | PROT_WRITE,
+                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    block_now.name = name;
+    block_now.thread = &thread;
+    block_now.each = each;
+    gridDim = grid;
+    blockDim = block;
+    for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
+        for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
+            for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) {
+                shared_bytes.assign(shared, 0xA5);
+                if (each)
+                    run_each();
+                else
+                    run_block(block.x * block.y * block.z);
+            }
+}
+
+/* --- What threads call ------------------------------------------------------------------------ */
+
+static void
+wait_as(fiber_state state)
+{
+    if (block_now.each) {
+        fprintf(stderr, "cuda: %s: its threads meet, so it needs exo_cuda_launch\n",
+                block_now.name);
+        abort();
+    }
+    block_now.running->state = state;
+    pause_fiber(block_now.running);
+}
+
+void
+__syncthreads(void)
+{
+    wait_as(AT_BLOCK);
+}
+
+void
+__syncwarp(unsigned mask)
+{
+    (void)mask;
+    wait_as(AT_WARP);
+}
+
+void *
+emulated_shared(void)
+{
+    return shared_bytes.data();
+}
+
+static unsigned
+own_number(void)
+{
+    return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+}
+
+void
+emulated_exchange(void *value, size_t bytes, unsigned from)
+{
+    const unsigned self = own_number();
+    memcpy(lanes[self], value, bytes);
+    wait_as(AT_WARP);
+    memcpy(value, lanes[self / WARP * WARP + from], bytes);
+    wait_as(AT_WARP); /* nobody writes the next value before all have read this one */
+}
+
+unsigned
+__ballot_sync(unsigned mask, int flag)
+{
+    const unsigned self = own_number(), first = self / WARP * WARP;
+    const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
+    unsigned bits = 0;
+    (void)mask;
+    flags[self] = flag != 0;
+    wait_as(AT_WARP);
+    for (unsigned lane = 0; lane < WARP && first + lane < threads; lane++)
+        if (flags[first + lane] && fibers[first + lane].state != ENDED)
+            bits |= 1u << lane;
+    wait_as(AT_WARP);
+    return bits;
+}

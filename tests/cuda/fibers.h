@@ -1,0 +1,16 @@
+/* Grids on the host: blocks as a loop, the threads of a block as fibers. Only emulator.cc calls it,
+ * with its lock. */
+#ifndef EXO_TEST_CUDA_FIBERS_H
+#define EXO_TEST_CUDA_FIBERS_H
+
+#include <cuda_runtime.h>
+
+/* Runs `thread` for each thread of the grid. A barrier that some threads of a block never reach
+ * ends the process, and so does any meeting of threads in a grid whose threads are each for
+ * themselves. */
+void cuda_emulated_grid(const char *name, dim3 grid, dim3 block, size_t shared, bool each,
+                        const std::function<void()> &thread);
+/* The next draw. */
+uint64_t cuda_emulated_random(void);
+
+#endif

@@ -1,0 +1,222 @@
+/* Kernels and devices of nn/cuda on the CUDA runtime of the tests (tests/cuda): each kernel against
+ * the reference over the list of cases, in drawn orders of streams and threads; copies; failures and
+ * lack of memory on schedule. Read next: nn/cuda/device.h, cuda/emulator.h. */
+#include <criterion/criterion.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "cuda/emulator.h"
+#include "nn/cuda/open.h"
+#include "nn/device/device_impl.h"
+#include "nn/ref/ref_device.h"
+#include "support/kernel_check.h"
+
+static exo_device *
+open_gpu(void)
+{
+    exo_device *device;
+    exo_err err = {0};
+    cr_assert_eq(exo_cuda_open(&device, 0, &err), EXO_OK, "%s", err.text);
+    return device;
+}
+
+static void
+close_gpu(exo_device *device)
+{
+    exo_cuda_close(device);
+    cr_expect_eq(cuda_emulator_memory(), 0, "%zu bytes are left", (size_t)cuda_emulator_memory());
+    cr_expect_eq(cuda_emulator_things(), 0);
+}
+
+/* --- Kernels ---------------------------------------------------------------------------------- */
+
+/* The most elements of a case's arrays. A decoder's parameters take more of them. */
+static size_t
+count_of(const kernel_case *c, size_t count)
+{
+    return strncmp(c->kernel, "decoder_", 8) == 0 && count > 5000 ? 32000 : count;
+}
+
+/* EXO_CUDA_CASES: only those cases whose names begin so. */
+Test(cuda, every_kernel_computes_what_the_reference_says)
+{
+#if defined __SANITIZE_ADDRESS__
+    static const size_t counts[] = {33, 1000};
+#else
+    static const size_t counts[] = {0, 1, 33, 1000, 5001};
+#endif
+    const char *only = getenv("EXO_CUDA_CASES");
+    for (size_t i = 0; kernel_case_at(i); i++)
+        for (size_t n = 0; n < sizeof counts / sizeof *counts; n++) {
+            const kernel_case *c = kernel_case_at(i);
+            if (only && strncmp(c->name, only, strlen(only)) != 0)
+                continue;
+            cuda_emulator_seed(i * 100 + n);
+            exo_device *gpu =
+                open_gpu(); /* a device remembers a failure, so each case has its own */
+            kernel_expect_same(c, exo_device_ref(), gpu, count_of(c, counts[n]), false);
+            close_gpu(gpu);
+        }
+}
+
+/* --- Arrays ----------------------------------------------------------------------------------- */
+
+Test(cuda, an_array_is_zero_and_copies_are_taken_at_the_call)
+{
+    enum {
+        MANY = 3 << 18 /* several pieces of pinned memory, and more than there are */
+    };
+    exo_device *gpu = open_gpu();
+    exo_array x, empty;
+    float *host = exo_calloc(MANY * 8, sizeof *host), *back = exo_calloc(MANY * 8, sizeof *back);
+    cr_assert(host && back);
+    cr_assert_eq(exo_array_init(&x, gpu, EXO_F32, MANY * 8, NULL), EXO_OK);
+    cr_assert_eq(exo_array_init(&empty, gpu, EXO_F32, 0, NULL), EXO_OK);
+    cr_assert_eq(exo_array_read(x, back, NULL), EXO_OK);
+    cr_expect_arr_eq(back, host, MANY * 8 * sizeof *host, "zeros");
+    for (size_t i = 0; i < MANY * 8; i++)
+        host[i] = (float)(i % 1000);
+    exo_array_send(x, host);
+    memset(host, 0, MANY * 8 * sizeof *host); /* the device has its own copy */
+    exo_vec_scale(x, 2);
+    cr_assert_eq(exo_array_read(x, back, NULL), EXO_OK);
+    for (size_t i = 0; i < MANY * 8; i++)
+        cr_assert_eq(back[i], 2 * (float)(i % 1000), "element %zu", i);
+    cr_expect_null(exo_array_host(x));
+    exo_array_release(&x);
+    exo_array_release(&empty);
+    exo_free(host);
+    exo_free(back);
+    close_gpu(gpu);
+}
+
+Test(cuda, a_lack_of_memory_names_both_sizes)
+{
+    exo_device *gpu = open_gpu();
+    exo_array x, y;
+    exo_err err = {0};
+    cuda_emulator_set_memory(1 << 20);
+    cr_expect_eq(exo_array_init(&x, gpu, EXO_F32, 1 << 20, &err), EXO_NOMEM);
+    cr_expect(strstr(err.text, "4194304 bytes on GPU 0") && strstr(err.text, "of 1048576 bytes"),
+              "%s", err.text);
+    cuda_emulator_set_memory(0);
+    cr_assert_eq(exo_array_init(&y, gpu, EXO_F32, 10, &err), EXO_OK, "%s", err.text);
+    exo_array_release(&y);
+    close_gpu(gpu);
+}
+
+Test(cuda, no_driver_and_no_such_gpu_are_clear_errors)
+{
+    exo_device *gpu;
+    exo_err err = {0};
+    cuda_emulator_set_gpus(-1);
+    cr_expect_eq(exo_cuda_open(&gpu, 0, &err), EXO_UNSUPPORTED);
+    cr_expect(strstr(err.text, "driver version") && strstr(err.text, "device: cpu"), "%s",
+              err.text);
+    cuda_emulator_set_gpus(0);
+    cr_expect_eq(exo_cuda_open(&gpu, 0, &err), EXO_UNSUPPORTED);
+    cuda_emulator_set_gpus(2);
+    cr_expect_eq(exo_cuda_open(&gpu, 2, &err), EXO_UNSUPPORTED);
+    cr_expect(strstr(err.text, "no GPU 2: this process sees 2"), "%s", err.text);
+    cuda_emulator_set_gpus(1);
+}
+
+Test(cuda, pages_come_and_go_at_their_address)
+{
+    exo_device *gpu = open_gpu();
+    const exo_device_class *class = gpu->device_class;
+    enum {
+        COUNT = 3000
+    };
+    static float ones[COUNT], back[COUNT];
+    exo_err err = {0};
+    void *pages = NULL;
+    for (size_t i = 0; i < COUNT; i++)
+        ones[i] = 1;
+    cr_assert_eq(class->pages_reserve(gpu, sizeof ones, &pages, &err), EXO_OK, "%s", err.text);
+    const uint64_t before = cuda_emulator_memory();
+    const exo_array x = {.device = gpu, .data = pages, .count = COUNT, .dtype = EXO_F32};
+    for (int turn = 0; turn < 3; turn++) {
+        cr_assert_eq(class->pages_open(gpu, pages, sizeof ones, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_array_read(x, back, NULL), EXO_OK);
+        cr_expect_eq(back[COUNT - 1], 0, "new pages are zero");
+        exo_array_send(x, ones);
+        exo_vec_scale(x, 3);
+        cr_assert_eq(exo_array_read(x, back, NULL), EXO_OK);
+        cr_expect_eq(back[COUNT - 1], 3);
+        exo_vec_scale(x, 3); /* asked for before the memory goes */
+        class->pages_close(gpu, pages, sizeof ones);
+        cr_expect_eq(cuda_emulator_memory(), before);
+    }
+    cuda_emulator_no_memory_at(1);
+    cr_expect_eq(class->pages_open(gpu, pages, sizeof ones, &err), EXO_NOMEM);
+    cr_expect(strstr(err.text, "12000 bytes on GPU 0"), "%s", err.text);
+    cr_assert_eq(class->pages_open(gpu, pages, sizeof ones, &err), EXO_OK);
+    class->pages_free(gpu, pages, sizeof ones); /* open ones, too */
+    close_gpu(gpu);
+}
+
+/* Asks for work of all kinds. */
+static exo_status
+work(exo_device *gpu, exo_err *err)
+{
+    exo_array x = {0}, y = {0};
+    float host[1000] = {1, 2, 3}, back[1000];
+    double sum = 0;
+    exo_status st = exo_array_import(&x, gpu, EXO_F32, host, 1000, err);
+    if (st == EXO_OK)
+        st = exo_array_init(&y, gpu, EXO_F32, 1000, err);
+    if (st == EXO_OK) {
+        exo_vec_axpy(y, 0.5f, x);
+        exo_vec_mul(y, y, x);
+        st = exo_vec_dot(x, y, &sum, err);
+    }
+    if (st == EXO_OK)
+        st = exo_array_read(y, back, err);
+    if (st == EXO_OK) {
+        cr_expect_eq(sum, 0.5 * (1 + 8 + 27));
+        cr_expect_eq(back[2], 4.5f);
+    }
+    exo_array_release(&y);
+    exo_array_release(&x);
+    return st;
+}
+
+/* Every operation and every call of the runtime fails once: the device reports it, and nothing is
+ * left of it. */
+Test(cuda, failures_on_schedule_end_cleanly)
+{
+    exo_device *gpu = open_gpu();
+    exo_err err = {0};
+    uint64_t failed = 0;
+    cr_assert_eq(work(gpu, &err), EXO_OK, "%s", err.text);
+    close_gpu(gpu);
+    for (uint64_t n = 1; n < 100; n++) {
+        cuda_emulator_seed(n);
+        cuda_emulator_fail_call(n);
+        exo_status st = exo_cuda_open(&gpu, 0, &err);
+        if (st == EXO_OK) {
+            st = work(gpu, &err);
+            close_gpu(gpu);
+        }
+        cuda_emulator_fail_call(0);
+        failed += st != EXO_OK;
+        cr_expect(st == EXO_OK || err.text[0]);
+        cr_expect_eq(cuda_emulator_memory() + cuda_emulator_things(), 0, "call %zu", (size_t)n);
+    }
+    cr_expect_gt(failed, 20);
+    for (uint64_t n = 1; n < 20; n++) {
+        cuda_emulator_seed(n);
+        gpu = open_gpu();
+        cuda_emulator_fail_at(n);
+        exo_status st = work(gpu, &err);
+        cr_expect_eq(st != EXO_OK, n <= 9, "operation %zu: %d", (size_t)n, st);
+        if (st != EXO_OK)
+            cr_expect(strstr(err.text, "cudaErrorLaunchFailure"), "%s", err.text);
+        cuda_emulator_fail_at(0);
+        close_gpu(gpu);
+    }
+}

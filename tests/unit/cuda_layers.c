@@ -1,0 +1,465 @@
+/* Layers of nn/cuda on the CUDA runtime of the tests, in sizes that are several tiles, against the
+ * reference; and in bf16, whose products cuBLASLt would compute. Read next: unit/cuda.c, which has
+ * every kernel in small sizes. */
+#include <criterion/criterion.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+#include <exogym/rng.h>
+
+#include "cuda/emulator.h"
+#include "nn/cuda/open.h"
+#include "nn/device/device_impl.h"
+#include "nn/ref/ref_device.h"
+#include "support/numbers.h"
+
+enum {
+    MOST = 8 /* arrays of a call */
+};
+
+/* A call on one device: its arrays, whose first numbers are drawn. */
+typedef struct call {
+    exo_device *device;
+    exo_plan *plan;
+    exo_array x[MOST], scratch[2];
+    size_t used;
+} call;
+
+static exo_device *
+open_gpu(void)
+{
+    exo_device *device;
+    exo_err err = {0};
+    cuda_emulator_seed(1);
+    cr_assert_eq(exo_cuda_open(&device, 0, &err), EXO_OK, "%s", err.text);
+    return device;
+}
+
+/* The next array, of numbers in (-1, 1). */
+static float *
+drawn(call *c, size_t count)
+{
+    exo_rng rng;
+    float *host = exo_calloc(count + 1, sizeof *host);
+    exo_array *x = &c->x[c->used];
+    cr_assert_not_null(host);
+    exo_rng_init(&rng, 7, EXO_RNG_USER, (uint32_t)c->used, 0);
+    for (size_t i = 0; i < count; i++)
+        host[i] = 2 * exo_rng_uniform(&rng) - 1;
+    cr_assert_eq(exo_array_init(x, c->device, EXO_F32, count, NULL), EXO_OK);
+    exo_array_send(*x, host);
+    exo_free(host);
+    c->used++;
+    return x->data;
+}
+
+static void
+plan(call *c, exo_shape_kind kind, const void *shape)
+{
+    exo_err err = {0};
+    const exo_device_class *of = c->device->device_class;
+    cr_assert_eq(exo_plan_new(&c->plan, c->device, kind, shape, &err), EXO_OK, "%s", err.text);
+    for (int i = 0; i < 2; i++) {
+        size_t bytes =
+            of->scratch(c->device, kind, shape, i ? EXO_SCRATCH_BACKWARD : EXO_SCRATCH_FORWARD);
+        cr_assert_eq(exo_array_init(&c->scratch[i], c->device, EXO_U8, bytes, &err), EXO_OK, "%s",
+                     err.text);
+    }
+}
+
+static void
+end(call *c)
+{
+    exo_err err = {0};
+    cr_expect_eq(exo_device_synchronize(c->device, &err), EXO_OK, "%s", err.text);
+    exo_plan_free(&c->plan);
+    for (size_t i = 0; i < c->used; i++)
+        exo_array_release(&c->x[i]);
+    exo_array_release(&c->scratch[0]);
+    exo_array_release(&c->scratch[1]);
+}
+
+/* Compares all arrays of two calls, then ends both. */
+static void
+expect_equal(call *gpu, call *ref, double tolerance, const char *what)
+{
+    exo_err err = {0};
+    for (size_t i = 0; i < ref->used; i++) {
+        size_t count = ref->x[i].count;
+        float *got = exo_calloc(count + 1, sizeof *got),
+              *want = exo_calloc(count + 1, sizeof *want);
+        cr_assert(got && want);
+        cr_assert_eq(exo_array_read(gpu->x[i], got, &err), EXO_OK, "%s: %s", what, err.text);
+        cr_assert_eq(exo_array_read(ref->x[i], want, &err), EXO_OK, "%s: %s", what, err.text);
+        cr_expect(numbers_distance(got, want, count) <= tolerance, "%s, array %zu: off by %g", what,
+                  i, numbers_distance(got, want, count));
+        exo_free(got);
+        exo_free(want);
+    }
+    exo_device *device = gpu->device;
+    end(gpu);
+    end(ref);
+    exo_cuda_close(device);
+    cr_expect_eq(cuda_emulator_memory() + cuda_emulator_things(), 0, "%s", what);
+}
+
+#define ASK(call, kernel, ...)                                                                     \
+    do {                                                                                           \
+        exo_err err_ = {0};                                                                        \
+        cr_assert_eq((call)->device->device_class->kernels->kernel(                                \
+                         (call)->device, &(const exo_##kernel##_args){__VA_ARGS__}, &err_),        \
+                     EXO_OK, "%s", err_.text);                                                     \
+    } while (0)
+
+/* --- Attention -------------------------------------------------------------------------------- */
+
+static void
+attend(call *c, const exo_attention_shape *s, uint32_t dropped)
+{
+    const exo_attention_drop drop = {
+        .dropped = dropped, .ordinal = 3, .node = 1, .seed = 7, .step = 5};
+    size_t rows = s->sequences * s->tokens, all = (s->heads + 2 * s->kv_heads) * s->width;
+    float *x = drawn(c, rows * all), *dy = drawn(c, rows * s->heads * s->width),
+          *dx = drawn(c, rows * all), *y = drawn(c, rows * s->heads * s->width);
+    exo_array lse;
+    plan(c, EXO_SHAPE_ATTENTION, s);
+    cr_assert_eq(exo_array_init(&lse, c->device, EXO_F32, rows * s->heads, NULL), EXO_OK);
+    ASK(c, attention, .plan = c->plan, .drop = drop, .y = y, .lse = lse.data, .x = x,
+        .scratch = c->scratch[0].data);
+    ASK(c, attention_backward, .plan = c->plan, .drop = drop, .dx = dx, .x = x, .y = y, .dy = dy,
+        .lse = lse.data, .scratch = c->scratch[1].data, .add = s->alibi != 0);
+    exo_array_release(&lse);
+}
+
+Test(cuda_layers, attention_of_several_tiles)
+{
+    static const struct {
+        size_t tokens, heads, kv_heads, width, turned, alibi;
+        uint32_t dropped;
+    } cases[] = {{70, 2, 1, 20, 8, 0, 0},
+                 {67, 3, 3, 40, 0, 1, 9000},
+                 {65, 2, 2, 72, 8, 0, 0},
+                 {34, 2, 1, 130, 6, 1, 20000}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char what[64];
+        exo_attention_shape s;
+        call gpu = {.device = open_gpu()}, ref = {.device = exo_device_ref()};
+        memset(&s, 0, sizeof s);
+        s.sequences = 2;
+        s.tokens = cases[i].tokens;
+        s.heads = cases[i].heads;
+        s.kv_heads = cases[i].kv_heads;
+        s.width = cases[i].width;
+        s.turned = cases[i].turned;
+        s.alibi = cases[i].alibi;
+        s.dropout = cases[i].dropped > 0;
+        s.theta = 10000;
+        s.scale = 0.2;
+        snprintf(what, sizeof what, "heads of %zu", s.width);
+        attend(&gpu, &s, cases[i].dropped);
+        attend(&ref, &s, cases[i].dropped);
+        expect_equal(&gpu, &ref, 2e-5, what);
+    }
+}
+
+/* --- Linear layers ---------------------------------------------------------------------------- */
+
+/* The first numbers of an array as bf16, in an array of their own. */
+static void *
+as_bf16(call *c, const float *numbers, size_t count)
+{
+    exo_array from = {
+        .device = c->device, .data = (void *)(uintptr_t)numbers, .count = count, .dtype = EXO_F32};
+    exo_array *x = &c->x[c->used++];
+    cr_assert_eq(exo_array_init(x, c->device, EXO_BF16, count, NULL), EXO_OK);
+    exo_vec_cast(*x, from);
+    return x->data;
+}
+
+/* bf16 results become fp32, for the comparison. */
+static void
+widen(call *c)
+{
+    for (size_t i = 0; i < c->used; i++)
+        if (c->x[i].dtype == EXO_BF16) {
+            exo_array wide;
+            cr_assert_eq(exo_array_init(&wide, c->device, EXO_F32, c->x[i].count, NULL), EXO_OK);
+            exo_vec_cast(wide, c->x[i]);
+            exo_array_release(&c->x[i]);
+            c->x[i] = wide;
+        }
+}
+
+static void
+linear_bf16(call *c, const exo_linear_shape *s)
+{
+    float *bias = drawn(c, s->out), *dw = drawn(c, s->out * s->in);
+    float *numbers = drawn(c, s->rows * s->in + s->out * s->in);
+    void *dy = as_bf16(c, numbers + 9, s->rows * s->out);
+    void *x = as_bf16(c, numbers, s->rows * s->in),
+         *weight = as_bf16(c, numbers + s->rows * s->in, s->out * s->in),
+         *y = as_bf16(c, numbers, s->rows * s->out),
+         *before = as_bf16(c, numbers, s->rows * s->out);
+    plan(c, EXO_SHAPE_LINEAR, s);
+    ASK(c, linear, .plan = c->plan, .activation = EXO_GELU, .y = y, .before = before, .x = x,
+        .weight = weight, .bias = bias);
+    ASK(c, linear_grad_w, .plan = c->plan, .dw = dw, .dy = dy, .x = x);
+    ASK(c, linear_grad_x, .plan = c->plan, .dx = x, .dy = dy, .weight = weight);
+    widen(c);
+}
+
+Test(cuda_layers, linear_in_bf16)
+{
+    exo_linear_shape s;
+    call gpu = {.device = open_gpu()}, ref = {.device = exo_device_ref()};
+    memset(&s, 0, sizeof s);
+    s = (exo_linear_shape){.rows = 67,
+                           .in = 70,
+                           .out = 65,
+                           .dtype = EXO_BF16,
+                           .out_dtype = EXO_BF16,
+                           .with_bias = 1,
+                           .backward = 1,
+                           .input_grad = 1};
+    linear_bf16(&gpu, &s);
+    linear_bf16(&ref, &s);
+    expect_equal(&gpu, &ref, 3e-2, "linear");
+}
+
+/* --- Heads ------------------------------------------------------------------------------------ */
+
+/* Targets -1, and in each block of the vocabulary. */
+static void
+run_head(call *c, const exo_head_shape *s, bool gradients)
+{
+    const int32_t targets[5] = {-1, 0, 8191, 8192, (int32_t)s->vocabulary - 1};
+    float *out = drawn(c, 2 * s->rows), *numbers = drawn(c, s->rows * s->width);
+    float *weight = drawn(c, s->vocabulary * s->width), *factor = drawn(c, s->rows);
+    float *dx = drawn(c, s->rows * s->width), *dweight = drawn(c, s->vocabulary * s->width);
+    exo_array places;
+    void *x = s->dtype == EXO_BF16 ? as_bf16(c, numbers, s->rows * s->width) : numbers;
+    exo_vec_scale(c->x[2], 6); /* a block's largest logit differs from the last one's */
+    plan(c, EXO_SHAPE_HEAD, s);
+    cr_assert_eq(exo_array_init(&places, c->device, EXO_I32, 5, NULL), EXO_OK);
+    exo_array_send(places, targets);
+    exo_head_args k = {.plan = c->plan,
+                       .x = x,
+                       .weight = weight,
+                       .targets = s->entropy ? NULL : places.data,
+                       .scale = 0.75f,
+                       .log_sum = out,
+                       .picked = s->entropy ? NULL : out + s->rows,
+                       .entropy = s->entropy ? out + s->rows : NULL,
+                       .scratch = c->scratch[0].data};
+    exo_err err = {0};
+    cr_assert_eq(c->device->device_class->kernels->head(c->device, &k, &err), EXO_OK, "%s",
+                 err.text);
+    k.factor = factor;
+    k.dx = dx;
+    k.dweight = dweight;
+    k.scratch = c->scratch[1].data;
+    if (gradients)
+        cr_assert_eq(c->device->device_class->kernels->head_backward(c->device, &k, &err), EXO_OK,
+                     "%s", err.text);
+    widen(c);
+    exo_array_release(&places);
+}
+
+Test(cuda_layers, heads_of_several_blocks)
+{
+    for (size_t i = 0; i < 4; i++) {
+        exo_head_shape s;
+        call gpu = {.device = open_gpu()}, ref = {.device = exo_device_ref()};
+        memset(&s, 0, sizeof s);
+        s = (exo_head_shape){.rows = 5,
+                             .width = 3,
+                             .vocabulary = 8230,
+                             .dtype = i == 2 ? EXO_BF16 : EXO_F32,
+                             .gradients = 1,
+                             .entropy = i == 1,
+                             .invariant = i == 3};
+        run_head(&gpu, &s, true);
+        run_head(&ref, &s, true);
+        expect_equal(&gpu, &ref, i == 2 ? 2e-2 : 1e-4, "head");
+    }
+}
+
+/* --- Convolutions ----------------------------------------------------------------------------- */
+
+static void
+convolve(call *c, const exo_conv_shape *s)
+{
+    size_t image = s->batch * s->height * s->width * s->in_channels,
+           out = s->batch * s->out_height * s->out_width * s->out_channels,
+           weights = s->out_channels * s->in_channels * s->kernel_height * s->kernel_width;
+    float *y = drawn(c, out), *x = drawn(c, image), *weight = drawn(c, weights),
+          *bias = drawn(c, s->out_channels), *dx = drawn(c, image), *dweight = drawn(c, weights),
+          *dbias = drawn(c, s->out_channels), *dy = drawn(c, out);
+    plan(c, EXO_SHAPE_CONV, s);
+    exo_vec_scale(c->x[7], 0.01f); /* sums of many pixels stay small */
+    ASK(c, conv, .plan = c->plan, .y = y, .x = x, .weight = weight, .bias = bias);
+    ASK(c, conv_backward, .plan = c->plan, .dx = dx, .dweight = dweight, .dbias = dbias, .x = x,
+        .dy = dy);
+}
+
+/* One without windows, and one whose windows are more than a chunk. */
+Test(cuda_layers, convolutions_of_pixels_and_of_several_chunks)
+{
+    for (size_t i = 0; i < 2; i++) {
+        exo_conv_shape s;
+        size_t side = i ? 64 : 9, kernel = i ? 5 : 1;
+        call gpu = {.device = open_gpu()}, ref = {.device = exo_device_ref()};
+        memset(&s, 0, sizeof s);
+        s = (exo_conv_shape){.batch = i ? 11 : 3,
+                             .in_channels = i ? 8 : 5,
+                             .height = side,
+                             .width = side,
+                             .out_channels = i ? 1 : 6,
+                             .kernel_height = kernel,
+                             .kernel_width = kernel,
+                             .stride = 1,
+                             .padding = i ? 2 : 0,
+                             .out_height = side,
+                             .out_width = side,
+                             .dtype = EXO_F32,
+                             .with_bias = 1,
+                             .backward = 1,
+                             .input_grad = 1};
+        convolve(&gpu, &s);
+        convolve(&ref, &s);
+        expect_equal(&gpu, &ref, 1e-4, i ? "several chunks" : "pixels");
+    }
+}
+
+/* --- Generation ------------------------------------------------------------------------------- */
+
+enum {
+    TOKENS = 270, /* more than the keys of a chunk */
+    WORDS = 40,
+    PITCH = 64
+};
+
+static exo_decoder_shape
+decoder_shape(exo_weight_format format)
+{
+    return (exo_decoder_shape){.spec = {.family = "llama",
+                                        .vocabulary = WORDS,
+                                        .context = TOKENS,
+                                        .layers = 1,
+                                        .heads = 2,
+                                        .kv_heads = 1,
+                                        .width = 16,
+                                        .head_width = 6,
+                                        .inner = 24,
+                                        .position = EXO_POSITION_ROTARY,
+                                        .norm = EXO_NORM_RMS,
+                                        .norm_eps = 1e-5f,
+                                        .activation = EXO_SILU,
+                                        .gated = true,
+                                        .rope_theta = 10000},
+                               .format = format,
+                               .context = TOKENS,
+                               .rows = TOKENS};
+}
+
+/* Rows [first, first + count) of sequence 1, behind `before` rows of sequence 0; the logits of the
+ * last one. */
+static void
+run_pass(call *c, const exo_array *numbers, void *caches, void *weights, size_t first, size_t count,
+         size_t before, float *logits)
+{
+    int32_t rows[3][TOKENS];
+    const int32_t last = (int32_t)(before + count - 1);
+    for (size_t r = 0; r < before + count; r++) {
+        size_t position = r < before ? r : first + r - before;
+        rows[0][r] = (int32_t)(position * 7 % WORDS);
+        rows[1][r] = (int32_t)position;
+        rows[2][r] = r >= before;
+    }
+    for (size_t i = 0; i < 3; i++)
+        exo_array_send(exo_array_part(numbers[i], 0, before + count), rows[i]);
+    exo_array_send(exo_array_part(numbers[3], 0, 1), &last);
+    ASK(c, decoder_pass, .plan = c->plan, .rows = before + count, .tokens = numbers[0].data,
+        .positions = numbers[1].data, .sequences = numbers[2].data, .weights = weights,
+        .caches = caches, .scratch = c->scratch[0].data);
+    ASK(c, decoder_logits, .plan = c->plan, .rows = 1, .which = numbers[3].data, .logits = logits,
+        .weights = weights, .scratch = c->scratch[0].data);
+}
+
+/* The logits behind all tokens of a sequence: in one pass, or in several and in company. */
+static void
+generate(call *c, exo_weight_format format, bool at_once)
+{
+    const exo_decoder_shape shape = decoder_shape(format);
+    const exo_device_class *of = c->device->device_class;
+    const exo_scratch_use uses[2] = {EXO_SCRATCH_WEIGHTS, EXO_SCRATCH_CACHE};
+    exo_array memory[2], numbers[4];
+    exo_decoder_entry p;
+    float *logits = drawn(c, PITCH), *values = drawn(c, 4096);
+    plan(c, EXO_SHAPE_DECODER, &shape);
+    for (size_t i = 0; i < 2; i++) {
+        size_t bytes = of->scratch(c->device, EXO_SHAPE_DECODER, &shape, uses[i]);
+        cr_assert_eq(exo_array_init(&memory[i], c->device, EXO_U8, bytes * (i + 1), NULL), EXO_OK);
+    }
+    for (size_t i = 0; i < 4; i++)
+        cr_assert_eq(exo_array_init(&numbers[i], c->device, EXO_I32, TOKENS, NULL), EXO_OK);
+    for (size_t i = 0; exo_decoder_entry_at(&shape.spec, i, &p); i++)
+        ASK(c, decoder_pack, .plan = c->plan, .parameter = i, .values = values + i,
+            .weights = memory[0].data);
+    exo_vec_fill(c->x[0], 0); /* behind the vocabulary, a row has no meaning */
+    for (size_t first = 0, count; first < TOKENS; first += count) {
+        count = at_once ? TOKENS : first < 200 ? 100 : TOKENS - first > 3 ? 67 : 1;
+        run_pass(c, numbers, memory[1].data, memory[0].data, first, count,
+                 at_once      ? 0
+                 : first == 0 ? 9
+                              : 0,
+                 logits);
+    }
+    exo_vec_fill(exo_array_part(c->x[0], WORDS, PITCH - WORDS), 0);
+    for (size_t i = 0; i < 4; i++)
+        exo_array_release(&numbers[i]);
+    exo_array_release(&memory[0]);
+    exo_array_release(&memory[1]);
+}
+
+Test(cuda_layers, a_sequence_has_the_same_bits_in_any_company)
+{
+    static const exo_weight_format formats[] = {EXO_WEIGHTS_F32, EXO_WEIGHTS_INT4};
+    for (size_t i = 0; i < 2; i++) {
+        float together[PITCH], apart[PITCH];
+        exo_device *device = open_gpu();
+        call once = {.device = device}, often = {.device = device},
+             ref = {.device = exo_device_ref()};
+        generate(&often, formats[i], false);
+        cr_assert_eq(exo_array_read(often.x[0], apart, NULL), EXO_OK);
+        end(&often);
+        generate(&once, formats[i], true);
+        cr_assert_eq(exo_array_read(once.x[0], together, NULL), EXO_OK);
+        cr_expect_arr_eq(together, apart, sizeof apart, "format %zu", i);
+        if (i > 0) { /* unit/cuda compares them with the reference */
+            end(&once);
+            exo_cuda_close(device);
+            continue;
+        }
+        generate(&ref, formats[i], true);
+        expect_equal(&once, &ref, 1e-5, "logits");
+    }
+}
+
+Test(cuda_layers, a_part_of_a_decoder_is_refused)
+{
+    exo_decoder_shape shape = decoder_shape(EXO_WEIGHTS_F32);
+    exo_device *device = open_gpu();
+    exo_plan *none = NULL;
+    exo_err err = {0};
+    shape.members = 2;
+    cr_expect_eq(exo_plan_new(&none, device, EXO_SHAPE_DECODER, &shape, &err), EXO_UNSUPPORTED);
+    cr_expect(strstr(err.text, "device cpu"), "%s", err.text);
+    shape.members = 0;
+    shape.spec.head_width = 300;
+    cr_expect_eq(exo_plan_new(&none, device, EXO_SHAPE_DECODER, &shape, &err), EXO_UNSUPPORTED);
+    cr_expect(strstr(err.text, "300 wide"), "%s", err.text);
+    exo_cuda_close(device);
+}
