@@ -14,6 +14,7 @@ static const exo_command *const commands[] = {
     &exo_command_generate,
     &exo_command_data,
     &exo_command_list,
+    &exo_command_doctor,
     &exo_command_keygen,
     &exo_command_status,
     &exo_command_spawn,

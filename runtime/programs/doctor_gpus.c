@@ -1,0 +1,84 @@
+/* What `exogym doctor` says of GPUs: those that the plugin finds, its versions, and the links on
+ * which they are. No state. Read next: nn/device/cuda_plugin.h. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "nn/device/cuda_plugin.h"
+#include "programs/doctor.h"
+
+/* A file of a PCI device, such as "current_link_speed"; "": it does not say. */
+static void
+read_pci(const exo_cuda_gpu *gpu, const char *name, char line[EXO_DOCTOR_LINE])
+{
+    char path[256];
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/%s", gpu->pci, name);
+    for (char *c = path; *c; c++) /* CUDA writes the address in upper case */
+        if (*c >= 'A' && *c <= 'F')
+            *c = (char)(*c - 'A' + 'a');
+    exo_doctor_read_line(path, line);
+}
+
+/* Whether the plugin was compiled for the GPU: for its architecture, or for an older one of the same
+ * major version. */
+static bool
+is_compiled_for(const exo_cuda_machine *machine, const exo_cuda_gpu *gpu)
+{
+    for (const char *a = machine->architectures; *a; a += strcspn(a, ";"), a += *a == ';') {
+        int number = 0;
+        if (sscanf(a, "%d", &number) == 1 && number / 10 == gpu->major && number % 10 <= gpu->minor)
+            return true;
+    }
+    return false;
+}
+
+static void
+add_gpu(json_t *findings, const exo_cuda_machine *machine, int index)
+{
+    const exo_cuda_gpu *gpu = &machine->gpus[index];
+    char name[32], value[2 * EXO_DOCTOR_LINE], speed[EXO_DOCTOR_LINE], width[EXO_DOCTOR_LINE],
+        mend[EXO_DOCTOR_LINE];
+    const double gib = 1 << 30;
+    read_pci(gpu, "current_link_speed", speed);
+    read_pci(gpu, "current_link_width", width);
+    snprintf(name, sizeof name, "cuda:%d", index);
+    snprintf(value, sizeof value, "%s, %d.%d, %.1f GiB, %.1f GiB are free%s%s%s%s", gpu->name,
+             gpu->major, gpu->minor, (double)gpu->memory / gib, (double)gpu->free / gib,
+             speed[0] ? ", PCIe " : "", speed, speed[0] && width[0] ? " x" : "", width);
+    snprintf(mend, sizeof mend,
+             "exogym-cuda.so is compiled for %s: build it with -DEXO_CUDA_ARCHITECTURES=%d%d",
+             machine->architectures, gpu->major, gpu->minor);
+    exo_finding_add(findings, name, value, is_compiled_for(machine, gpu) ? NULL : mend);
+}
+
+void
+exo_doctor_look_at_gpus(json_t *findings)
+{
+    static exo_cuda_machine machine;
+    const exo_cuda_calls *calls = NULL;
+    exo_err err = {0};
+    char value[EXO_DOCTOR_LINE];
+    const bool card = access("/dev/nvidia0", F_OK) == 0;
+    if (exo_cuda_load(&calls, &err) != EXO_OK) {
+        exo_finding_add(
+            findings, "CUDA", card ? "there is a GPU, and exogym cannot use it" : "is not there",
+            card ? err.text : "for NVIDIA's GPUs: install CUDA 13, then build exogym again");
+        return;
+    }
+    calls->look(&machine);
+    char driver[32] = "none";
+    if (machine.driver)
+        snprintf(driver, sizeof driver, "%d.%d", machine.driver / 1000, machine.driver % 1000 / 10);
+    snprintf(value, sizeof value, "runtime %d.%d, driver %s, cuBLASLt %zu, compiled for %s",
+             machine.runtime / 1000, machine.runtime % 1000 / 10, driver, machine.cublaslt,
+             machine.architectures);
+    exo_finding_add(findings, "CUDA", value,
+                    machine.num_gpus == 0
+                        ? "no GPU can be used: install NVIDIA's driver; in a container pass the "
+                          "GPUs through (docker run --gpus all)"
+                        : NULL);
+    for (int g = 0; g < machine.num_gpus; g++)
+        add_gpu(findings, &machine, g);
+    if (machine.num_gpus == 0 && machine.problem[0])
+        exo_finding_add(findings, "GPUs", machine.problem, NULL);
+}
