@@ -2,6 +2,7 @@
  * second.
  *
  *     bench_cnn_step [--dtype fp32|bf16] [--batch N] [--steps N] [--threads N]
+ *                    [--device cpu|cuda]
  *
  * bench/peers/cnn_step.py prints such a line for PyTorch. bench/cnn_step.sh runs both in turn and
  * prints ratios.
@@ -20,6 +21,7 @@ enum {
 };
 
 struct setting {
+    const char *device;
     bool bf16;
     size_t batch;
     int steps;
@@ -56,7 +58,7 @@ run(const struct setting *s, exo_err *err)
     fill(&batch, s->batch);
     exo_status st = exo_model_new_named(&model, "mnist_cnn", NULL, err);
     if (st == EXO_OK)
-        st = bench_training_init(&training, model, s->bf16, 3e-4f, err);
+        st = bench_training_init(&training, model, s->device, s->bf16, 3e-4f, err);
     if (st == EXO_OK)
         st = bench_training_run(&training, &batch, WARM_UP, s->steps, &seconds, err);
     if (st == EXO_OK)
@@ -72,9 +74,11 @@ run(const struct setting *s, exo_err *err)
 int
 main(int argc, char **argv)
 {
-    struct setting s = {.batch = 256, .steps = 5};
+    struct setting s = {.device = "cpu", .batch = 256, .steps = 5};
     for (int i = 1; i + 1 < argc; i += 2) {
-        if (strcmp(argv[i], "--dtype") == 0)
+        if (strcmp(argv[i], "--device") == 0)
+            s.device = argv[i + 1];
+        else if (strcmp(argv[i], "--dtype") == 0)
             s.bf16 = strcmp(argv[i + 1], "bf16") == 0;
         else if (strcmp(argv[i], "--batch") == 0)
             s.batch = strtoul(argv[i + 1], NULL, 10);

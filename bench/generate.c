@@ -2,7 +2,7 @@
  * many new tokens. Prints one line with tokens a second.
  *
  *     bench_generate [--size base] [--weights fp32|int8|int4] [--batch N] [--prompt N] [--new N]
- *                    [--rounds N] [--threads N]
+ *                    [--rounds N] [--threads N] [--device cpu|cuda]
  *
  * bench/peers/generate.py prints such a line for transformers, generate_llama.py for llama.cpp.
  * bench/generate.sh runs exogym and a peer in turn and prints ratios. */
@@ -20,7 +20,7 @@ enum {
 };
 
 struct setting {
-    const char *size, *weights;
+    const char *size, *weights, *device;
     size_t batch, prompt, new_tokens, rounds;
 };
 
@@ -78,7 +78,8 @@ static exo_status
 run(const struct setting *s, exo_err *err)
 {
     exo_model *model = NULL;
-    exo_params *params = NULL;
+    exo_params *params = NULL, *there = NULL;
+    exo_device *device = NULL;
     exo_generator *g = NULL;
     exo_decoder_spec spec;
     exo_generator_opts opts = {.sequences = s->batch, .context = s->prompt + s->new_tokens};
@@ -93,7 +94,11 @@ run(const struct setting *s, exo_err *err)
     if (st == EXO_OK)
         st = exo_model_params(model, 1, &params, err);
     if (st == EXO_OK)
-        st = exo_generator_new(&g, &spec, params, &opts, err);
+        st = exo_device_open(&device, s->device, err);
+    if (st == EXO_OK)
+        st = exo_params_to(&there, params, device, err);
+    if (st == EXO_OK)
+        st = exo_generator_new(&g, &spec, there, &opts, err);
     exo_rng rng;
     exo_rng_init(&rng, 1, EXO_RNG_USER, 0, 0);
     for (size_t i = 0; st == EXO_OK && i < s->batch * s->prompt; i++)
@@ -109,6 +114,8 @@ run(const struct setting *s, exo_err *err)
     if (st == EXO_OK)
         report(g, s, total, prefill);
     exo_generator_free(&g);
+    exo_params_free(&there);
+    exo_device_close(&device);
     exo_params_free(&params);
     exo_model_drop(&model);
     exo_free(prompts);
@@ -119,6 +126,7 @@ int
 main(int argc, char **argv)
 {
     struct setting s = {.size = "base",
+                        .device = "cpu",
                         .weights = "fp32",
                         .batch = 1,
                         .prompt = 32,
@@ -128,6 +136,8 @@ main(int argc, char **argv)
         const char *value = argv[i + 1];
         if (strcmp(argv[i], "--size") == 0)
             s.size = value;
+        else if (strcmp(argv[i], "--device") == 0)
+            s.device = value;
         else if (strcmp(argv[i], "--weights") == 0)
             s.weights = value;
         else if (strcmp(argv[i], "--batch") == 0)

@@ -4,6 +4,7 @@
  *     bench_gpt_step [--size small|base|...] [--vocabulary N] [--block N] [--batch N]
  *                    [--dtype fp32|bf16] [--steps N] [--threads N] [--checkpoint 0|1]
  *                    [--loss cross_entropy|policy] [--invariant 0|1|both]
+ *                    [--device cpu|cuda]
  *
  * --loss policy is PPO's loss of log-probabilities that differ a little from those of the policy
  * that acted. --invariant 1 computes the forward pass with the bits of generation; `both` runs such
@@ -30,7 +31,7 @@ enum {
 };
 
 struct setting {
-    const char *size;
+    const char *size, *device;
     size_t vocabulary, block, batch;
     bool bf16, checkpoint, policy, invariant, both;
     int steps;
@@ -124,7 +125,7 @@ run(const struct setting *s, exo_err *err)
     if (st == EXO_OK)
         st = exo_decoder_new(&model, &spec, err);
     if (st == EXO_OK)
-        st = bench_training_init(&training, model, s->bf16, 1e-3f, err);
+        st = bench_training_init(&training, model, s->device, s->bf16, 1e-3f, err);
     training.invariant = s->invariant;
     training.loss_of = s->policy ? policy_loss : NULL;
     if (st == EXO_OK && s->both)
@@ -151,11 +152,14 @@ run(const struct setting *s, exo_err *err)
 int
 main(int argc, char **argv)
 {
-    struct setting s = {.size = "small", .vocabulary = 66, .block = 256, .batch = 16, .steps = 5};
+    struct setting s = {
+        .size = "small", .device = "cpu", .vocabulary = 66, .block = 256, .batch = 16, .steps = 5};
     for (int i = 1; i + 1 < argc; i += 2) {
         const char *value = argv[i + 1];
         if (strcmp(argv[i], "--size") == 0)
             s.size = value;
+        else if (strcmp(argv[i], "--device") == 0)
+            s.device = value;
         else if (strcmp(argv[i], "--dtype") == 0)
             s.bf16 = strcmp(value, "bf16") == 0;
         else if (strcmp(argv[i], "--checkpoint") == 0)

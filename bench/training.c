@@ -7,16 +7,32 @@ enum {
     MAX_STEPS = 1000
 };
 
+/* The parameters on a device that the host does not reach. */
+static exo_status
+make_params_there(bench_training *t, exo_err *err)
+{
+    exo_params *here = NULL;
+    exo_status st = exo_model_params(t->model, 1, &here, err);
+    if (st == EXO_OK)
+        st = exo_params_to(&t->params, here, t->device, err);
+    exo_params_free(&here);
+    return st;
+}
+
 exo_status
-bench_training_init(bench_training *t, exo_model *model, bool bf16, float lr, exo_err *err)
+bench_training_init(bench_training *t, exo_model *model, const char *device, bool bf16, float lr,
+                    exo_err *err)
 {
     const exo_optim_spec rule = exo_optim_spec_init(EXO_ADAMW);
     *t = (bench_training){.model = model, .bf16 = bf16, .lr = lr};
-    exo_status st = exo_model_values(model, 1, &t->params, err);
+    exo_status st = exo_device_open(&t->device, device, err);
     if (st == EXO_OK)
-        st = exo_tape_new(&t->tape, err);
+        st = exo_device_is_host(t->device) ? exo_model_values(model, 1, &t->params, err)
+                                           : make_params_there(t, err);
+    if (st == EXO_OK)
+        st = exo_tape_new_on(&t->tape, t->device, err);
     return st == EXO_OK
-               ? exo_optim_new(&t->optim, &rule, exo_device_cpu(), exo_params_numel(t->params), err)
+               ? exo_optim_new(&t->optim, &rule, t->device, exo_params_numel(t->params), err)
                : st;
 }
 
@@ -27,8 +43,10 @@ bench_training_release(bench_training *t)
     exo_tape_free(&t->tape);
     exo_params_free(&t->params);
     exo_model_drop(&t->model);
+    exo_device_close(&t->device);
 }
 
+/* Parameters are updated during backward on the host, and after it elsewhere. */
 static exo_status
 step(bench_training *t, const exo_batch *batch, uint64_t index, exo_err *err)
 {
@@ -38,17 +56,25 @@ step(bench_training *t, const exo_batch *batch, uint64_t index, exo_err *err)
                      .invariant = t->invariant,
                      .seed = 1,
                      .step = index};
-    const exo_grad_sink sink = exo_optim_sink(
-        t->optim,
-        exo_host_array(EXO_F32, exo_params_values(t->params), exo_params_numel(t->params)), t->lr);
-    pass.sink = &sink;
+    const bool within = exo_device_is_host(t->device);
+    const exo_array values = exo_params_values_array(t->params);
+    exo_grad_sink sink = {0};
+    if (within) {
+        sink = exo_optim_sink(t->optim, values, t->lr);
+        pass.sink = &sink;
+    } else {
+        exo_params_zero_grads(t->params);
+    }
     exo_tape_begin(t->tape, t->params, &pass);
     exo_tensor *loss = t->loss_of ? t->loss_of(t->model, t->tape, batch)
                                   : exo_model_loss(t->model, t->tape, batch);
     if (!loss)
         return exo_tape_error(t->tape, err);
-    t->loss = exo_tensor_item(loss);
-    return exo_tape_backward(t->tape, loss, 1.0f, err);
+    exo_status st = exo_tape_backward(t->tape, loss, 1.0f, err);
+    if (st == EXO_OK && !within)
+        exo_optim_step(t->optim, values, exo_params_grads_array(t->params), t->lr);
+    t->loss = st == EXO_OK ? exo_tensor_item(loss) : 0; /* waits for the device */
+    return st;
 }
 
 exo_status

@@ -12,6 +12,7 @@ typedef struct bench_training {
     exo_params *params;
     exo_tape *tape;
     exo_optim *optim;
+    exo_device *device;
     bool bf16;
     bool invariant; /* exo_pass.invariant; false after init */
     /* The loss of a batch; NULL, as after init: the model's objective. */
@@ -20,10 +21,10 @@ typedef struct bench_training {
     float loss; /* of the latest step */
 } bench_training;
 
-/* Prepares training with AdamW. Takes over the model, also after an error. The caller calls
- * bench_training_release in either case. */
-exo_status bench_training_init(bench_training *training, exo_model *model, bool bf16, float lr,
-                               exo_err *err);
+/* Prepares training with AdamW on the device of that name. Takes over the model, also after an
+ * error. The caller calls bench_training_release in either case. */
+exo_status bench_training_init(bench_training *training, exo_model *model, const char *device,
+                               bool bf16, float lr, exo_err *err);
 void bench_training_release(bench_training *training);
 /* Runs `warm_up` steps, and then `steps` (1 to 1,000) timed ones. *seconds is the median time of a
  * timed step. INVAL: `steps`. Blocks for the measurement. */

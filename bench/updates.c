@@ -189,7 +189,7 @@ main(int argc, char **argv)
     spec.vocabulary = s.vocabulary;
     spec.context = s.block;
     check(exo_decoder_new(&model, &spec, &err), &err);
-    check(bench_training_init(&training, model, false, s.lr, &err), &err);
+    check(bench_training_init(&training, model, "cpu", false, s.lr, &err), &err);
     fill(&batch, &s);
     size_t numel = exo_params_numel(training.params);
     printf("%s, %zu parameters, lr %g, generator %s; times in ms\n", s.size, numel, (double)s.lr,

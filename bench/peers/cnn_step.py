@@ -4,6 +4,7 @@ as bench_cnn_step does.
 
     bench/peers/cnn_step.py [--dtype fp32|bf16] [--layout default|channels_last] [--batch 256]
                             [--steps 5] [--threads 2] [--allocator default|keep]
+                            [--device cpu|cuda] [--compile]
 
 `--allocator keep` tells the allocator to keep freed memory. By default glibc returns large blocks
 to the system at once, and a step then spends part of its time on fresh pages.
@@ -42,6 +43,8 @@ def main():
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--allocator", choices=["default", "keep"], default="default")
     args = parser.parse_args()
 
@@ -49,21 +52,26 @@ def main():
         keep_freed_memory()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
-    model = network().train()
+    model = network().to(args.device).train()
     assert sum(p.numel() for p in model.parameters()) == 1868234
     images, labels = torch.randn(args.batch, 1, 28, 28), torch.randint(0, 10, (args.batch,))
+    images, labels = images.to(args.device), labels.to(args.device)
     if args.layout == "channels_last":
         model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-4)
+
+    if args.compile:
+        model = torch.compile(model)
 
     times = []
     for step in range(args.steps + 3):
         before = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=args.dtype == "bf16"):
+        with torch.autocast(args.device, torch.bfloat16, enabled=args.dtype == "bf16"):
             loss = F.cross_entropy(model(images), labels)
         loss.backward()
         optimizer.step()
+        loss.item()  # waits for the device
         if step >= 3:
             times.append(time.perf_counter() - before)
     print("pytorch dtype=%s layout=%s allocator=%s batch=%d threads=%d images_per_second=%.1f" % (

@@ -27,6 +27,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     args = parser.parse_args()
 
     transformers.logging.set_verbosity_error()
@@ -35,8 +36,8 @@ def main():
     layers, heads, width = SIZES[args.size]
     config = transformers.GPT2Config(vocab_size=50304, n_positions=1024, n_embd=width, n_layer=layers, n_head=heads,
                                      bos_token_id=None, eos_token_id=None)
-    model = transformers.GPT2LMHeadModel(config).eval()
-    prompts = torch.randint(0, 50304, (args.batch, args.prompt))
+    model = transformers.GPT2LMHeadModel(config).to(args.device).eval()
+    prompts = torch.randint(0, 50304, (args.batch, args.prompt), device=args.device)
     options = dict(do_sample=True, top_k=50, temperature=1.0, max_new_tokens=args.new, min_new_tokens=args.new,
                    attention_mask=torch.ones_like(prompts), pad_token_id=0)
     if args.compile:

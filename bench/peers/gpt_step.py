@@ -4,6 +4,7 @@ peak memory, as bench_gpt_step does.
 
     bench/peers/gpt_step.py [--size small|base] [--vocabulary 66] [--block 256] [--batch 16]
                             [--dtype fp32|bf16] [--steps 5] [--threads 2] [--compile]
+                            [--device cpu|cuda]
 
 The model is nanoGPT's with PyTorch's fastest attention for CPUs, scaled_dot_product_attention. Its
 weights are tied, and it has no dropout.
@@ -50,7 +51,7 @@ class GPT(nn.Module):
                 nn.init.normal_(p, 0, 0.02)
 
     def forward(self, tokens, targets):
-        x = self.embedding(tokens) + self.position(torch.arange(tokens.shape[1]))
+        x = self.embedding(tokens) + self.position(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
         logits = self.head(self.norm(x))
@@ -67,24 +68,26 @@ def main():
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
-    model = GPT(*SIZES[args.size], args.vocabulary, args.block).train()
+    model = GPT(*SIZES[args.size], args.vocabulary, args.block).to(args.device).train()
     step = torch.compile(model) if args.compile else model
-    tokens = torch.randint(0, args.vocabulary, (args.batch, args.block))
-    targets = torch.randint(0, args.vocabulary, (args.batch, args.block))
+    tokens = torch.randint(0, args.vocabulary, (args.batch, args.block), device=args.device)
+    targets = torch.randint(0, args.vocabulary, (args.batch, args.block), device=args.device)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
 
     times = []
     for _ in range(args.steps + 2):
         before = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=args.dtype == "bf16"):
+        with torch.autocast(args.device, torch.bfloat16, enabled=args.dtype == "bf16"):
             loss = step(tokens, targets)
         loss.backward()
         optimizer.step()
+        loss.item()  # waits for the device
         times.append(time.perf_counter() - before)
     took = statistics.median(times[2:])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
