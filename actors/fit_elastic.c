@@ -50,10 +50,12 @@ exo_fit_elastic_open(struct run *run, exo_err *err)
     run->samples = exo_fit_samples(run);
     if (!run->fit->elastic)
         return EXO_OK;
-    if (run->far && exo_fit_is_foreign(run->fit->engine))
+    const exo_engine_class *engine = run->fit->engine;
+    const unsigned changes = EXO_ENGINE_POST | EXO_ENGINE_SOME; /* an epoch is a new communicator */
+    if (run->far && exo_fit_is_foreign(engine) && (engine->promises & changes) != changes)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "elastic: the engine %s cannot change its members: choose `net` or `auto`",
-                        run->fit->engine->name);
+                        engine->name);
     run->elastic =
         exo_calloc(1, sizeof *run->elastic + run->fit->num_nodes * sizeof run->elastic->seats[0]);
     if (!run->elastic)

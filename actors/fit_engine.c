@@ -77,17 +77,38 @@ exo_fit_is_foreign(const exo_engine_class *engine)
     return engine && strcmp(engine->name, "local") != 0 && strcmp(engine->name, "net") != 0;
 }
 
+bool
+exo_fit_engine_posts(const exo_engine_class *engine)
+{
+    return engine && engine->promises & EXO_ENGINE_POST;
+}
+
 /* The key contains the FNV-1a hash of the run's name (http://www.isthe.com/chongo/tech/comp/fnv/):
  * the length of a key is limited, that of a name is not. */
+static void
+write_key(char key[64], const char *run)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (const char *c = run; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
+    snprintf(key, 64, "exogym-%016" PRIx64, hash);
+}
+
 exo_status
 exo_fit_open_engine(exo_comm **out, const exo_engine_class *engine, const char *run, uint32_t size,
                     const exo_clock *clock, exo_err *err)
 {
     char key[64];
-    uint64_t hash = UINT64_C(14695981039346656037);
-    for (const char *c = run; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
-    snprintf(key, sizeof key, "exogym-%016" PRIx64, hash);
+    write_key(key, run);
     return exo_comm_open(out, engine, &(exo_engine_opts){.size = size, .clock = clock, .key = key},
                          err);
+}
+
+exo_status
+exo_fit_open_engine_far(exo_comm **out, const exo_engine_class *engine, const char *run,
+                        const exo_comm_far_opts *opts, exo_err *err)
+{
+    char key[64];
+    write_key(key, run);
+    return exo_comm_far_on(out, engine, key, opts, err);
 }

@@ -5,6 +5,7 @@
 
 #include <exogym/engine.h>
 
+#include "comm/far.h"
 #include "comm/ways.h"
 
 /* Finds the engine of that name. *out is NULL for NULL and "auto", which mean the library's choice:
@@ -32,9 +33,14 @@ exo_status exo_fit_check_engine(const exo_engine_class *engine, const exo_fit_en
 
 /* Whether collectives use an engine that is not the library's. */
 bool exo_fit_is_foreign(const exo_engine_class *engine);
-/* Makes the communicator of such an engine. The run's name distinguishes it from others on this
+/* Whether the engine's small messages go to other actors (EXO_ENGINE_POST). */
+bool exo_fit_engine_posts(const exo_engine_class *engine);
+/* Makes the communicator of an engine that is not the library's. The run's name distinguishes it from others on this
  * host. */
 exo_status exo_fit_open_engine(exo_comm **out, const exo_engine_class *engine, const char *run,
                                uint32_t size, const exo_clock *clock, exo_err *err);
+/* The same for an engine with EXO_ENGINE_POST whose members are on workers: exo_comm_far_on. */
+exo_status exo_fit_open_engine_far(exo_comm **out, const exo_engine_class *engine, const char *run,
+                                   const exo_comm_far_opts *opts, exo_err *err);
 
 #endif

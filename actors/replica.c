@@ -39,12 +39,13 @@ make_strategy(exo_replica *r, exo_err *err)
     return st == EXO_OK ? exo_strategy_new(&r->strategy, name, options, err) : st;
 }
 
-/* Whether the strategy's messages go to other actors. They do not if all nodes are in this process,
- * or if an engine that is not the library's moves the data. */
+/* Whether the strategy's messages, or those of its engine, go to other actors. They do not if all
+ * nodes are in this process, or if an engine that is not the library's needs none. */
 static bool
 strategy_is_far(const exo_replica *r)
 {
-    return !r->fit->comm && !exo_fit_is_foreign(r->fit->engine);
+    return !r->fit->comm &&
+           (!exo_fit_is_foreign(r->fit->engine) || exo_fit_engine_posts(r->fit->engine));
 }
 
 exo_status
@@ -65,6 +66,8 @@ exo_replica_open_comms(exo_replica *r, uint64_t epoch, uint32_t home, exo_comm *
         return EXO_OK;
     if (fit->comm)
         *comm = exo_comm_hold(fit->comm);
+    else if (exo_fit_engine_posts(fit->engine))
+        st = exo_fit_open_engine_far(comm, fit->engine, exo_fit_name(fit), &opts, err);
     else if (strategy_is_far(r))
         st = exo_comm_far(comm, &opts, err);
     else

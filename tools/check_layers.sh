@@ -19,6 +19,7 @@ only() {
 }
 only 'dnnl[a-z_]*\.h' 'nn/cpu/' 'oneDNN belongs to nn/cpu:'
 only 'cuda[a-z_]*\.h|cublas[a-zA-Z_0-9]*\.h|cudnn[a-z_0-9]*\.h' 'nn/cuda/' 'CUDA belongs to nn/cuda:'
+only 'nccl\.h' 'runtime/nccl/' 'NCCL belongs to runtime/nccl:'
 only 'mpi\.h' 'runtime/mpi/' 'MPI belongs to runtime/mpi:'
 only 'box2d/.*' 'environments/box2d/' 'Box2D belongs to environments/box2d:'
 only 'zmq\.h' 'runtime/net/' 'ZeroMQ belongs to runtime/net:'
@@ -31,7 +32,7 @@ only 'jansson\.h' 'nn/|actors/|experience/|runtime/graph/|runtime/report/|runtim
 only 'pcre2\.h|unicase\.h|uninorm\.h|unictype\.h' 'nn/text/' 'Regular expressions and Unicode belong to nn/text:'
 only 'openssl/.*' 'nn/' 'Hashes belong to nn:'
 only 'curl/.*' 'nn/' 'Downloads belong to nn:'
-only 'pthread\.h' 'runtime/base/|runtime/store/|runtime/net/|runtime/actor/|runtime/comm/|runtime/link/|runtime/graph/|runtime/cluster/|runtime/mpi/|runtime/programs/exogym-node\.c|runtime/programs/local_cluster\.c|nn/loader\.c|nn/cuda/engine\.cu|experience/given\.c|experience/uptake\.c|actors/fit\.c|actors/replica\.h' 'Threads do not belong here:'
+only 'pthread\.h' 'runtime/base/|runtime/store/|runtime/net/|runtime/actor/|runtime/comm/|runtime/link/|runtime/graph/|runtime/cluster/|runtime/mpi/|runtime/nccl/|runtime/programs/exogym-node\.c|runtime/programs/local_cluster\.c|nn/loader\.c|nn/cuda/engine\.cu|experience/given\.c|experience/uptake\.c|actors/fit\.c|actors/replica\.h' 'Threads do not belong here:'
 
 raw=$(grep -rnE '(^|[^_a-zA-Z.>])(malloc|calloc|realloc|strdup|strndup|free|aligned_alloc|posix_memalign)\(' \
     --include='*.c' --include='*.h' runtime nn learning experience strategies environments actors builtins 2>/dev/null |

@@ -96,7 +96,8 @@ typedef struct exo_engine_request {
  *   PROCESSES  members may be in several processes of one host
  *   HOSTS      members may be on several hosts
  *   LINKS      emulated links and the virtual clock
- *   BLOCKS     all_to_all and swap */
+ *   BLOCKS     all_to_all and swap
+ *   POST       it has `hear`, and among processes it needs small messages (exo_engine_post) */
 enum {
     EXO_ENGINE_ORDERED = 1 << 0,
     EXO_ENGINE_DEVICES = 1 << 1,
@@ -108,7 +109,19 @@ enum {
     EXO_ENGINE_HOSTS = 1 << 7,
     EXO_ENGINE_LINKS = 1 << 8,
     EXO_ENGINE_BLOCKS = 1 << 9,
+    EXO_ENGINE_POST = 1 << 10,
 };
+
+/* Small messages among the members of a group, for an engine whose own transport cannot carry
+ * something, such as its address. The library sends them as it sends those of `net`, and watches the
+ * members: it calls `fail` when one dies. */
+typedef struct exo_engine_post {
+    void *context; /* the first argument of send */
+    uint32_t rank; /* the member that is in this process; it has a group of its own */
+    /* Sends bytes to member `to`, which hears them after those that were sent before. Call it without
+     * locks, after the group's first begin. Any thread. Errors: NOMEM, PEER_LOST. */
+    exo_status (*send)(void *context, uint32_t to, const void *data, size_t bytes, exo_err *err);
+} exo_engine_post;
 
 /* Options of a group. */
 typedef struct exo_engine_opts {
@@ -118,6 +131,9 @@ typedef struct exo_engine_opts {
      * from the key of every other living group. Letters, digits, '-', '_' and '.', at most 63.
      * Lives as long as the call. */
     const char *key;
+    /* Only for an engine with EXO_ENGINE_POST. NULL: all members are in this process, in one group.
+     * Lives as long as the group. exo_comm_open takes no post: the library has it. */
+    const exo_engine_post *post;
 } exo_engine_opts;
 
 /* An engine: read-only, and valid as long as the process. `group` is the pointer that open
@@ -163,6 +179,9 @@ typedef struct exo_engine_class {
      * member. An error ends all requests of the member, which are not advanced again. */
     exo_status (*advance)(void *group, uint32_t rank, exo_engine_request *request, bool *done,
                           exo_err *err);
+    /* Only with EXO_ENGINE_POST: takes a message of member `from`, which lives as long as the call.
+     * Does not block. Any thread. INVAL: it is no message of this engine. */
+    exo_status (*hear)(void *group, uint32_t from, const void *data, size_t bytes, exo_err *err);
 } exo_engine_class;
 
 /* The types that exo_collective_take reduces, for `dtypes`. */

@@ -6,6 +6,7 @@
 #include <exogym/plugin.h>
 
 #include "nn/cuda/device.h"
+#include "nccl/register.h"
 #include "nn/cuda/engine.h"
 
 extern "C" {
@@ -65,5 +66,6 @@ const exo_cuda_calls exo_cuda_plugin = {EXO_CUDA_BYTES, count_gpus, exo_cuda_ope
 
 EXO_PLUGIN
 {
-    return exo_cuda_engine_register(err); /* gpu_kinds.c calls the rest */
+    exo_status st = exo_cuda_engine_register(err);
+    return st == EXO_OK ? exo_nccl_register(err) : st; /* gpu_kinds.c calls the rest */
 }

@@ -50,6 +50,9 @@ struct exo_comm {
     const exo_comm_extras *extras; /* NULL: none */
     exo_comm_ways *ways;           /* NULL: all calls go directly */
     void *state;                   /* the engine's group */
+    /* of an engine with EXO_ENGINE_POST among processes: the communicator of `net` that carries its
+     * messages (far_post.c); else NULL */
+    exo_comm *post;
     /* codec of its edge, copied; NULL: raw */
     const char *codec;
     /* number of changes of the codec; groups follow in their next call */
@@ -60,5 +63,9 @@ struct exo_comm {
     bool rehearses;               /* no call moves data (exo_comm_rehearse) */
     exo_server_estate estate;     /* with which the server will begin */
 };
+
+/* exo_comm_open with a post. */
+exo_status exo_comm_open_with(exo_comm **out, const exo_engine_class *engine,
+                              const exo_engine_opts *opts, exo_err *err);
 
 #endif

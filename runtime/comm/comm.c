@@ -44,6 +44,7 @@ exo_comm_drop(exo_comm **comm)
     exo_server_close(c->server);
     exo_server_estate_release(&c->estate);
     c->engine->close(c->state);
+    exo_comm_drop(&c->post);
     exo_comm_ways_free(&c->ways);
     exo_free((char *)c->codec);
     exo_free(c);
@@ -52,6 +53,15 @@ exo_comm_drop(exo_comm **comm)
 exo_status
 exo_comm_open(exo_comm **out, const exo_engine_class *engine, const exo_engine_opts *opts,
               exo_err *err)
+{
+    /* a caller of an earlier version has no `post` behind these */
+    const exo_engine_opts local = {.size = opts->size, .clock = opts->clock, .key = opts->key};
+    return exo_comm_open_with(out, engine, &local, err);
+}
+
+exo_status
+exo_comm_open_with(exo_comm **out, const exo_engine_class *engine, const exo_engine_opts *opts,
+                   exo_err *err)
 {
     *out = NULL;
     if (!engine->open)

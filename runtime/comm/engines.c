@@ -20,6 +20,7 @@ static const struct {
 } optional[] = {
     {"gpu", "exogym-cuda.so", "CUDA 13 (nvcc and cuBLASLt)"},
     {"mpi", "exogym-mpi.so", "MPI (Debian: libopenmpi-dev)"},
+    {"nccl", "exogym-cuda.so", "CUDA 13 (nvcc and cuBLASLt)"},
 };
 
 exo_status
@@ -71,6 +72,8 @@ exo_engine_register(const exo_engine_class *e, exo_err *err)
                         "engine %s: a function is missing: only open may be, and for begin, test, "
                         "wait and cancel there may be advance",
                         e->name);
+    if (e->promises & EXO_ENGINE_POST && !e->hear)
+        return exo_fail(err, EXO_INVAL, "engine %s: it promises POST and has no hear", e->name);
     return exo_registry_add(&exo_engine_registry, e, err);
 }
 

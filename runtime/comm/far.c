@@ -39,6 +39,8 @@ member_ended(void *context, uint64_t tag, exo_future *future)
     char text[EXO_ERR_TEXT];
     (void)tag;
     exo_status st = exo_wait(future, INT64_MAX, NULL, &reason);
+    if (st == EXO_PEER_LOST && f->carried)
+        f->carried->fail(f->carried_group, w->rank, reason.text);
     pthread_mutex_lock(&f->lock);
     if (st == EXO_PEER_LOST) {
         snprintf(text, sizeof text, "node_%u (rank %u) died: %.400s", w->rank, w->rank,
@@ -93,7 +95,7 @@ learn_nodes(exo_far *f)
 exo_status
 exo_comm_far_connect(exo_comm *comm, const exo_ref *members, exo_err *err)
 {
-    exo_far *f = comm->state;
+    exo_far *f = exo_far_of(comm);
     exo_ref *copy = exo_calloc(f->opts.size, sizeof *copy);
     if (!copy)
         return exo_fail(err, EXO_NOMEM, "no memory for a communicator");
@@ -112,7 +114,7 @@ exo_comm_far_connect(exo_comm *comm, const exo_ref *members, exo_err *err)
 void
 exo_comm_far_disconnect(exo_comm *comm)
 {
-    exo_far *f = comm->state;
+    exo_far *f = exo_far_of(comm);
     exo_far_break(f, EXO_CLOSED, "the communicator was disconnected");
     for (uint32_t r = 0; r < f->opts.size; r++) {
         pthread_mutex_lock(&f->lock);

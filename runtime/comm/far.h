@@ -11,6 +11,7 @@
 
 #include <exogym/actor.h>
 #include <exogym/comm.h>
+#include <exogym/engine.h>
 
 #include "comm/edge.h"
 
@@ -30,6 +31,12 @@ typedef struct exo_comm_far_opts {
 /* Makes this member's communicator, in which exo_group_open takes the rank `rank` only. Messages
  * that arrive before it is connected wait. Errors: INVAL (size or rank), NOMEM. */
 exo_status exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err);
+/* Makes this member's communicator on `engine`, which promises EXO_ENGINE_POST: it moves the data, and
+ * what exo_comm_far makes carries its small messages. The functions below take such a communicator,
+ * too, except exo_comm_far_measure. key: as in exo_engine_opts. Errors: those of exo_comm_far and of
+ * the engine; UNSUPPORTED: it has no `open`. far_post.c. */
+exo_status exo_comm_far_on(exo_comm **out, const exo_engine_class *engine, const char *key,
+                           const exo_comm_far_opts *opts, exo_err *err);
 /* Sets the references of the members (size), and monitors these actors. A reference with id 0 is an
  * absent member: no call may include it (exo_group_among). Errors: NOMEM, those of
  * exo_monitor. */

@@ -18,7 +18,7 @@ exo_comm_far_channel(const exo_payload *payload)
 exo_status
 exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, uint64_t from, exo_err *err)
 {
-    exo_far *f = comm->state;
+    exo_far *f = exo_far_of(comm);
     exo_far_header header;
     char text[EXO_ERR_TEXT];
     if (payload->size < sizeof header)
@@ -34,6 +34,8 @@ exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, uint64_t from, exo_er
     if (from && node && from != node)
         return exo_fail(err, EXO_INVAL, "a message as of rank %u, of another process than its",
                         header.from);
+    if (header.phase == EXO_FAR_POST)
+        return exo_far_hear(f, &header, payload, err);
     if (header.phase == EXO_FAR_FAILED) {
         size_t length = header.bytes < 400 ? header.bytes : 400;
         uint32_t rank = header.root < f->opts.size ? header.root : header.from;

@@ -24,6 +24,8 @@ enum {
      * with the text that follows */
     EXO_FAR_SERVER = 5,
     EXO_FAR_PROBE = 6, /* of a measurement of links, or its answer */
+    /* not a phase: a message of another engine, which this communicator carries (far_post.c) */
+    EXO_FAR_POST = 7,
     /* plus the number of a move (ways.h) */
     EXO_FAR_MOVE = 16,
 };
@@ -98,7 +100,19 @@ typedef struct exo_far {
     exo_near *near;
     exo_server *server;          /* attached; it is owned by the communicator */
     exo_far_message *for_server; /* in order, until one is attached */
+    /* The engine whose messages this communicator carries, and its group; set before it is connected.
+     * NULL: none. */
+    const exo_engine_class *carried;
+    void *carried_group;
+    exo_engine_post post; /* what that engine has of it */
 } exo_far;
+
+/* A member's part of a communicator of `net`, or of one whose messages `net` carries. */
+static inline exo_far *
+exo_far_of(const exo_comm *comm)
+{
+    return comm->post ? comm->post->state : comm->state;
+}
 
 /* Ends the present call and all later ones. The first reason stays. */
 void exo_far_break(exo_far *far, exo_status status, const char *text);
@@ -155,6 +169,11 @@ exo_status exo_far_carry(void *group, uint32_t to, const exo_server_message *mes
 void exo_far_fail_all(void *group, const exo_err *reason);
 /* Takes a message with the phase EXO_FAR_SERVER; owns it. INVAL: it is none of a server. */
 exo_status exo_far_server_message(exo_far *far, exo_far_message *message, exo_err *err);
+
+/* Hands a message with the phase EXO_FAR_POST to the engine that it is of, and releases it unless it
+ * is refused: far_post.c. */
+exo_status exo_far_hear(exo_far *far, const exo_far_header *header, exo_payload *payload,
+                        exo_err *err);
 
 /* Requests: far_request.c. exo_far_stop ends the thread that makes them, if there is one, when no
  * request is in progress. */

@@ -37,6 +37,7 @@ typedef enum cudaError {
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
+    cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719,
 } cudaError_t;
 
@@ -112,6 +113,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+/* Does a piece of work, as a GPU goes on while somebody looks. */
+cudaError_t cudaEventQuery(cudaEvent_t event);
 
 /* A function of the driver (cuda.h) by its name. */
 typedef enum cudaDriverEntryPointQueryResult {

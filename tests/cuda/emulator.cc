@@ -4,6 +4,8 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
@@ -16,6 +18,7 @@
 #include <sys/mman.h>
 
 #include "cuda/fibers.h"
+#include "cuda/outside.h"
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #endif
@@ -29,6 +32,7 @@ struct emulated_work {
     std::shared_ptr<bool> waits_for; /* NULL: nothing */
     bool counts;                     /* a kernel, a copy or a fill: it can fail */
     bool always;                     /* also on a GPU that has failed */
+    bool outside;                    /* what it waits for is not of CUDA (outside.h) */
 };
 
 struct emulated_stream {
@@ -39,6 +43,7 @@ struct emulated_pool {};
 
 static const uint64_t TEBIBYTE = UINT64_C(1) << 40;
 static std::mutex lock;
+static std::condition_variable changed; /* something outside has happened */
 static std::set<emulated_stream *> streams;
 static std::set<emulated_event *> events;
 static std::set<void *> pinned;
@@ -264,23 +269,61 @@ do_first(emulated_stream *stream)
         work.run();
 }
 
+/* Does the next piece of a stream that is drawn. False: no stream may go on. */
+static bool
+do_one(void)
+{
+    std::vector<emulated_stream *> ready;
+    for (emulated_stream *s : streams)
+        if (!s->queue.empty() && (!s->queue.front().waits_for || *s->queue.front().waits_for))
+            ready.push_back(s);
+    if (!ready.empty())
+        do_first(ready[cuda_emulated_random() % ready.size()]);
+    return !ready.empty();
+}
+
+/* Lets other threads go on, for whose calls a stream waits. */
+static void
+await_outside(void)
+{
+    bool waits = false;
+    for (emulated_stream *s : streams)
+        waits = waits || (!s->queue.empty() && s->queue.front().outside);
+    if (!waits) {
+        fprintf(stderr, "cuda: every stream waits for an event that nobody records\n");
+        abort();
+    }
+    open_memory(false);
+    std::unique_lock<std::mutex> held(lock, std::adopt_lock);
+    changed.wait_for(held, std::chrono::milliseconds(10));
+    held.release();
+    open_memory(true);
+}
+
 /* Does the work of a stream, and of others as the draw will have it. */
 static void
 do_all(emulated_stream *wanted)
 {
     open_memory(true);
-    while (!wanted->queue.empty()) {
-        std::vector<emulated_stream *> ready;
-        for (emulated_stream *s : streams)
-            if (!s->queue.empty() && (!s->queue.front().waits_for || *s->queue.front().waits_for))
-                ready.push_back(s);
-        if (ready.empty()) {
-            fprintf(stderr, "cuda: every stream waits for an event that nobody records\n");
-            abort();
-        }
-        do_first(ready[cuda_emulated_random() % ready.size()]);
-    }
+    while (!wanted->queue.empty())
+        if (!do_one())
+            await_outside();
     open_memory(false);
+}
+
+void
+cuda_emulated_locked(const std::function<void()> &act)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    act();
+    changed.notify_all();
+}
+
+void
+cuda_emulated_push(cudaStream_t stream, std::shared_ptr<bool> gate, std::function<void()> run)
+{
+    const bool outside = gate != nullptr;
+    stream->queue.push_back({std::move(run), std::move(gate), false, true, outside});
 }
 
 static cudaError_t
@@ -288,7 +331,7 @@ queue(cudaStream_t stream, bool counts, std::function<void()> run)
 {
     const cudaError_t error = begin();
     if (error == cudaSuccess)
-        stream->queue.push_back({std::move(run), nullptr, counts, false});
+        stream->queue.push_back({std::move(run), nullptr, counts, false, false});
     return error;
 }
 
@@ -429,7 +472,7 @@ cudaFreeAsync(void *memory, cudaStream_t stream)
                                  blocks.erase(memory);
                                  free(memory);
                              },
-                             nullptr, false, true});
+                             nullptr, false, true, false});
     return cudaSuccess;
 }
 
@@ -627,7 +670,7 @@ cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
     const cudaError_t error = begin();
     (void)flags;
     if (error == cudaSuccess && event->done)
-        stream->queue.push_back({[]() {}, event->done, false, true});
+        stream->queue.push_back({[]() {}, event->done, false, true, false});
     return error;
 }
 
@@ -661,7 +704,7 @@ cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     if (error == cudaSuccess) {
         const std::shared_ptr<bool> reached = std::make_shared<bool>(false);
         event->done = reached;
-        stream->queue.push_back({[reached]() { *reached = true; }, nullptr, false, true});
+        stream->queue.push_back({[reached]() { *reached = true; }, nullptr, false, true, false});
     }
     return error;
 }
@@ -672,9 +715,26 @@ cudaEventSynchronize(cudaEvent_t event)
 {
     const std::lock_guard<std::mutex> guard(lock);
     const cudaError_t error = begin();
-    if (event->done)
-        for (emulated_stream *s : streams)
-            if (!*event->done)
-                do_all(s);
+    const std::shared_ptr<bool> reached = event->done;
+    open_memory(true);
+    while (reached && !*reached)
+        if (!do_one())
+            await_outside();
+    open_memory(false);
     return error != cudaSuccess ? error : say(broken);
+}
+
+cudaError_t
+cudaEventQuery(cudaEvent_t event)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = begin();
+    const std::shared_ptr<bool> reached = event->done;
+    open_memory(true);
+    if (reached && !*reached)
+        (void)do_one();
+    open_memory(false);
+    if (error != cudaSuccess)
+        return error;
+    return reached && !*reached ? say(cudaErrorNotReady) : say(broken);
 }

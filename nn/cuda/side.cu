@@ -1,0 +1,121 @@
+/* A stream beside a device's: see side.h. State: exo_cuda_side. */
+#include "nn/cuda/side.h"
+
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "nn/cuda/device.h"
+
+struct exo_cuda_side {
+    exo_cuda_device *cuda;
+    cudaStream_t stream;
+    cudaEvent_t asked; /* of exo_cuda_side_follow; a wait means the last record before it */
+};
+
+struct exo_cuda_mark {
+    cudaEvent_t event;
+};
+
+exo_status
+exo_cuda_side_open(exo_cuda_side **out, exo_device *device, exo_err *err)
+{
+    *out = NULL;
+    if (strcmp(exo_device_name(device), "cuda") != 0)
+        return exo_fail(err, EXO_UNSUPPORTED, "the device %s is no GPU", exo_device_name(device));
+    exo_cuda_side *side = static_cast<exo_cuda_side *>(exo_calloc(1, sizeof *side));
+    if (!side)
+        return exo_fail(err, EXO_NOMEM, "no memory for a stream");
+    side->cuda = exo_cuda_of(device);
+    cudaError_t error = exo_cuda_select(side->cuda);
+    if (error == cudaSuccess)
+        error = cudaStreamCreateWithFlags(&side->stream, cudaStreamNonBlocking);
+    if (error == cudaSuccess)
+        error = cudaEventCreateWithFlags(&side->asked, cudaEventDisableTiming);
+    if (error == cudaSuccess)
+        *out = side;
+    else
+        exo_cuda_side_close(&side);
+    return exo_cuda_status(error, "a stream", err);
+}
+
+void
+exo_cuda_side_close(exo_cuda_side **side)
+{
+    exo_cuda_side *s = *side;
+    *side = NULL;
+    if (!s)
+        return;
+    (void)exo_cuda_select(s->cuda);
+    if (s->stream)
+        (void)cudaStreamDestroy(s->stream);
+    if (s->asked)
+        (void)cudaEventDestroy(s->asked);
+    (void)cudaGetLastError();
+    exo_free(s);
+}
+
+exo_status
+exo_cuda_side_select(const exo_cuda_side *side, exo_err *err)
+{
+    return exo_cuda_status(exo_cuda_select(side->cuda), "its choice", err);
+}
+
+void *
+exo_cuda_side_stream(exo_cuda_side *side)
+{
+    return side->stream;
+}
+
+exo_status
+exo_cuda_side_follow(exo_cuda_side *side, exo_err *err)
+{
+    cudaError_t error = exo_cuda_select(side->cuda);
+    if (error == cudaSuccess)
+        error = cudaEventRecord(side->asked, side->cuda->stream);
+    if (error == cudaSuccess)
+        error = cudaStreamWaitEvent(side->stream, side->asked, 0);
+    return exo_cuda_status(error, "the order of two streams", err);
+}
+
+exo_status
+exo_cuda_mark_new(exo_cuda_mark **out, exo_cuda_side *side, exo_err *err)
+{
+    *out = static_cast<exo_cuda_mark *>(exo_calloc(1, sizeof **out));
+    if (!*out)
+        return exo_fail(err, EXO_NOMEM, "no memory for an event");
+    cudaError_t error = exo_cuda_select(side->cuda);
+    if (error == cudaSuccess)
+        error = cudaEventCreateWithFlags(&(*out)->event, cudaEventDisableTiming);
+    if (error != cudaSuccess) {
+        exo_free(*out);
+        *out = NULL;
+    }
+    return exo_cuda_status(error, "an event", err);
+}
+
+void
+exo_cuda_mark_free(exo_cuda_mark *mark)
+{
+    if (mark)
+        (void)cudaEventDestroy(mark->event);
+    exo_free(mark);
+}
+
+exo_status
+exo_cuda_mark_put(exo_cuda_mark *mark, exo_cuda_side *side, exo_err *err)
+{
+    return exo_cuda_status(cudaEventRecord(mark->event, side->stream), "a mark", err);
+}
+
+exo_status
+exo_cuda_mark_reached(exo_cuda_mark *mark, bool *reached, exo_err *err)
+{
+    const cudaError_t error = cudaEventQuery(mark->event);
+    *reached = error == cudaSuccess;
+    if (error == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        return EXO_OK;
+    }
+    return exo_cuda_status(error, "a collective", err);
+}

@@ -1,0 +1,501 @@
+/* The engine `nccl`: requests and members. See group.h for what it is made of.
+ *
+ *     begin           the stream of the side follows the device's, so that the data is ready
+ *     WAITS           for the communicator of its members, and for the requests before it
+ *     STARTED         NCCL has the call, which it connects and launches by itself
+ *     RUNS            its end is marked; the GPU moves the data
+ *     DONE            the mark is reached, and the data belongs to the caller again
+ *
+ * A barrier needs no GPU: it is in MEETS until every member has told that it has come.
+ *
+ * wait looks at the mark until it is reached, and does not return before: a call that is broken leaves
+ * its data undefined, and nothing may be computed from that. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <exogym/memory.h>
+
+#include "nccl/group.h"
+#include "nccl/register.h"
+
+enum {
+    YIELDS = 256, /* looks of a wait before it sleeps between looks */
+    SLEEP_NS = 20 * 1000
+};
+
+/* --- Requests --------------------------------------------------------------------------------- */
+
+static exo_nccl_call *
+new_call(exo_nccl_member *m)
+{
+    exo_nccl_call *c = m->unused;
+    if (!c)
+        return exo_calloc(1, sizeof *c);
+    m->unused = c->next;
+    c->next = NULL;
+    return c;
+}
+
+static void
+give_back(exo_nccl_member *m, exo_engine_request *r)
+{
+    exo_nccl_call *c = r->own;
+    r->own = NULL;
+    if (!c)
+        return;
+    exo_array_release(&c->copy);
+    exo_array_release(&c->stage);
+    c->set = NULL;
+    c->next = m->unused;
+    m->unused = c;
+}
+
+static void
+take_out(exo_nccl_member *m, exo_engine_request *r)
+{
+    exo_engine_request **at = &m->first;
+    while (*at && *at != r)
+        at = &(*at)->next;
+    if (*at)
+        *at = r->next;
+    give_back(m, r);
+}
+
+static exo_array
+data_of(const exo_engine_request *r)
+{
+    const exo_collective_args *a = &r->args;
+    return (exo_array){.device = a->device, .data = a->data, .count = a->count, .dtype = a->dtype};
+}
+
+/* Breaks the group by an error of this member. */
+static exo_status
+give_up(exo_nccl_group *g, uint32_t rank, exo_status st, const exo_err *reason)
+{
+    char name[EXO_NCCL_NAME + 32], text[EXO_ERR_TEXT];
+    exo_nccl_describe(g, rank, name, sizeof name);
+    snprintf(text, sizeof text, "%s: %.360s", name, reason->text);
+    exo_nccl_break(g, st, text);
+    return st;
+}
+
+/* --- What is done without waiting --------------------------------------------------------------- */
+
+/* Whether all other members have begun the barrier with this number, from 1. */
+static bool
+all_have_come(exo_nccl_group *g, const exo_nccl_set *s, uint64_t number)
+{
+    uint32_t p = 0;
+    while (p < s->size && (p == s->place ||
+                           exo_nccl_note_of(g, s->key, exo_nccl_rank_at(s, p)).barriers >= number))
+        p++;
+    return p == s->size;
+}
+
+static exo_status
+start(exo_nccl_group *g, uint32_t rank, exo_engine_request *r, exo_err *err)
+{
+    const exo_nccl_call *c = r->own;
+    bool ready = false;
+    exo_status st = exo_nccl_set_make(g, rank, c->set, &ready, err);
+    if (st == EXO_OK && ready) {
+        st = exo_nccl_move(g, &g->members[rank], r, err);
+        r->state = EXO_NCCL_STARTED;
+    }
+    return st;
+}
+
+static exo_status
+look(exo_nccl_group *g, uint32_t rank, exo_engine_request *r, exo_err *err)
+{
+    exo_nccl_call *c = r->own;
+    bool busy = false, reached = false;
+    exo_status st = exo_nccl_set_poll(g, c->set, &busy, err);
+    if (st == EXO_OK && !busy && r->state == EXO_NCCL_STARTED) {
+        st = exo_cuda_mark_put(c->end, g->members[rank].side, err);
+        r->state = EXO_NCCL_RUNS;
+    }
+    if (st == EXO_OK && r->state == EXO_NCCL_RUNS)
+        st = exo_cuda_mark_reached(c->end, &reached, err);
+    if (st == EXO_OK && reached && c->stage.data)
+        st = exo_array_read(c->stage, r->args.data, err);
+    if (st == EXO_OK && reached)
+        r->state = EXO_NCCL_DONE;
+    return st;
+}
+
+/* Takes a request as far as it goes. turn: those before it are on the stream. */
+static exo_status
+step(exo_nccl_group *g, uint32_t rank, exo_engine_request *r, bool turn, exo_err *err)
+{
+    const exo_nccl_call *c = r->own;
+    exo_status st = EXO_OK;
+    if (r->state == EXO_NCCL_MEETS && all_have_come(g, c->set, r->number))
+        r->state = EXO_NCCL_DONE;
+    if (r->state == EXO_NCCL_WAITS && turn)
+        st = start(g, rank, r, err);
+    if (st == EXO_OK && (r->state == EXO_NCCL_STARTED || r->state == EXO_NCCL_RUNS))
+        st = look(g, rank, r, err);
+    return st;
+}
+
+/* Takes all requests of a member as far as they go; an error breaks the group. */
+static void
+go_on(exo_nccl_group *g, uint32_t rank)
+{
+    exo_nccl_member *m = &g->members[rank];
+    exo_err reason = {0};
+    exo_status st = EXO_OK;
+    bool turn = exo_nccl_broken(g, NULL) == EXO_OK; /* what NCCL has is still looked at */
+    for (exo_engine_request *r = m->first; r && st == EXO_OK && !m->retired; r = r->next) {
+        st = step(g, rank, r, turn, &reason);
+        turn = turn && r->state >= EXO_NCCL_RUNS;
+    }
+    if (st != EXO_OK)
+        give_up(g, rank, st, &reason);
+}
+
+/* --- Ends of requests ------------------------------------------------------------------------- */
+
+/* A member of the request's set that has left before this call; UINT32_MAX: none. */
+static uint32_t
+find_gone(exo_nccl_group *g, const exo_nccl_set *s, uint64_t number)
+{
+    for (uint32_t p = 0; p < s->size; p++) {
+        const uint32_t rank = exo_nccl_rank_at(s, p);
+        pthread_mutex_lock(&g->lock);
+        const bool left = p != s->place && g->members[rank].left;
+        pthread_mutex_unlock(&g->lock);
+        if (left && exo_nccl_note_of(g, s->key, rank).calls <= number)
+            return rank;
+    }
+    return UINT32_MAX;
+}
+
+/* The members that have not come to a barrier; NCCL does not say for whom another call waits. */
+static void
+name_missing(exo_nccl_group *g, const exo_engine_request *r, char *out, size_t size)
+{
+    const exo_nccl_set *s = ((const exo_nccl_call *)r->own)->set;
+    size_t at = 0;
+    if (r->state != EXO_NCCL_MEETS) {
+        snprintf(out, size, "other members: %s",
+                 s->phase == EXO_NCCL_NEW      ? "rank 0 of them has not begun a call"
+                 : s->phase == EXO_NCCL_MAKING ? "NCCL has not connected all of them"
+                                               : "NCCL does not say which");
+        return;
+    }
+    for (uint32_t p = 0; p < s->size && at < size; p++) {
+        const uint32_t rank = exo_nccl_rank_at(s, p);
+        char name[EXO_NCCL_NAME + 32];
+        if (p == s->place || exo_nccl_note_of(g, s->key, rank).barriers >= r->number)
+            continue;
+        exo_nccl_describe(g, rank, name, sizeof name);
+        int length = snprintf(out + at, size - at, "%s%s", at ? ", " : "", name);
+        at += length > 0 ? (size_t)length : 0;
+    }
+}
+
+/* Breaks the group if the request waits for a member that has left, or is too late. */
+static void
+check_end(exo_nccl_group *g, uint32_t rank, const exo_engine_request *r)
+{
+    const exo_nccl_set *s = ((const exo_nccl_call *)r->own)->set;
+    char name[256], text[EXO_ERR_TEXT];
+    const uint32_t gone = find_gone(g, s, (uint64_t)r->since);
+    if (gone != UINT32_MAX) {
+        exo_nccl_describe(g, gone, name, sizeof name);
+        snprintf(text, sizeof text, "%s has left", name);
+        exo_nccl_break(g, EXO_PEER_LOST, text);
+    } else if (exo_now(g->clock) >= r->deadline) {
+        name_missing(g, r, name, sizeof name);
+        snprintf(text, sizeof text, "%s: deadline passed while rank %u waited for %s",
+                 exo_collective_name(r->args.operation), rank, name);
+        exo_nccl_break(g, EXO_TIMEOUT, text);
+    }
+}
+
+static exo_status
+test(void *group, uint32_t rank, exo_engine_request *r, bool *done, exo_err *err)
+{
+    exo_nccl_group *g = group;
+    exo_nccl_member *m = &g->members[rank];
+    go_on(g, rank);
+    *done = r->state == EXO_NCCL_DONE;
+    if (!*done)
+        check_end(g, rank, r);
+    exo_status st = *done ? EXO_OK : exo_nccl_broken(g, err);
+    if (st != EXO_OK)
+        exo_nccl_retire(g, rank, true);
+    if (*done || st != EXO_OK)
+        take_out(m, r);
+    return st;
+}
+
+static exo_status
+wait(void *group, uint32_t rank, exo_engine_request *r, exo_err *err)
+{
+    for (int looks = 0;; looks++) {
+        bool done = false;
+        exo_status st = test(group, rank, r, &done, err);
+        if (st != EXO_OK || done)
+            return st;
+        if (looks < YIELDS)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+    }
+}
+
+static void
+cancel(void *group, uint32_t rank, exo_engine_request *r)
+{
+    exo_nccl_group *g = group;
+    char name[EXO_NCCL_NAME + 32], text[EXO_ERR_TEXT];
+    go_on(g, rank);
+    if (r->state != EXO_NCCL_DONE) {
+        exo_nccl_describe(g, rank, name, sizeof name);
+        snprintf(text, sizeof text, "%s cancelled its %s", name,
+                 exo_collective_name(r->args.operation));
+        exo_nccl_break(g, EXO_CANCELLED, text);
+        exo_nccl_retire(g, rank, true);
+    }
+    take_out(&g->members[rank], r);
+}
+
+/* --- Begin ------------------------------------------------------------------------------------ */
+
+/* Finds the member's GPU, by the first array that is on one. */
+static exo_status
+find_gpu(exo_nccl_member *m, const exo_collective_args *a, exo_err *err)
+{
+    if (a->device && m->device && a->device != m->device)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "engine nccl: the arrays of a member are on one GPU, by one exo_device");
+    if (!m->device && !a->device)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "engine nccl: the first array of a member is on a GPU, not in the host's "
+                        "memory: set device: cuda, or choose another engine");
+    if (m->side)
+        return EXO_OK;
+    exo_status st = exo_cuda_side_open(&m->side, a->device, err);
+    if (st == EXO_OK)
+        m->device = a->device;
+    return st;
+}
+
+/* Brings the data where NCCL can have it, in the order of the device's work. */
+static exo_status
+bring_data(exo_nccl_member *m, exo_engine_request *r, exo_err *err)
+{
+    const exo_collective_args *a = &r->args;
+    exo_nccl_call *c = r->own;
+    const bool replaces = a->operation == EXO_ALL_TO_ALL || a->operation == EXO_SWAP;
+    exo_status st = find_gpu(m, a, err);
+    if (st == EXO_OK && !c->end)
+        st = exo_cuda_mark_new(&c->end, m->side, err);
+    if (st == EXO_OK && !a->device) {
+        st = exo_array_init(&c->stage, m->device, a->dtype, a->count, err);
+        if (st == EXO_OK)
+            st = exo_array_write(c->stage, a->data, err);
+    }
+    if (st == EXO_OK && replaces)
+        st = exo_array_init(&c->copy, m->device, a->dtype, a->count, err);
+    if (st == EXO_OK && replaces)
+        exo_vec_copy(c->copy, c->stage.data ? c->stage : data_of(r));
+    return st == EXO_OK ? exo_cuda_side_follow(m->side, err) : st;
+}
+
+static exo_status
+begin_barrier(exo_nccl_group *g, uint32_t rank, exo_engine_request *r, exo_err *err)
+{
+    exo_nccl_set *s = ((exo_nccl_call *)r->own)->set;
+    const exo_nccl_message message = {
+        .kind = EXO_NCCL_TELLS_BARRIER, .set = s->key, .value = ++s->barriers};
+    r->state = EXO_NCCL_MEETS;
+    r->number = s->barriers;
+    return exo_nccl_tell(g, rank, s, &message, err);
+}
+
+/* Begins a request whose record is there. */
+static exo_status
+begin_call(exo_nccl_group *g, uint32_t rank, exo_engine_request *r, exo_err *err)
+{
+    exo_nccl_member *m = &g->members[rank];
+    exo_nccl_set *s = ((exo_nccl_call *)r->own)->set;
+    exo_status st = exo_nccl_agree(g, rank, s, &r->args, err);
+    r->since = (exo_time)s->calls++; /* its number among the calls of the set */
+    if (st == EXO_OK && r->args.operation == EXO_BARRIER)
+        return begin_barrier(g, rank, r, err);
+    if (st == EXO_OK && (r->args.count == 0 || r->args.size == 1)) {
+        r->state = EXO_NCCL_DONE;
+        return EXO_OK;
+    }
+    return st == EXO_OK ? bring_data(m, r, err) : st;
+}
+
+static exo_status
+begin(void *group, uint32_t rank, exo_engine_request *r, exo_err *err)
+{
+    exo_nccl_group *g = group;
+    exo_nccl_member *m = &g->members[rank];
+    exo_engine_request **last = &m->first;
+    exo_err reason = {0};
+    exo_status st = exo_nccl_broken(g, err);
+    if (st != EXO_OK)
+        return st;
+    exo_nccl_call *call = new_call(m);
+    r->own = call;
+    r->state = EXO_NCCL_WAITS;
+    r->next = NULL;
+    if (!call || !(call->set = exo_nccl_set_of(g, m, &r->args)))
+        st = exo_fail(&reason, EXO_NOMEM, "no memory for a request");
+    if (st == EXO_OK)
+        st = begin_call(g, rank, r, &reason);
+    if (st != EXO_OK) {
+        give_up(g, rank, st, &reason);
+        give_back(m, r);
+        return exo_nccl_broken(g, err);
+    }
+    while (*last)
+        last = &(*last)->next;
+    *last = r;
+    go_on(g, rank);
+    return EXO_OK;
+}
+
+/* --- Members ---------------------------------------------------------------------------------- */
+
+static exo_status
+join(void *group, uint32_t rank, const char *name, exo_err *err)
+{
+    exo_nccl_group *g = group;
+    exo_nccl_member *m = &g->members[rank];
+    pthread_mutex_lock(&g->lock);
+    const bool taken = m->here || m->left || (g->post && rank != g->post->rank);
+    if (!taken) {
+        m->here = true;
+        snprintf(m->name, sizeof m->name, "%s", name ? name : "");
+    }
+    pthread_mutex_unlock(&g->lock);
+    return taken ? exo_fail(err, EXO_EXISTS, "rank %u is not this member's, or taken", rank)
+                 : EXO_OK;
+}
+
+static void
+free_member(exo_nccl_member *m)
+{
+    for (exo_nccl_call *c = m->unused, *next; c; c = next) {
+        next = c->next;
+        exo_cuda_mark_free(c->end);
+        exo_free(c);
+    }
+    for (exo_nccl_set *s = m->sets, *next; s; s = next) {
+        next = s->next;
+        exo_free(s->ranks);
+        exo_free(s);
+    }
+    exo_cuda_side_close(&m->side);
+    m->unused = NULL;
+    m->sets = NULL;
+    m->device = NULL;
+}
+
+static void
+leave(void *group, uint32_t rank)
+{
+    exo_nccl_group *g = group;
+    exo_nccl_member *m = &g->members[rank];
+    for (const exo_nccl_set *s = m->sets; s; s = s->next) {
+        const exo_nccl_message calls = {
+            .kind = EXO_NCCL_TELLS_CALLS, .set = s->key, .value = s->calls};
+        exo_nccl_tell(g, rank, s, &calls, NULL); /* those that are gone need no news */
+    }
+    const exo_nccl_message end = {.kind = EXO_NCCL_TELLS_END};
+    exo_nccl_tell(g, rank, NULL, &end, NULL);
+    exo_nccl_retire(g, rank, exo_nccl_broken(g, NULL) != EXO_OK);
+    free_member(m);
+    pthread_mutex_lock(&g->lock);
+    m->here = false;
+    m->left = true;
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void
+fail(void *group, uint32_t rank, const char *cause)
+{
+    char name[EXO_NCCL_NAME + 32], text[EXO_ERR_TEXT];
+    exo_nccl_describe(group, rank, name, sizeof name);
+    snprintf(text, sizeof text, "%s died: %.400s", name, cause);
+    exo_nccl_break(group, EXO_PEER_LOST, text);
+}
+
+/* --- Groups ----------------------------------------------------------------------------------- */
+
+static exo_status
+open_group(void **group, const exo_engine_opts *opts, exo_err *err)
+{
+    const exo_nccl_table *nccl = NULL;
+    exo_nccl_group *g = NULL;
+    exo_status st = exo_nccl_load(&nccl, err);
+    *group = NULL;
+    if (st != EXO_OK)
+        return st;
+    g = exo_calloc(1, sizeof *g + opts->size * sizeof g->members[0]);
+    if (!g)
+        return exo_fail(err, EXO_NOMEM, "no memory for a group of %u", opts->size);
+    g->nccl = nccl;
+    g->size = opts->size;
+    g->clock = opts->clock;
+    g->post = opts->post;
+    snprintf(g->key, sizeof g->key, "%s", opts->key ? opts->key : "");
+    exo_nccl_forget(g, UINT32_MAX);
+    pthread_mutex_init(&g->lock, NULL);
+    *group = g;
+    return EXO_OK;
+}
+
+static void
+close_group(void *group)
+{
+    exo_nccl_group *g = group;
+    for (exo_nccl_note *n = g->notes, *next; n; n = next) {
+        next = n->next;
+        exo_free(n);
+    }
+    for (exo_nccl_digests *d = g->digests, *next; d; d = next) {
+        next = d->next;
+        exo_free(d);
+    }
+    pthread_mutex_destroy(&g->lock);
+    exo_free(g);
+}
+
+exo_status
+exo_nccl_register(exo_err *err)
+{
+    static const exo_engine_class nccl = {
+        .name = "nccl",
+        .help = "NCCL, among nodes that have a GPU each, in processes and on hosts",
+        .dtypes = EXO_ENGINE_ALL_DTYPES,
+        .promises = EXO_ENGINE_DEVICES | EXO_ENGINE_PROGRESS | EXO_ENGINE_SOME |
+                    EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS | EXO_ENGINE_BLOCKS | EXO_ENGINE_POST,
+        .open = open_group,
+        .close = close_group,
+        .join = join,
+        .leave = leave,
+        .fail = fail,
+        .begin = begin,
+        .test = test,
+        .wait = wait,
+        .cancel = cancel,
+        .hear = exo_nccl_hear};
+    /* pinned for equal bits from run to run, unless the user has chosen; NCCL reads them when the
+     * first communicator is made */
+    setenv("NCCL_ALGO", "Ring", 0);
+    setenv("NCCL_PROTO", "Simple", 0);
+    return exo_engine_register(&nccl, err);
+}

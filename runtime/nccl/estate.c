@@ -1,0 +1,121 @@
+/* Communicators that a death has broken, until the next group of the same run shrinks them to the
+ * living (docs/elastic.md): NCCL then need not connect the living anew. They were revoked
+ * and are quiet. State: the list, one for the process; a lock guards it. See group.h. */
+#include "nccl/group.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static exo_nccl_remains *estate;
+
+/* Whether the rank is a member of the set. *place: its place among the ranks of `r`. */
+static bool
+has_rank(const exo_nccl_remains *r, uint32_t rank, uint32_t *place)
+{
+    for (*place = 0; *place < r->size; ++*place)
+        if (r->ranks[*place] == rank)
+            return true;
+    return false;
+}
+
+/* Whether the set has fewer members than the remains, and only such. */
+static bool
+can_become(const exo_nccl_remains *r, const exo_nccl_set *set)
+{
+    uint32_t at;
+    bool all = set->size < r->size;
+    for (uint32_t p = 0; all && p < set->size; p++)
+        all = has_rank(r, exo_nccl_rank_at(set, p), &at);
+    return all;
+}
+
+static exo_nccl_remains **
+find_locked(const exo_nccl_group *g, uint32_t rank, const exo_nccl_set *set)
+{
+    exo_nccl_remains **found = NULL;
+    for (exo_nccl_remains **at = &estate; *at; at = &(*at)->next)
+        if (strcmp((*at)->key, g->key) == 0 && (*at)->rank == rank && can_become(*at, set) &&
+            (!found || (*at)->size > (*found)->size))
+            found = at;
+    return found;
+}
+
+exo_nccl_remains *
+exo_nccl_take(const exo_nccl_group *g, uint32_t rank, const exo_nccl_set *set)
+{
+    pthread_mutex_lock(&lock);
+    exo_nccl_remains **found = find_locked(g, rank, set), *r = found ? *found : NULL;
+    if (found)
+        *found = r->next;
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
+int
+exo_nccl_excluded(const exo_nccl_remains *r, const exo_nccl_set *set, int *places)
+{
+    const exo_nccl_remains wanted = {.size = set->size, .ranks = set->ranks};
+    int count = 0;
+    for (uint32_t p = 0; p < r->size; p++) {
+        uint32_t at;
+        const bool stays = set->ranks ? has_rank(&wanted, r->ranks[p], &at) : true;
+        if (!stays)
+            places[count++] = (int)p;
+    }
+    return count;
+}
+
+bool
+exo_nccl_keep(const exo_nccl_group *g, uint32_t rank, const exo_nccl_set *set)
+{
+    exo_nccl_remains *r = exo_calloc(1, sizeof *r + set->size * sizeof(uint32_t));
+    if (!r)
+        return false;
+    *r = (exo_nccl_remains){.rank = rank,
+                            .size = set->size,
+                            .ranks = (uint32_t *)(r + 1),
+                            .comm = set->comm,
+                            .lineage = set->lineage};
+    snprintf(r->key, sizeof r->key, "%s", g->key);
+    for (uint32_t p = 0; p < set->size; p++)
+        r->ranks[p] = exo_nccl_rank_at(set, p);
+    pthread_mutex_lock(&lock);
+    r->next = estate;
+    estate = r;
+    pthread_mutex_unlock(&lock);
+    return true;
+}
+
+void
+exo_nccl_bury(const exo_nccl_table *nccl, exo_nccl_remains *r)
+{
+    if (r)
+        (void)nccl->CommDestroy(r->comm);
+    exo_free(r);
+}
+
+void
+exo_nccl_forget(const exo_nccl_group *g, uint32_t rank)
+{
+    exo_nccl_remains *gone = NULL;
+    pthread_mutex_lock(&lock);
+    for (exo_nccl_remains **at = &estate; *at;) {
+        exo_nccl_remains *r = *at;
+        const bool same = strcmp(r->key, g->key) == 0;
+        if (rank == UINT32_MAX ? same : !same || r->rank != rank) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        r->next = gone;
+        gone = r;
+    }
+    pthread_mutex_unlock(&lock);
+    for (exo_nccl_remains *next; gone; gone = next) {
+        next = gone->next;
+        exo_nccl_bury(g->nccl, gone);
+    }
+}

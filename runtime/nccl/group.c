@@ -1,0 +1,203 @@
+/* What the members of a group tell each other, and the end of a group. See group.h. */
+#include "nccl/group.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+/* --- Ends ------------------------------------------------------------------------------------- */
+
+exo_status
+exo_nccl_broken(exo_nccl_group *g, exo_err *err)
+{
+    pthread_mutex_lock(&g->lock);
+    const exo_err reason = g->broken;
+    pthread_mutex_unlock(&g->lock);
+    return reason.code == EXO_OK ? EXO_OK : exo_fail(err, reason.code, "%s", reason.text);
+}
+
+/* The first reason stays. Returns whether this is it. */
+static bool
+set_broken(exo_nccl_group *g, exo_status status, const char *text)
+{
+    pthread_mutex_lock(&g->lock);
+    const bool first = g->broken.code == EXO_OK;
+    if (first)
+        exo_fail(&g->broken, status, "%s", text);
+    pthread_mutex_unlock(&g->lock);
+    return first;
+}
+
+void
+exo_nccl_break(exo_nccl_group *g, exo_status status, const char *text)
+{
+    exo_nccl_message message = {.kind = EXO_NCCL_TELLS_BROKEN, .value = (uint64_t)status};
+    snprintf(message.body, sizeof message.body, "%s", text);
+    if (set_broken(g, status, text) && g->post)
+        exo_nccl_tell(g, g->post->rank, NULL, &message, NULL); /* the dead cannot be told */
+}
+
+void
+exo_nccl_describe(exo_nccl_group *g, uint32_t rank, char *out, size_t size)
+{
+    pthread_mutex_lock(&g->lock);
+    if (g->members[rank].name[0])
+        snprintf(out, size, "%s (rank %u)", g->members[rank].name, rank);
+    else
+        snprintf(out, size, "node_%u (rank %u)", rank, rank);
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* --- Notes ------------------------------------------------------------------------------------ */
+
+static exo_nccl_note *
+find_note(exo_nccl_group *g, uint64_t set, uint32_t from)
+{
+    exo_nccl_note *n = g->notes;
+    while (n && (n->set != set || n->from != from))
+        n = n->next;
+    return n;
+}
+
+exo_nccl_note
+exo_nccl_note_of(exo_nccl_group *g, uint64_t set, uint32_t from)
+{
+    pthread_mutex_lock(&g->lock);
+    const exo_nccl_note *n = find_note(g, set, from);
+    const exo_nccl_note copy = n ? *n : (exo_nccl_note){0};
+    pthread_mutex_unlock(&g->lock);
+    return copy;
+}
+
+/* Writes down what a member has said. NOMEM. */
+static exo_status
+take_note(exo_nccl_group *g, uint32_t from, const exo_nccl_message *m, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    pthread_mutex_lock(&g->lock);
+    exo_nccl_note *n = find_note(g, m->set, from);
+    if (!n && m->kind != EXO_NCCL_TELLS_END) {
+        n = exo_calloc(1, sizeof *n);
+        if (n) {
+            *n = (exo_nccl_note){.next = g->notes, .set = m->set, .from = from};
+            g->notes = n;
+        } else {
+            st = exo_fail(err, EXO_NOMEM, "no memory for what a member says");
+        }
+    }
+    if (m->kind == EXO_NCCL_TELLS_END) {
+        g->members[from].left = true;
+    } else if (n && m->kind == EXO_NCCL_TELLS_ID) {
+        memcpy(&n->id, m->body, sizeof n->id);
+        n->has_id = true;
+        n->shrinks = m->value != 0;
+    } else if (n && m->kind == EXO_NCCL_TELLS_OFFER) {
+        n->has_offer = true;
+        n->offer = m->value;
+    } else if (n && m->kind == EXO_NCCL_TELLS_BARRIER) {
+        n->barriers = m->value;
+    } else if (n && m->kind == EXO_NCCL_TELLS_CALLS) {
+        n->calls = m->value;
+    }
+    pthread_mutex_unlock(&g->lock);
+    return st;
+}
+
+exo_status
+exo_nccl_hear(void *group, uint32_t from, const void *data, size_t bytes, exo_err *err)
+{
+    exo_nccl_group *g = group;
+    exo_nccl_message m;
+    if (bytes != sizeof m || from >= g->size)
+        return exo_fail(err, EXO_INVAL, "a message of %zu bytes is none of the engine nccl", bytes);
+    memcpy(&m, data, sizeof m);
+    m.body[sizeof m.body - 1] = m.kind == EXO_NCCL_TELLS_ID ? m.body[sizeof m.body - 1] : '\0';
+    if (m.kind > EXO_NCCL_TELLS_BROKEN ||
+        (m.kind == EXO_NCCL_TELLS_BROKEN && (m.value == EXO_OK || m.value > INT32_MAX)))
+        return exo_fail(err, EXO_INVAL, "the engine nccl has no message of kind %u", m.kind);
+    if (m.kind == EXO_NCCL_TELLS_BROKEN)
+        return set_broken(g, (exo_status)m.value, m.body), EXO_OK;
+    exo_status st = take_note(g, from, &m, err);
+    if (st != EXO_OK)
+        set_broken(g, st, "no memory for what a member says");
+    return st;
+}
+
+exo_status
+exo_nccl_tell(exo_nccl_group *g, uint32_t from, const exo_nccl_set *set,
+              const exo_nccl_message *message, exo_err *err)
+{
+    const uint32_t size = set ? set->size : g->size;
+    exo_status st = EXO_OK;
+    if (!g->post && message->kind == EXO_NCCL_TELLS_BROKEN)
+        return EXO_OK; /* all members see the group's reason */
+    if (!g->post)
+        return take_note(g, from, message, err);
+    for (uint32_t p = 0; p < size; p++) {
+        const uint32_t to = set ? exo_nccl_rank_at(set, p) : p;
+        exo_err reason = {0};
+        exo_status sent =
+            to == from ? EXO_OK
+                       : g->post->send(g->post->context, to, message, sizeof *message, &reason);
+        if (sent != EXO_OK && st == EXO_OK)
+            st = exo_fail(err, sent, "%s", reason.text);
+    }
+    return st;
+}
+
+/* --- Agreement -------------------------------------------------------------------------------- */
+
+static uint64_t
+digest_of(const exo_collective_args *a)
+{
+    const uint64_t parts[] = {(uint64_t)a->operation, a->count, (uint64_t)a->dtype,
+                              (uint64_t)a->reduce, a->root};
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        hash = (hash ^ parts[i]) * UINT64_C(1099511628211);
+    return hash;
+}
+
+static exo_nccl_digests *
+digests_of_locked(exo_nccl_group *g, uint64_t set)
+{
+    exo_nccl_digests *d = g->digests;
+    while (d && d->set != set)
+        d = d->next;
+    if (!d && (d = exo_calloc(1, sizeof *d))) {
+        d->set = set;
+        d->next = g->digests;
+        g->digests = d;
+    }
+    return d;
+}
+
+exo_status
+exo_nccl_agree(exo_nccl_group *g, uint32_t rank, const exo_nccl_set *set,
+               const exo_collective_args *args, exo_err *err)
+{
+    const uint64_t mine = digest_of(args);
+    const size_t at = set->calls % EXO_NCCL_DIGESTS;
+    uint32_t other = rank;
+    if (g->post)
+        return EXO_OK; /* the members of other processes are not asked */
+    pthread_mutex_lock(&g->lock);
+    exo_nccl_digests *d = digests_of_locked(g, set->key);
+    if (d && d->number[at] == set->calls + 1 && d->digest[at] != mine)
+        other = d->from[at];
+    if (d && d->number[at] <= set->calls) {
+        d->number[at] = set->calls + 1;
+        d->digest[at] = mine;
+        d->from[at] = rank;
+    }
+    pthread_mutex_unlock(&g->lock);
+    if (!d)
+        return exo_fail(err, EXO_NOMEM, "no memory for the calls of a group");
+    return other == rank
+               ? EXO_OK
+               : exo_fail(err, EXO_INVAL,
+                          "members disagree: rank %u calls %s of %zu, rank %u another operation, "
+                          "count or type",
+                          rank, exo_collective_name(args->operation), args->count, other);
+}

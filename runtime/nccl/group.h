@@ -1,0 +1,206 @@
+/* A group of the engine `nccl`: the members of a communicator that this process holds, and what the
+ * members tell each other beside NCCL.
+ *
+ * Each set of members that calls together has an NCCL communicator, which every member of it makes at
+ * its first call. The first of them makes the unique id and tells it to the others. Members also tell
+ * each other that they have come to a barrier, that the group is broken, and that they leave. Among
+ * processes these are messages (exo_engine_post); among threads they are notes in the group.
+ *
+ * The life of a communicator (set.c):
+ *
+ *            the id is there         NCCL has connected all members
+ *     NEW ------------------> MAKING ------------------------------> READY
+ *      |                         |                                     |
+ *      +-------------------------+-------------------------------------+--> (none)
+ *          the group is broken: revoked or aborted; the member leaves: finalized
+ *
+ * 1. All calls of NCCL for a member are made by that member's thread, and none of them blocks.
+ * 2. Calls are given to NCCL in the order of their begins, on one stream, one after the other.
+ * 3. If a member died, the others keep what was revoked (estate.c). When those that live make their
+ *    communicator in the next group of the run, each offers it to the first of them. If all have the
+ *    same, they shrink it; else, as with newcomers, they make a new one by an id.
+ * 4. After the group is broken a member gives NCCL no call, and takes its communicators back from it
+ *    before it returns an error: from then on nothing touches the data of its requests.
+ *
+ * Owners: the lock guards what says so; the rest is a member's, and of its thread. The lock is not
+ * held during calls into other layers. Read next: engine.c. */
+#ifndef EXO_NCCL_GROUP_H
+#define EXO_NCCL_GROUP_H
+
+#include <pthread.h>
+
+#include <exogym/engine.h>
+
+#include "nccl/library.h"
+#include "nn/cuda/side.h"
+
+enum {
+    EXO_NCCL_NAME = 64,
+    EXO_NCCL_BODY = 256,
+    EXO_NCCL_DIGESTS = 64 /* of the latest calls among a set */
+};
+
+typedef enum exo_nccl_kind {
+    EXO_NCCL_TELLS_OFFER, /* to the first of a set. value: the lineage of what it can shrink; 0: nothing */
+    EXO_NCCL_TELLS_ID,      /* body: the id; value: not 0, if there is none: all shrink */
+    EXO_NCCL_TELLS_BARRIER, /* value: how many barriers the member has begun */
+    EXO_NCCL_TELLS_CALLS,   /* value: how many calls the member has begun, which now leaves */
+    EXO_NCCL_TELLS_END,     /* it has left; its calls were told before */
+    EXO_NCCL_TELLS_BROKEN,  /* value: the status; body: the text */
+} exo_nccl_kind;
+
+/* What a member tells the others; also the bytes of a message, of processes of one build. */
+typedef struct exo_nccl_message {
+    uint32_t kind, zero;
+    uint64_t set, value; /* set: the key of a set of members */
+    char body[EXO_NCCL_BODY];
+} exo_nccl_message;
+
+/* What is known of a member of a set. */
+typedef struct exo_nccl_note {
+    struct exo_nccl_note *next;
+    uint64_t set;
+    uint32_t from;
+    bool has_offer, has_id, shrinks;
+    uint64_t offer;
+    exo_nccl_id id;
+    uint64_t barriers, calls; /* calls: of a member that has left */
+} exo_nccl_note;
+
+/* The calls of a set among threads, which must agree. */
+typedef struct exo_nccl_digests {
+    struct exo_nccl_digests *next;
+    uint64_t set;
+    uint64_t number[EXO_NCCL_DIGESTS]; /* 1 plus the number of the call; 0: none */
+    uint64_t digest[EXO_NCCL_DIGESTS];
+    uint32_t from[EXO_NCCL_DIGESTS];
+} exo_nccl_digests;
+
+typedef enum exo_nccl_phase {
+    EXO_NCCL_NEW,
+    EXO_NCCL_MAKING,
+    EXO_NCCL_READY
+} exo_nccl_phase;
+
+/* A member's communicator among a set. */
+typedef struct exo_nccl_set {
+    struct exo_nccl_set *next;
+    uint64_t key;
+    uint32_t size, place;
+    uint32_t *ranks; /* (size); NULL: all */
+    exo_nccl_phase phase;
+    exo_nccl_comm comm;              /* NULL: none yet */
+    bool claimed;                    /* this member has taken what it can shrink */
+    uint64_t lineage;                /* names the communicator, the same for all of its members */
+    struct exo_nccl_remains *parent; /* until the communicator is made: what may be shrunk to it */
+    uint64_t calls, barriers;
+} exo_nccl_set;
+
+/* A communicator that a death has broken. */
+typedef struct exo_nccl_remains {
+    struct exo_nccl_remains *next;
+    char key[EXO_NCCL_NAME]; /* of the group */
+    uint32_t rank;           /* of the member that had it */
+    uint32_t size, *ranks;   /* (size) its members */
+    exo_nccl_comm comm;
+    uint64_t lineage;
+} exo_nccl_remains;
+
+/* What a request has beside its arguments. */
+typedef struct exo_nccl_call {
+    struct exo_nccl_call *next; /* of those that are not in use */
+    exo_nccl_set *set;
+    exo_cuda_mark *end;
+    exo_array stage; /* host data on the GPU */
+    exo_array copy;  /* what the member sends, where the data is replaced meanwhile */
+} exo_nccl_call;
+
+/* The states of a request. */
+enum {
+    EXO_NCCL_WAITS,   /* for its communicator, or its turn */
+    EXO_NCCL_STARTED, /* NCCL has it, and has not put it on the stream yet */
+    EXO_NCCL_RUNS,    /* its end is marked on the stream */
+    EXO_NCCL_MEETS,   /* a barrier */
+    EXO_NCCL_DONE
+};
+
+typedef struct exo_nccl_member {
+    bool here, left; /* guarded by the lock, like name; left: also of members in other processes */
+    char name[EXO_NCCL_NAME];
+    bool retired; /* its communicators were taken back from NCCL */
+    exo_device *device;
+    exo_cuda_side *side; /* of the device; NULL: no array has come */
+    exo_nccl_set *sets;
+    exo_engine_request *first; /* in the order of their begins */
+    exo_nccl_call *unused;
+} exo_nccl_member;
+
+typedef struct exo_nccl_group {
+    char key[EXO_NCCL_NAME];
+    const exo_nccl_table *nccl;
+    uint32_t size;
+    const exo_clock *clock;
+    const exo_engine_post *post; /* NULL: all members are here */
+    pthread_mutex_t lock;
+    exo_err broken; /* guarded by the lock, as the next two; code OK: it is not */
+    exo_nccl_note *notes;
+    exo_nccl_digests *digests;
+    exo_nccl_member members[];
+} exo_nccl_group;
+
+static inline uint32_t
+exo_nccl_rank_at(const exo_nccl_set *set, uint32_t place)
+{
+    return set->ranks ? set->ranks[place] : place;
+}
+
+/* group.c. The reason of a broken group, or OK. */
+exo_status exo_nccl_broken(exo_nccl_group *group, exo_err *err);
+/* Breaks the group and tells all members, unless it is broken. */
+void exo_nccl_break(exo_nccl_group *group, exo_status status, const char *text);
+/* Writes "node_1 (rank 1)", with the name that the member gave. */
+void exo_nccl_describe(exo_nccl_group *group, uint32_t rank, char *out, size_t size);
+/* Tells the other members of a set (NULL: of the group) what member `from` says. */
+exo_status exo_nccl_tell(exo_nccl_group *group, uint32_t from, const exo_nccl_set *set,
+                         const exo_nccl_message *message, exo_err *err);
+/* What is known of a member of a set; all zero: nothing. */
+exo_nccl_note exo_nccl_note_of(exo_nccl_group *group, uint64_t set, uint32_t from);
+/* exo_engine_class.hear. */
+exo_status exo_nccl_hear(void *group, uint32_t from, const void *data, size_t bytes, exo_err *err);
+/* Compares a call with those of the other threads; INVAL: they disagree. */
+exo_status exo_nccl_agree(exo_nccl_group *group, uint32_t rank, const exo_nccl_set *set,
+                          const exo_collective_args *args, exo_err *err);
+
+/* set.c. Finds or makes the record of the members of a call. NULL: no memory. */
+exo_nccl_set *exo_nccl_set_of(exo_nccl_group *group, exo_nccl_member *member,
+                              const exo_collective_args *args);
+/* Makes its communicator as far as that is possible without waiting. */
+exo_status exo_nccl_set_make(exo_nccl_group *group, uint32_t rank, exo_nccl_set *set, bool *ready,
+                             exo_err *err);
+/* Whether NCCL is still at work on the communicator beside the stream. */
+exo_status exo_nccl_set_poll(exo_nccl_group *group, exo_nccl_set *set, bool *busy, exo_err *err);
+/* OK, also for a call that goes on by itself; else the status with NCCL's reason. */
+exo_status exo_nccl_status(const exo_nccl_group *group, exo_nccl_comm comm, int result,
+                           const char *what, exo_err *err);
+/* Takes the member's communicators back from NCCL: broken ones at once, others when NCCL has nothing
+ * to do for them. Waits for NCCL, for seconds at most. */
+void exo_nccl_retire(exo_nccl_group *group, uint32_t rank, bool broken);
+
+/* estate.c. Takes what this member can shrink to that set. The caller buries it when its communicator is
+ * made. NULL: nothing. */
+exo_nccl_remains *exo_nccl_take(const exo_nccl_group *group, uint32_t rank,
+                                const exo_nccl_set *set);
+void exo_nccl_bury(const exo_nccl_table *nccl, exo_nccl_remains *remains); /* accepts NULL */
+/* Writes the places of those who are not in the set to `places` (size of the remains). Returns their
+ * number. */
+int exo_nccl_excluded(const exo_nccl_remains *remains, const exo_nccl_set *set, int *places);
+/* Keeps the communicator of a set. False: no memory. */
+bool exo_nccl_keep(const exo_nccl_group *group, uint32_t rank, const exo_nccl_set *set);
+/* Ends what is kept of a member of the group's run, or, for UINT32_MAX, of all other runs. */
+void exo_nccl_forget(const exo_nccl_group *group, uint32_t rank);
+
+/* move.c. Gives a call to NCCL. */
+exo_status exo_nccl_move(exo_nccl_group *group, exo_nccl_member *member,
+                         const exo_engine_request *request, exo_err *err);
+
+#endif

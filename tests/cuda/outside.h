@@ -1,0 +1,19 @@
+/* Work that something beside CUDA does in the order of streams, such as the NCCL of the tests. The
+ * functions are exported, for shared objects. */
+#ifndef EXO_TEST_CUDA_OUTSIDE_H
+#define EXO_TEST_CUDA_OUTSIDE_H
+
+#include <cuda_runtime.h>
+
+#include <memory>
+
+#define CUDA_EMULATED_EXPORT __attribute__((visibility("default")))
+
+/* Calls `act` with the emulator's lock, and wakes those who wait for something outside. */
+CUDA_EMULATED_EXPORT void cuda_emulated_locked(const std::function<void()> &act);
+/* Queues work, which waits until *gate is true (NULL: for nothing), also on a GPU that has failed. With
+ * the lock, as `run` has it. */
+CUDA_EMULATED_EXPORT void cuda_emulated_push(cudaStream_t stream, std::shared_ptr<bool> gate,
+                                             std::function<void()> run);
+
+#endif
