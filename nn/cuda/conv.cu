@@ -288,7 +288,7 @@ backward(exo_device *device, const exo_conv_shape *s, const exo_conv_backward_ar
         if (st == EXO_OK && k->dx)
             st = input_gradient<T>(cuda, s, &r, &c, k, dy, err);
     }
-    if (st == EXO_OK && k->dweight)
+    if (st == EXO_OK && k->dweight && s->batch > 0)
         exo_cuda_launch_each(add_unpacked, exo_cuda_blocks(out * r.columns, EXO_CUDA_BLOCK),
                              EXO_CUDA_BLOCK, cuda->stream, *s, r.gradient, k->dweight);
     if (st == EXO_OK && k->dbias) {

@@ -2,7 +2,7 @@
  *
  * A matrix is kept transposed, in words of 32 bits: word (k, o) has input k of output o, or 4 or 8
  * inputs from 4 k or 8 k on, so that the threads of a warp read the words of 32 outputs side by
- * side. Inputs and outputs are filled up to multiples of 32 with zeros. In each format, a group of
+ * side. Inputs and outputs are filled up to multiples of 32 with zeros. In INT8 and INT4, a group of
  * 128 inputs of an output has a scale and, in INT4, a minimum (exo_weight_format).
  *
  * State: exo_cuda_decoder_places, of a plan, written once. Read next: decoder_weights.cu,

@@ -15,6 +15,7 @@ exo_cuda_status(cudaError_t error, const char *what, exo_err *err)
 {
     if (error == cudaSuccess)
         return EXO_OK;
+    (void)cudaGetLastError(); /* the next kernel of this thread does not report it again */
     return exo_fail(err, error == cudaErrorMemoryAllocation ? EXO_NOMEM : EXO_FAILED,
                     "%s on a GPU: %s (%s)", what, cudaGetErrorString(error),
                     cudaGetErrorName(error));
@@ -128,6 +129,22 @@ cuda_synchronize(exo_device *device, exo_err *err)
     return exo_cuda_status(error, "work", err);
 }
 
+/* What the pool of the GPU keeps without using it. */
+static uint64_t
+idle_in_pool(int ordinal)
+{
+    cudaMemPool_t pool = NULL;
+    uint64_t reserved = 0, used = 0;
+    if (cudaDeviceGetDefaultMemPool(&pool, ordinal) != cudaSuccess ||
+        cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved) !=
+            cudaSuccess ||
+        cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return reserved > used ? reserved - used : 0;
+}
+
 static uint64_t
 cuda_free_memory(const exo_device *device)
 {
@@ -137,7 +154,7 @@ cuda_free_memory(const exo_device *device)
         (void)cudaGetLastError();
         return 0;
     }
-    return left;
+    return left + idle_in_pool(cuda->ordinal);
 }
 
 static exo_device_class
@@ -197,6 +214,17 @@ open_slots(exo_cuda_device *cuda)
             error = cudaEventCreateWithFlags(&cuda->slots[s].free, cudaEventDisableTiming);
     }
     return error;
+}
+
+void
+exo_cuda_trim(const exo_cuda_device *cuda)
+{
+    cudaMemPool_t pool = NULL;
+    if (cuda->stream)
+        (void)cudaStreamSynchronize(cuda->stream);
+    if (cudaDeviceGetDefaultMemPool(&pool, cuda->ordinal) == cudaSuccess)
+        (void)cudaMemPoolTrimTo(pool, 0);
+    (void)cudaGetLastError();
 }
 
 /* Lets the pool keep what is freed, so that steady steps allocate without the driver. */
@@ -267,6 +295,7 @@ exo_cuda_close(exo_device *device)
     }
     if (cuda->partials)
         (void)cudaFreeAsync(cuda->partials, cuda->stream);
+    exo_cuda_trim(cuda);
     if (cuda->stream)
         (void)cudaStreamDestroy(cuda->stream);
     (void)cudaGetLastError();

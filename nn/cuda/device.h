@@ -58,6 +58,9 @@ exo_cuda_of(exo_device *device)
 exo_status exo_cuda_status(cudaError_t error, const char *what, exo_err *err);
 /* The status of the launch just before; `kernel` is the name for the error. */
 exo_status exo_cuda_launched(const char *kernel, exo_err *err);
+/* Waits for the device, and gives memory that the GPU's pool keeps and nobody uses back to the
+ * driver. */
+void exo_cuda_trim(const exo_cuda_device *cuda);
 /* Makes the device's GPU that of the calling thread. */
 cudaError_t exo_cuda_select(const exo_cuda_device *cuda);
 

@@ -633,6 +633,8 @@ static void
 gpu_close(void *context)
 {
     group *g = static_cast<group *>(context);
+    if (g->has_stream)
+        (void)cudaSetDevice(g->ordinal);
     while (g->meetings)
         free_meeting(g, g->meetings);
     if (g->has_stream)

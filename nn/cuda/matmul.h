@@ -13,8 +13,8 @@
  *
  * a is (m, k), or (k, m) with transpose_a; b is (k, n), or (n, k) with transpose_b. Rows begin
  * every lda, ldb and ldc elements. With `batch` above 1, the matrices of the next product begin
- * stride_a, stride_b and stride_c elements later. Products are summed in fp32 (tf32 is off unless
- * the device allows it). a and b are of `dtype`, c and added of `out_dtype`. With beta 0 nothing is added. */
+ * stride_a, stride_b and stride_c elements later. Products are summed in fp32, never as
+ * tf32. a and b are of `dtype`, c and added of `out_dtype`. With beta 0 nothing is added. */
 typedef struct exo_cuda_product {
     size_t m, n, k, batch; /* batch from 1 */
     bool transpose_a, transpose_b;

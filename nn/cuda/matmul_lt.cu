@@ -6,6 +6,7 @@
  * fp32, never as tf32.
  *
  * State: exo_cuda_matmul, of one device. Read next: matmul.h. */
+#include "nn/cuda/grid.h"
 #include "nn/cuda/matmul.h"
 
 #include <cublasLt.h>
@@ -16,7 +17,7 @@
 enum {
     WORKSPACE = 32 << 20, /* bytes, what NVIDIA advises for Hopper */
     BUCKETS = 256,
-    MOST_ALIGNMENT = 256
+    MOST_ALIGNMENT = 16 /* more changes no kernel, and would change bits with an address */
 };
 
 /* All that the choice of an algorithm depends on. Compared byte by byte. */
@@ -34,6 +35,7 @@ struct known {
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algorithm;
+    bool none; /* cuBLASLt has no algorithm for it */
 };
 
 struct exo_cuda_matmul {
@@ -203,8 +205,9 @@ make_layout(cublasLtMatrixLayout_t *out, size_t dtype, size_t rows, size_t colum
     return status;
 }
 
+/* bias: one of the alignment that all biases of the shape have. */
 static cublasStatus_t
-make_operation(struct known *known)
+make_operation(struct known *known, const float *bias)
 {
     const struct shape *s = &known->shape;
     const cublasOperation_t first = s->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
@@ -221,6 +224,9 @@ make_operation(struct known *known)
     if (status == CUBLAS_STATUS_SUCCESS && s->with_bias)
         status = cublasLtMatmulDescSetAttribute(known->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                                 &epilogue, sizeof epilogue);
+    if (status == CUBLAS_STATUS_SUCCESS && s->with_bias) /* the choice depends on its alignment */
+        status = cublasLtMatmulDescSetAttribute(known->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                &bias, sizeof bias);
     return status;
 }
 
@@ -260,22 +266,24 @@ choose(exo_cuda_matmul *m, struct known *known)
         status =
             cublasLtMatmulAlgoGetHeuristic(m->handle, known->operation, known->b, known->a,
                                            known->c, known->c, m->preference, 1, &result, &found);
-    if (status == CUBLAS_STATUS_SUCCESS && found == 0)
-        status = CUBLAS_STATUS_NOT_SUPPORTED;
-    if (status == CUBLAS_STATUS_SUCCESS)
+    known->none =
+        status == CUBLAS_STATUS_NOT_SUPPORTED ||
+        (status == CUBLAS_STATUS_SUCCESS && (found == 0 || result.state != CUBLAS_STATUS_SUCCESS));
+    if (!known->none)
         known->algorithm = result.algo;
-    return status;
+    return known->none ? CUBLAS_STATUS_SUCCESS : status;
 }
 
 /* Makes the descriptors of a new shape, and keeps them. */
 static exo_status
-learn(exo_cuda_matmul *m, const struct shape *shape, struct known **bucket, exo_err *err)
+learn(exo_cuda_matmul *m, const struct shape *shape, const float *bias, struct known **bucket,
+      exo_err *err)
 {
     struct known *known = static_cast<struct known *>(exo_calloc(1, sizeof *known));
     if (!known)
         return exo_fail(err, EXO_NOMEM, "no memory for a product");
     known->shape = *shape;
-    cublasStatus_t status = make_operation(known);
+    cublasStatus_t status = make_operation(known, bias);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = make_layouts(known);
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -283,8 +291,8 @@ learn(exo_cuda_matmul *m, const struct shape *shape, struct known **bucket, exo_
     if (status != CUBLAS_STATUS_SUCCESS) {
         known_free(known);
         return exo_fail(err, status == CUBLAS_STATUS_ALLOC_FAILED ? EXO_NOMEM : EXO_FAILED,
-                        "cuBLASLt has no algorithm for a product of (%zu, %zu) and (%zu, %zu): %s",
-                        shape->m, shape->k, shape->k, shape->n, cublasLtGetStatusString(status));
+                        "cuBLASLt: a product of (%zu, %zu) and (%zu, %zu): %s", shape->m, shape->k,
+                        shape->k, shape->n, cublasLtGetStatusString(status));
     }
     known->next = *bucket;
     *bucket = known;
@@ -292,7 +300,8 @@ learn(exo_cuda_matmul *m, const struct shape *shape, struct known **bucket, exo_
 }
 
 static exo_status
-find(exo_cuda_matmul *m, const struct shape *shape, struct known **out, exo_err *err)
+find(exo_cuda_matmul *m, const struct shape *shape, const float *bias, struct known **out,
+     exo_err *err)
 {
     const unsigned char *bytes = reinterpret_cast<const unsigned char *>(shape);
     uint32_t hash = 2166136261u; /* FNV-1a */
@@ -302,12 +311,36 @@ find(exo_cuda_matmul *m, const struct shape *shape, struct known **out, exo_err 
     for (*out = *bucket; *out; *out = (*out)->next)
         if (memcmp(&(*out)->shape, shape, sizeof *shape) == 0)
             return EXO_OK;
-    const exo_status st = learn(m, shape, bucket, err);
+    const exo_status st = learn(m, shape, bias, bucket, err);
     *out = *bucket;
     return st;
 }
 
 /* --- Products --------------------------------------------------------------------------------- */
+
+__global__ static void
+add_bias_each(exo_cuda_product p)
+{
+    float *const c = static_cast<float *>(p.c);
+    for (EXO_CUDA_EACH(i, p.batch * p.m * p.n)) {
+        const size_t column = i % p.n, row = i / p.n % p.m, matrix = i / p.n / p.m;
+        c[matrix * p.stride_c + row * p.ldc + column] += p.bias[column];
+    }
+}
+
+/* cuBLASLt reads a bias 16 bytes at a time, and one in the flat parameters may begin anywhere. */
+static exo_status
+multiply_then_add(exo_cuda_device *cuda, const exo_cuda_product *p, exo_err *err)
+{
+    exo_cuda_product alone = *p;
+    alone.bias = NULL;
+    const exo_status st = exo_cuda_multiply(cuda, &alone, err);
+    if (st != EXO_OK)
+        return st;
+    exo_cuda_launch_each(add_bias_each, exo_cuda_blocks(p->batch * p->m * p->n, EXO_CUDA_BLOCK),
+                         EXO_CUDA_BLOCK, cuda->stream, *p);
+    return exo_cuda_launched("a bias", err);
+}
 
 exo_status
 exo_cuda_multiply(exo_cuda_device *cuda, const exo_cuda_product *p, exo_err *err)
@@ -317,9 +350,13 @@ exo_cuda_multiply(exo_cuda_device *cuda, const exo_cuda_product *p, exo_err *err
         return EXO_OK;
     if (p->k == 0) /* cuBLASLt refuses it */
         return exo_cuda_multiply_invariant(cuda, p, err);
+    if (p->bias && alignment(p->bias) < MOST_ALIGNMENT)
+        return multiply_then_add(cuda, p, err);
     const struct shape shape = shape_of(p);
     struct known *known = NULL;
-    exo_status st = find(m, &shape, &known, err);
+    exo_status st = find(m, &shape, p->bias, &known, err);
+    if (st == EXO_OK && known->none)
+        return exo_cuda_multiply_invariant(cuda, p, err);
     if (st == EXO_OK && p->bias)
         st = check(cublasLtMatmulDescSetAttribute(known->operation,
                                                   CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias,

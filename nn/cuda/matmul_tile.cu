@@ -65,9 +65,10 @@ __launch_bounds__(EXO_CUDA_BLOCK) multiply_tile(exo_cuda_product p)
                     sum[r][c] = fmaf(as[kk * PITCH + y + r], bs[kk * PITCH + x + c], sum[r][c]);
         __syncthreads();
     }
-    for (unsigned r = 0; r < MICRO && row + y + r < p.m; r++)
-        for (unsigned c = 0; c < MICRO && column + x + c < p.n; c++)
-            store<Out>(p, blockIdx.z * p.stride_c, row + y + r, column + x + c, sum[r][c]);
+    for (unsigned r = 0; r < MICRO; r++) /* constant bounds keep the sums in registers */
+        for (unsigned c = 0; c < MICRO; c++)
+            if (row + y + r < p.m && column + x + c < p.n)
+                store<Out>(p, blockIdx.z * p.stride_c, row + y + r, column + x + c, sum[r][c]);
 }
 
 template <typename In>

@@ -5,8 +5,8 @@
 
 #include <exogym/plugin.h>
 
-#include "nn/cuda/device.h"
 #include "nccl/register.h"
+#include "nn/cuda/device.h"
 #include "nn/cuda/engine.h"
 
 extern "C" {

@@ -99,8 +99,11 @@ map(const driver *d, const exo_cuda_device *cuda, CUdeviceptr address, size_t al
     CUmemAccessDesc access = {};
     access.location = kind.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    if (d->create(&memory, all, &kind, 0) != CUDA_SUCCESS)
-        return false;
+    if (d->create(&memory, all, &kind, 0) != CUDA_SUCCESS) {
+        exo_cuda_trim(cuda); /* the pool may keep what is missing here */
+        if (d->create(&memory, all, &kind, 0) != CUDA_SUCCESS)
+            return false;
+    }
     const bool mapped = d->map(address, all, 0, memory, 0) == CUDA_SUCCESS;
     (void)d->release(memory);
     if (mapped && d->access(address, all, &access, 1) != CUDA_SUCCESS) {

@@ -177,8 +177,7 @@ exo_status
 exo_cuda_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape,
                   exo_err *err)
 {
-    if (kind == EXO_SHAPE_ATTENTION &&
-        static_cast<const exo_attention_shape *>(shape)->members > 0)
+    if (kind == EXO_SHAPE_ATTENTION && static_cast<const exo_attention_shape *>(shape)->members > 0)
         return exo_fail(err, EXO_UNSUPPORTED, "parallel: context is for the device cpu");
     exo_cuda_plan *p = static_cast<exo_cuda_plan *>(exo_calloc(1, sizeof *p));
     if (!p)

@@ -1,4 +1,4 @@
-/* Losses over classes. A row of logits is a block, and is read once for its largest element and its
+/* Losses over classes. A row of logits is a block, and is read once for its largest element and the
  * sum of exponentials, so that a large vocabulary costs one pass. Exponentials are in fp32, and the
  * sums of a block in double.
  *
@@ -72,8 +72,7 @@ is_column(int32_t target, size_t columns)
 
 /* --- Log-probabilities and entropies ---------------------------------------------------------- */
 
-__global__ static void
-log_probs_rows(exo_log_probs_args k)
+__global__ static void __launch_bounds__(512) log_probs_rows(exo_log_probs_args k)
 {
     for (size_t r = blockIdx.x; r < k.rows; r += gridDim.x) {
         const float *x = k.x + r * k.columns;
@@ -89,8 +88,7 @@ log_probs_rows(exo_log_probs_args k)
     }
 }
 
-__global__ static void
-entropy_rows(exo_entropy_args k)
+__global__ static void __launch_bounds__(512) entropy_rows(exo_entropy_args k)
 {
     for (size_t r = blockIdx.x; r < k.rows; r += gridDim.x) {
         const row_sums<double> s = sum_row(k.x + r * k.columns, k.columns, k.scale);
@@ -189,8 +187,8 @@ cross_entropy_row(const exo_cross_entropy_args &k, size_t r, double share)
     return (log_sum_of(s) - static_cast<double>(picked)) * share;
 }
 
-__global__ static void
-cross_entropy_rows(exo_cross_entropy_args k, double *partials)
+__global__ static void __launch_bounds__(512)
+    cross_entropy_rows(exo_cross_entropy_args k, double *partials)
 {
     const double share = k.counted ? 1 / static_cast<double>(k.counted) : 0;
     double loss = 0;
@@ -231,8 +229,7 @@ beats(const exo_hits_args &k, size_t r, size_t v, size_t target)
 }
 
 template <typename T>
-__global__ static void
-hits_rows(exo_hits_args k, double *partials)
+__global__ static void __launch_bounds__(512) hits_rows(exo_hits_args k, double *partials)
 {
     __shared__ unsigned room[EXO_CUDA_WARP];
     double hits = 0;

@@ -65,6 +65,8 @@ typedef enum cudaMemcpyKind {
 
 typedef enum cudaMemPoolAttr {
     cudaMemPoolAttrReleaseThreshold = 4,
+    cudaMemPoolAttrReservedMemCurrent = 5,
+    cudaMemPoolAttrUsedMemCurrent = 7,
 } cudaMemPoolAttr;
 
 typedef struct cudaDeviceProp {
@@ -98,6 +100,8 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all);
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device);
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void *value);
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void *value);
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes);
 cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream);
 cudaError_t cudaMallocHost(void **out, size_t bytes);

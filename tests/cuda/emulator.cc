@@ -440,6 +440,26 @@ cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void *val
     return begin();
 }
 
+/* The pool keeps nothing that is freed. */
+cudaError_t
+cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void *value)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    (void)pool;
+    (void)attribute;
+    *static_cast<uint64_t *>(value) = used;
+    return begin();
+}
+
+cudaError_t
+cudaMemPoolTrimTo(cudaMemPool_t pool, size_t bytes)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    (void)pool;
+    (void)bytes;
+    return begin();
+}
+
 cudaError_t
 cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
 {

@@ -151,9 +151,10 @@ Test(cuda, pages_come_and_go_at_their_address)
         class->pages_close(gpu, pages, sizeof ones);
         cr_expect_eq(cuda_emulator_memory(), before);
     }
-    cuda_emulator_no_memory_at(1);
+    cuda_emulator_set_memory(cuda_emulator_memory());
     cr_expect_eq(class->pages_open(gpu, pages, sizeof ones, &err), EXO_NOMEM);
     cr_expect(strstr(err.text, "12000 bytes on GPU 0"), "%s", err.text);
+    cuda_emulator_set_memory(0);
     cr_assert_eq(class->pages_open(gpu, pages, sizeof ones, &err), EXO_OK);
     class->pages_free(gpu, pages, sizeof ones); /* open ones, too */
     close_gpu(gpu);
