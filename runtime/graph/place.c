@@ -493,21 +493,34 @@ exo_place_change_inputs(exo_place *place, const exo_ref *actors, exo_err *err)
     return st;
 }
 
+/* What still comes over a retired edge is received. But a later life of its sender does not know it,
+ * and does not end it (relink.c). */
+static void
+retire_edges_locked(exo_port *port)
+{
+    port->generation++;
+    for (uint32_t e = 0; e < port->num_edges; e++)
+        if (port->edges[e]->retired == UINT64_MAX &&
+            !is_there_still(port->place->actor.site, port->edges[e]))
+            port->edges[e]->retired = port->generation;
+}
+
 exo_status
 exo_place_change_outputs(exo_place *place, const exo_ref *actors, exo_err *err)
 {
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < place->spec->class->num_ports; i++) {
         exo_port *port = &place->ports[i];
+        if (port->class_port->direction == EXO_PORT_INPUT) {
+            pthread_mutex_lock(&place->lock);
+            retire_edges_locked(port);
+            pthread_mutex_unlock(&place->lock);
+        }
         if (port->class_port->direction != EXO_PORT_OUTPUT)
             continue;
         st = add_new_edges(place, port, actors, err);
         pthread_mutex_lock(&place->lock);
-        port->generation++;
-        for (uint32_t e = 0; e < port->num_edges; e++)
-            if (port->edges[e]->retired == UINT64_MAX &&
-                !is_there_still(place->actor.site, port->edges[e]))
-                port->edges[e]->retired = port->generation;
+        retire_edges_locked(port);
         if (port->finished) /* the new outlets end like the others */
             finish_port_locked(port);
         exo_port_end_retired_locked(port);

@@ -179,8 +179,11 @@ asker_run(void *self, exo_graph_actor *actor, exo_err *err)
         nanosleep(&(struct timespec){.tv_nsec = EXO_MS}, NULL);
         st = send_number(out, 0, err);
     }
-    for (uint32_t i = 0; st == EXO_OK && i < ITEMS; i++)
-        st = send_number(out, ITEMS + i, err);
+    for (uint32_t i = 0; st == EXO_OK && i < ITEMS; i++) {
+        st = die_here(self, actor, ITEMS + i, err);
+        if (st == EXO_OK)
+            st = send_number(out, ITEMS + i, err);
+    }
     return st;
 }
 
@@ -461,30 +464,32 @@ Test(lives, virtual_time_has_the_backoff_and_repeats, .timeout = 60)
 
 static const char of_change[] =
     "exogym: 1\nname: lives\nclock: %s\nactors:\n"
-    "  source: {class: mortal_asker, restart: {when: on_failure}, config: {deaths: 1, at: 4}}\n"
-    "  sink: {class: mortal_sink, restart: {when: on_failure}, config: {deaths: 2, at: 1}}\n"
+    "  source: {class: mortal_asker, restart: {when: on_failure}, config: {deaths: 1, at: %d}}\n"
+    "  sink: {class: mortal_sink, restart: {when: on_failure}, config: {deaths: %d, at: 1}}\n"
     "edges:\n  - {from: source, to: sink, carries: numbers, buffer: {capacity: %d}}\n";
 
 static exo_graph_spec *
-graph_of(const char *clock, int capacity)
+graph_of(const char *clock, int at, int sinks_deaths, int capacity)
 {
     char text[1024];
     exo_err err = {0};
     exo_graph_spec *spec = NULL;
     for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
         exo_graph_class_register(&classes[i], NULL);
-    snprintf(text, sizeof text, of_change, clock, capacity);
+    snprintf(text, sizeof text, of_change, clock, at, sinks_deaths, capacity);
     cr_assert_eq(exo_graph_parse(&spec, "lives.yaml", text, NULL, &err), EXO_OK, "%s", err.text);
     return spec;
 }
 
-Test(lives, an_edge_that_is_added_later_knows_the_lives_of_its_ends, .timeout = 60)
+/* The source dies at item `at`, before or after the change. */
+static void
+change_with_a_death(int at, int sinks_deaths)
 {
     for (size_t c = 0; c < 2; c++) {
         exo_err err = {0};
         exo_graph_result result = {0};
-        exo_graph_spec *spec = graph_of(clocks[c], 2);
-        change.next = graph_of(clocks[c], 3);
+        exo_graph_spec *spec = graph_of(clocks[c], at, sinks_deaths, 2);
+        change.next = graph_of(clocks[c], at, sinks_deaths, 3);
         change.wanted = change.given = change.made = false;
         world.length = 0;
         const exo_graph_run_opts opts = {
@@ -495,9 +500,22 @@ Test(lives, an_edge_that_is_added_later_knows_the_lives_of_its_ends, .timeout = 
         uint32_t after = 0;
         for (size_t i = 0; i < world.length; i++)
             after += world.seen[i].value >= ITEMS;
-        cr_expect_eq(after, ITEMS, "%s clock: %u items came after the change", clocks[c], after);
+        cr_expect(at < ITEMS ? after == ITEMS : after >= ITEMS,
+                  "%s clock: %u items came after the change", clocks[c], after);
         exo_graph_result_release(&result);
         exo_graph_spec_free(&spec);
         exo_graph_spec_free(&change.next);
     }
+}
+
+Test(lives, an_edge_that_is_added_later_knows_the_lives_of_its_ends, .timeout = 60)
+{
+    change_with_a_death(4, 2);
+}
+
+/* The sink waits for the end of the edge that the change took away, too, and the source's next life
+ * does not have that edge. */
+Test(lives, an_edge_that_was_taken_away_ends_with_the_life_that_knew_it, .timeout = 60)
+{
+    change_with_a_death(ITEMS + 2, 0);
 }
