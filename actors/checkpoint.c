@@ -420,6 +420,10 @@ exo_checkpoint_check(const char *checkpoint, const char *settings, const exo_con
     }
     const char *key;
     json_t *value;
+    static const char *const shares[] = {"tensor", "pipeline", "context"}; /* absent: 1 */
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++)
+        if (json_object_get(then, shares[i]) && !json_object_get(now, shares[i]))
+            json_object_set_new(now, shares[i], json_integer(1));
     json_object_foreach (now, key, value) {
         json_t *old = json_object_get(then, key);
         if (old && json_equal(old, value))

@@ -15,7 +15,8 @@
 #include "report/timeline.h"
 
 enum {
-    SPANS = 100000 /* most spans of a node in the timeline */
+    SPANS = 100000, /* most spans of a node in the timeline */
+    GPU_NODES = 64  /* most members of the engine `gpu` */
 };
 
 static exo_status
@@ -72,8 +73,8 @@ is_for_gpu(const struct run *run, const exo_fit_engine_use *use)
 {
     return !use->far && !use->emulated && !use->coded && !run->apart &&
            run->opts->elastic.min_nodes == 0 && run->opts->failures.mean_time_between == 0 &&
-           run->fit->way == EXO_WAY_DIRECT && run->opts->device &&
-           exo_device_is_one_gpu(run->opts->device);
+           run->fit->way == EXO_WAY_DIRECT && run->fit->num_nodes <= GPU_NODES &&
+           run->opts->device && exo_device_is_one_gpu(run->opts->device);
 }
 
 exo_status

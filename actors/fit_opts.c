@@ -130,6 +130,10 @@ exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
     if (opts->batch_size < 1)
         return exo_fail(err, EXO_INVAL, "batch_size must be at least 1");
     size_t minibatch = opts->minibatch_size;
+    if (minibatch == EXO_MINIBATCH_AUTO && opts->device && strncmp(opts->device, "cuda", 4) == 0)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "minibatch_size: auto knows the memory of the host, not that of a GPU: "
+                        "give a number");
     if (minibatch != 0 && minibatch != EXO_MINIBATCH_AUTO &&
         (minibatch > opts->batch_size || opts->batch_size % minibatch != 0))
         return exo_fail(err, EXO_INVAL, "minibatch_size %zu does not divide batch_size %zu",
@@ -176,17 +180,16 @@ settings_object(const exo_fit_opts *opts, const char *strategy, const char *opti
     json_t *failures = settings_of_failures(&opts->failures);
     json_t *tensor = opts->tensor > 1 ? json_integer((json_int_t)opts->tensor) : NULL;
     json_t *stages = opts->pipeline > 1 ? json_integer((json_int_t)opts->pipeline) : NULL;
-    json_t *sequence = opts->sequence ? json_true() : NULL;
     json_t *context =
         opts->context_parallel > 1 ? json_integer((json_int_t)opts->context_parallel) : NULL;
     return json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:o*, s:o*, s:o*, s:o*, s:o*, s:o*}",
+        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:o*, s:o*, s:o*, s:o*, s:o*}",
         "strategy", strategy, "options", options, "model", exo_model_name(model), "parameters",
         (json_int_t)exo_model_numel(model), "num_nodes", (json_int_t)opts->num_nodes, "batch_size",
         (json_int_t)opts->batch_size, "minibatch_size", (json_int_t)minibatch_size, "shuffle",
         (int)opts->shuffle, "autocast", opts->autocast ? "bf16" : "none", "seed",
         (json_int_t)opts->seed, "elastic", elastic, "failures", failures, "tensor", tensor,
-        "pipeline", stages, "sequence", sequence, "context", context);
+        "pipeline", stages, "context", context); /* `sequence` changes no state */
 }
 
 /* Writes a JSON value as text that exo_free frees, and drops the value. */

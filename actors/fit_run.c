@@ -248,6 +248,7 @@ exo_fit_rehearse(exo_model *model, exo_dataset *train, const char *strategy, exo
     bare.val_size = EXO_VAL_NONE;
     bare.checkpoint_interval = bare.correlation_interval = 0;
     bare.save_dir = NULL;
+    bare.device = "cpu"; /* it computes nothing */
     bare.resume = false;
     bare.progress = NULL;
     bare.elastic = (exo_elastic){0};

@@ -21,8 +21,8 @@
 #include "nn/builtin_models.h"
 #include "nn/corpus/named.h"
 #include "nn/cpu/cpu_kind.h"
-#include "nn/device/gpu_kinds.h"
 #include "nn/dataset_impl.h"
+#include "nn/device/gpu_kinds.h"
 #include "nn/schedules.h"
 #include "protocol/protocol.h"
 #include "strategies/builtin.h"
@@ -93,7 +93,7 @@ static const void *const rewards[] = {&exo_calculation_reward, &exo_exact_reward
 static const void *const tools[] = {&exo_calculator_tool};
 
 static const void *const devices[] = {&exo_auto_device_kind, &exo_cpu_device_kind,
-                                     &exo_cuda_device_kind, &exo_mps_device_kind};
+                                      &exo_cuda_device_kind, &exo_mps_device_kind};
 
 /* A duplicate name or a full registry is an error in the tables above. */
 static void

@@ -29,12 +29,13 @@ exo_params_reserve(exo_params *params, exo_err *err)
     for (size_t u = 0; u < params->num_units; u++) {
         exo_unit_pages *p = &params->pages[u];
         const size_t bytes = unit_bytes(params, u);
-        exo_status st = device->device_class->pages_reserve(device, bytes, &p->values, NULL);
+        exo_err reason = {0};
+        exo_status st = device->device_class->pages_reserve(device, bytes, &p->values, &reason);
         if (st == EXO_OK)
-            st = device->device_class->pages_reserve(device, bytes, &p->grads, NULL);
+            st = device->device_class->pages_reserve(device, bytes, &p->grads, &reason);
         if (st != EXO_OK)
-            return exo_fail(err, st, "no addresses for the unit '%s' of %zu parameters",
-                            params->units[u].name, params->units[u].count);
+            return exo_fail(err, st, "no addresses for the unit '%s' of %zu parameters: %s",
+                            params->units[u].name, params->units[u].count, reason.text);
     }
     return EXO_OK;
 }

@@ -58,8 +58,6 @@ exo_composition_exchange(exo_composition *c, exo_node *node, exo_err *err)
     return st;
 }
 
-/* Rounds in the background outlive a step, and rules for wrong values have state of their own for
- * each node. */
 static bool
 is_elementwise(const exo_param_exchange *e)
 {
@@ -80,6 +78,8 @@ exo_composition_is_elementwise(const void *self)
     return true;
 }
 
+/* Rounds in the background outlive a step, and rules for wrong values have state of their own for
+ * each node. */
 bool
 exo_composition_elastic(const void *self)
 {

@@ -221,9 +221,9 @@ typedef struct exo_composition {
 exo_param_exchange *exo_composition_add(exo_composition *composition, const char *name,
                                         bool scoped);
 
-/* The functions of such a class. */
 /* Whether no exchange treats elements by their places or by a norm of several. */
 bool exo_composition_is_elementwise(const void *self);
+/* The functions of such a class. */
 exo_status exo_composition_start(void *self, exo_node *node, exo_err *err);
 exo_status exo_composition_step(void *self, exo_node *node, exo_err *err);
 void exo_composition_state(void *self, exo_state *state);

@@ -140,7 +140,8 @@ typedef struct exo_text_trainer_opts {
      * NULL, too, trainers of reward models and of DPO compare the answers of the run's makers. */
     const char *data;
     /* Writes sample `index`, whose tokens are copied. Returns false after the last one. It is called
-     * before the run begins, once for each sample and trainer. */
+     * several times from 0 on, by one thread at a time: when the graph is checked, and when a trainer
+     * begins, also a further life of it. */
     bool (*text_fn)(void *context, size_t index, exo_text_sample *out);
     uint64_t train_batch_size; /* samples of a step, for each trainer; 0 counts as 16 */
     /* Further keys of the class (docs/rlhf.md): "optimizer: {name: adamw, lr: 1e-3}" */

@@ -616,8 +616,9 @@ static exo_status
 gpu_open(void **out, const exo_engine_opts *opts, exo_err *err)
 {
     if (opts->size > MOST_MEMBERS)
-        return exo_fail(err, EXO_INVAL, "engine gpu has at most %d members, not %u", MOST_MEMBERS,
-                        opts->size);
+        return exo_fail(err, EXO_INVAL,
+                        "engine gpu has at most %d members, not %u: choose engine: local",
+                        MOST_MEMBERS, opts->size);
     group *g = static_cast<group *>(exo_calloc(1, sizeof *g));
     if (!g)
         return exo_fail(err, EXO_NOMEM, "no memory for a group");

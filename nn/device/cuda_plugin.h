@@ -8,7 +8,9 @@
 
 /* The bytes of the structs that the library and the plugin share: a plugin of another version has
  * others. */
-#define EXO_CUDA_BYTES (sizeof(exo_kernels) + sizeof(exo_device_class) + sizeof(exo_device))
+#define EXO_CUDA_BYTES                                                                             \
+    (sizeof(exo_kernels) + sizeof(exo_device_class) + sizeof(exo_device) +                         \
+     sizeof(exo_cuda_machine) + sizeof(exo_cuda_calls))
 
 enum {
     EXO_CUDA_MOST_GPUS = 64
@@ -34,7 +36,7 @@ typedef struct exo_cuda_machine {
 } exo_cuda_machine;
 
 typedef struct exo_cuda_calls {
-    size_t bytes; /* EXO_CUDA_BYTES, as the plugin knows it */
+    size_t bytes;       /* EXO_CUDA_BYTES, as the plugin knows it */
     int (*count)(void); /* GPUs that the process sees; 0: none, or no driver */
     exo_status (*open)(exo_device **out, int ordinal, exo_err *err);
     void (*close)(exo_device *device);

@@ -12,16 +12,19 @@ exo_status
 exo_cuda_load(const exo_cuda_calls **out, exo_err *err)
 {
     const void *found = NULL;
-    exo_status st = exo_own_plugin_load("exogym-cuda.so", EXO_CUDA_CALLS_SYMBOL, &found, err);
+    exo_err reason = {0};
+    exo_status st = exo_own_plugin_load("exogym-cuda.so", EXO_CUDA_CALLS_SYMBOL, &found, &reason);
     *out = found;
     if (st == EXO_NOT_FOUND)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "this exogym was built without CUDA: there is no exogym-cuda.so; build it "
                         "again where there are nvcc and cuBLASLt of CUDA 13, or set device: cpu");
-    if (st == EXO_OK && (!*out || (*out)->bytes != EXO_CUDA_BYTES))
+    if (st == EXO_INVAL) /* a library that it needs is missing */
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "exogym-cuda.so is of another version: build it again");
-    return st;
+                        "%s: install CUDA 13 with cuBLASLt, or set device: cpu", reason.text);
+    if (st == EXO_OK && (!*out || (*out)->bytes != EXO_CUDA_BYTES))
+        return exo_fail(err, EXO_INVAL, "exogym-cuda.so is of another version: build it again");
+    return st == EXO_OK ? st : exo_fail(err, st, "%s", reason.text);
 }
 
 /* which: the number behind "cuda:". NULL: nodes take the GPUs of a process in turn. */

@@ -18,7 +18,7 @@ enum {
     OUT_LSE /* index into op->saved */
 };
 
-/* Also the cache's signature, up to `plans`. */
+/* Also the cache's signature, in which `plans` is NULL. */
 struct state {
     exo_members members;
     exo_attention_shape shape; /* `from` is that of the work under way */
@@ -307,7 +307,8 @@ exo_tensor *
 exo_tape_ring_attention(exo_tape *tape, exo_group *group, exo_tensor *x,
                         const exo_attention_opts *opts)
 {
-    const exo_members members = {
-        .group = group, .rank = exo_group_rank(group), .count = exo_group_size(group)};
+    const exo_members members = {.group = group,
+                                 .rank = group ? exo_group_rank(group) : 0,
+                                 .count = group ? exo_group_size(group) : 1};
     return exo_members_ring_attention(tape, &members, x, opts);
 }

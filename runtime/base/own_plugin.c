@@ -33,8 +33,9 @@ find_plugin(char path[MAX_PATH], const char *file)
     Dl_info library;
     ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     program[length > 0 ? length : 0] = '\0';
-    if (find_in(path, program, "", file) || find_in(path, program, "../", file) ||
-        find_in(path, program, "../" EXO_LIBRARY_FOLDER "/exogym/", file))
+    if (find_in(path, program, "", file) ||
+        find_in(path, program, "../" EXO_LIBRARY_FOLDER "/exogym/", file) ||
+        find_in(path, program, "../", file))
         return true;
     return dladdr(&here, &library) && library.dli_fname &&
            (find_in(path, library.dli_fname, "", file) ||

@@ -438,23 +438,43 @@ add_resource(exo_cluster_place *p, const char *name, double amount)
         p->resources[p->num_resources++] = (exo_resource){.name = name, .amount = amount};
 }
 
+int
+exo_cluster_visible_gpus(const char *list, int present)
+{
+    int visible = 0;
+    if (!list)
+        return present;
+    while (visible < present && *list && *list != ',' && *list != '-') {
+        visible++;
+        list += strcspn(list, ",");
+        list += *list == ',';
+    }
+    return visible;
+}
+
+/* A container may have some of the host's, under their numbers. */
+static int
+count_gpus(void)
+{
+    char path[32];
+    int present = 0;
+    for (int i = 0; i < 64; i++) {
+        snprintf(path, sizeof path, "/dev/nvidia%d", i);
+        present += access(path, F_OK) == 0;
+    }
+    return exo_cluster_visible_gpus(getenv("CUDA_VISIBLE_DEVICES"), present);
+}
+
 static void
 find_resources(exo_cluster_place *p, const exo_cluster_opts *opts)
 {
     struct sysinfo info = {0};
-    char path[32];
-    int gpus = 0;
     for (size_t i = 0; i < opts->num_resources; i++)
         add_resource(p, opts->resources[i].name, opts->resources[i].amount);
     add_resource(p, "cpus", exo_usable_cores());
     if (sysinfo(&info) == 0)
         add_resource(p, "memory", (double)info.totalram * info.mem_unit);
-    for (; gpus < 64; gpus++) {
-        snprintf(path, sizeof path, "/dev/nvidia%d", gpus);
-        if (access(path, F_OK) != 0)
-            break;
-    }
-    add_resource(p, "gpus", gpus);
+    add_resource(p, "gpus", count_gpus());
 }
 
 /* --- All of it -------------------------------------------------------------------------------- */

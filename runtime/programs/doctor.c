@@ -103,8 +103,8 @@ look_at_descriptors(json_t *findings)
              (unsigned long long)limit.rlim_max);
     exo_finding_add(findings, "descriptors", value,
                     limit.rlim_max < ENOUGH_DESCRIPTORS
-                        ? "for more than a thousand actors: ulimit -n 65536, or LimitNOFILE=65536 "
-                          "in the unit of a service"
+                        ? "for more than a thousand actors: LimitNOFILE=65536 in the unit of a "
+                          "service, or as root: ulimit -n 65536"
                         : NULL);
 }
 

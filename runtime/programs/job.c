@@ -357,8 +357,15 @@ check_engine(exo_config *root, const exo_job *job, exo_err *err)
 static exo_status
 check_device(exo_config *root, const exo_job *job, exo_err *err)
 {
-    return exo_device_check(job->opts.device, err) == EXO_OK ? EXO_OK
-                                                             : fail_at(root, "device", err);
+    const char *device = job->opts.device;
+    if (exo_device_check(device, err) != EXO_OK)
+        return fail_at(root, "device", err);
+    if (job->opts.minibatch_size != EXO_MINIBATCH_AUTO || strncmp(device, "cuda", 4) != 0)
+        return EXO_OK;
+    exo_fail(err, EXO_UNSUPPORTED,
+             "train.minibatch_size: auto knows the memory of the host, not that of a GPU: give a "
+             "number");
+    return fail_at(root, "train", err);
 }
 
 /* Determines the run's name: the given one, else the file's name without folder and ending. */

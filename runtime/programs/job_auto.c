@@ -99,7 +99,8 @@ exo_job_choose_parallel(exo_job *job, exo_err *err)
     st = read_auto(how, &opts, err);
     if (st == EXO_OK)
         st = exo_config_u64(root, "nodes", 1, 1, UINT32_MAX, &nodes, err);
-    if (opts.memory == 0) /* the nodes share this machine */
+    const char *device = exo_config_scalar(exo_config_get(root, "device"));
+    if (opts.memory == 0 && (!device || strcmp(device, "cpu") == 0)) /* they share this machine */
         opts.memory = exo_free_memory() / nodes;
     if (st == EXO_OK)
         st = copy_job(job->doc, &copy, err);

@@ -111,7 +111,8 @@ write_config(const exo_job *job, exo_job_run *run, exo_err *err)
     if (job->opts.pipeline > 1)
         exo_make_number(&m, exo_make_map(&m, root, "parallel"), "pipeline", job->opts.pipeline);
     if (job->opts.context_parallel > 1)
-        exo_make_number(&m, exo_make_map(&m, root, "parallel"), "context", job->opts.context_parallel);
+        exo_make_number(&m, exo_make_map(&m, root, "parallel"), "context",
+                        job->opts.context_parallel);
     add_train(&m, root, job);
     add_strategy(&m, root, run);
     add_plugins(&m, root, job);

@@ -127,9 +127,10 @@ exo_job_check_parallel(const exo_job *job, exo_err *err)
     if (st == EXO_OK)
         st = exo_fit_check_sequences(&job->opts, job->train, err);
     if (st == EXO_OK)
-        st = o->pipeline > 1  ? exo_model_stage(&part, job->model, 0, o->pipeline, err)
-             : o->context_parallel > 1 ? exo_model_context_part(&part, job->model, 0, o->context_parallel, err)
-                              : exo_model_part(&part, job->model, 0, o->tensor, err);
+        st = o->pipeline > 1 ? exo_model_stage(&part, job->model, 0, o->pipeline, err)
+             : o->context_parallel > 1
+                 ? exo_model_context_part(&part, job->model, 0, o->context_parallel, err)
+                 : exo_model_part(&part, job->model, 0, o->tensor, err);
     exo_model_drop(&part);
     for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++)
         st = check_run(job, &job->runs[i], err);

@@ -3,30 +3,12 @@
 #include "programs/commands.h"
 
 static const exo_command *const commands[] = {
-    &exo_command_run,
-    &exo_command_sweep,
-    &exo_command_plan,
-    &exo_command_graph,
-    &exo_command_plot,
-    &exo_command_ckpt,
-    &exo_command_explain,
-    &exo_command_export,
-    &exo_command_generate,
-    &exo_command_data,
-    &exo_command_list,
-    &exo_command_doctor,
-    &exo_command_keygen,
-    &exo_command_status,
-    &exo_command_spawn,
-    &exo_command_call,
-    &exo_command_kill,
-    &exo_command_why,
-    &exo_command_dump,
-    &exo_command_logs,
-    &exo_command_stop,
-    &exo_command_help,
-    &exo_command_completion,
-    NULL,
+    &exo_command_run,      &exo_command_sweep,  &exo_command_plan,       &exo_command_graph,
+    &exo_command_plot,     &exo_command_ckpt,   &exo_command_explain,    &exo_command_export,
+    &exo_command_generate, &exo_command_data,   &exo_command_list,       &exo_command_doctor,
+    &exo_command_keygen,   &exo_command_status, &exo_command_spawn,      &exo_command_call,
+    &exo_command_kill,     &exo_command_why,    &exo_command_dump,       &exo_command_logs,
+    &exo_command_stop,     &exo_command_help,   &exo_command_completion, NULL,
 };
 
 static const exo_note examples[] = {

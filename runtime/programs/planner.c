@@ -438,6 +438,14 @@ exo_job_plan_make(exo_job_plan *plan, exo_config_doc **doc, const exo_job_plan_o
     exo_parallelism_scope scope = {0};
     *plan = (exo_job_plan){.memory_limit = opts->memory, .step_cost = -1};
     exo_status st = open_job(&p, doc, err);
+    if (st == EXO_OK && strcmp(p.job.opts.device, "cpu") != 0 &&
+        (opts->memory == 0 || opts->step_time < 0))
+        st = exo_fail(err, EXO_UNSUPPORTED,
+                      "%s: it measures the CPU's steps and memory: for device: %s say what a node "
+                      "has, and the time of a step (%s)",
+                      opts->subject, p.job.opts.device,
+                      strcmp(opts->subject, "plan") == 0 ? "--memory SIZE --step-time TIME"
+                                                         : "auto: {memory: SIZE, step_time: TIME}");
     if (st == EXO_OK) {
         p.now = exo_fit_memory_now();
         scope.nodes = plan->nodes;

@@ -185,7 +185,7 @@ run_file(const exo_command_line *line, exo_mpi_job *mpi)
                       "engine mpi is for processes that MPI starts: mpirun -n N exogym run ..., "
                       "without --workers, --head and --cluster");
     bool far = wants_cluster(args) || cluster_opts.mpi;
-    if (st == EXO_OK && !far)
+    if (st == EXO_OK && !far && !args->dry_run)
         st = check_device(&job, &err);
     if (args->dry_run) {
         status = st == EXO_OK ? exo_dry_run(&job, args->json) : exo_report(&err);

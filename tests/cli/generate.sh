@@ -71,7 +71,7 @@ ok generate --model $run --prompt 'line 5' --max-new-tokens 5 --samples 20
 # The device: its name changes nothing, and another one is an error.
 ok generate --model $run --prompt 'line 5' --max-new-tokens 20 --device cpu
 cmp out first || fail 'the CPU by its name gives another text'
-bad 2 "--device: there is no device 'abacus'; known are: cpu" generate --model $run --prompt x --device abacus
+bad 2 "--device: there is no device 'abacus'; known are: auto, cpu, cuda, mps" generate --model $run --prompt x --device abacus
 ok list devices
 has out 'cpu '
 

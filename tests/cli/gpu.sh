@@ -85,6 +85,11 @@ for weights in fp32 int8; do
     cmp -s out there || fail "$weights: '$(cat there)' on the GPU, '$(cat out)' on the CPU"
 done
 
+# What knows the host alone says so.
+bad 2 'give a number' run job.yaml --no-plot --name auto --set device=cuda --set train.minibatch_size=auto
+bad 1 '--memory SIZE --step-time TIME' plan gpt.yaml --nodes 2 --set device=cuda
+ok plan gpt.yaml --nodes 2 --set device=cuda --memory 16GiB --step-time 10ms
+
 # A GPU that fails, and one that is full, end the run with the reason; the next run goes on.
 EXO_CUDA_EMULATOR='fail_at=200' bad 1 'cudaErrorLaunchFailure' run job.yaml --name fails --no-plot --set device=cuda
 EXO_CUDA_EMULATOR='memory=9000' bad 1 'no memory for an array of' run job.yaml --name full --no-plot --set device=cuda

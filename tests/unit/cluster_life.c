@@ -16,6 +16,7 @@
 
 #include "cluster/cluster_impl.h"
 #include "cluster/messages.h"
+#include "cluster/place.h"
 #include "cluster/remote_impl.h"
 #include "cluster/watch.h"
 #include "support/eventually.h"
@@ -447,4 +448,17 @@ Test(cluster_life, the_lost_are_not_remembered_without_end)
     }
     cr_expect_leq(exo_retrier_remembers(driver->retrier), 20001);
     cr_expect_geq(exo_retrier_remembers(driver->retrier), 10000);
+}
+
+/* As CUDA reads the variable. */
+Test(cluster_life, a_worker_offers_the_gpus_that_it_sees)
+{
+    static const struct {
+        const char *list;
+        int visible;
+    } rows[] = {{NULL, 4},        {"", 0},       {"2", 1},  {"0,3", 2},
+                {"0,1,2,3,4", 4}, {"1,-1,2", 1}, {"-1", 0}, {"GPU-8932f937,GPU-1c2f", 2}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        cr_expect_eq(exo_cluster_visible_gpus(rows[i].list, 4), rows[i].visible, "%s",
+                     rows[i].list ? rows[i].list : "unset");
 }
