@@ -61,6 +61,12 @@ exo_cuda_side_select(const exo_cuda_side *side, exo_err *err)
     return exo_cuda_status(exo_cuda_select(side->cuda), "its choice", err);
 }
 
+int
+exo_cuda_side_ordinal(const exo_cuda_side *side)
+{
+    return side ? side->cuda->ordinal : -1;
+}
+
 void *
 exo_cuda_side_stream(exo_cuda_side *side)
 {

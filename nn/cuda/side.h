@@ -15,10 +15,13 @@ typedef struct exo_cuda_mark exo_cuda_mark;
 /* Opens a side of a device `cuda`, which is closed before the device. Errors: UNSUPPORTED (another
  * device), NOMEM, FAILED. */
 exo_status exo_cuda_side_open(exo_cuda_side **out, exo_device *device, exo_err *err);
-/* Waits for the side's work, and sets *side to NULL; accepts NULL in it. */
+/* Does not wait for the side's work, whose memory stays with its owner until it is done. Sets *side to
+ * NULL; accepts NULL in it. */
 void exo_cuda_side_close(exo_cuda_side **side);
 /* Makes the side's GPU that of the calling thread. */
 exo_status exo_cuda_side_select(const exo_cuda_side *side, exo_err *err);
+/* The ordinal of its GPU; -1 for NULL. */
+int exo_cuda_side_ordinal(const exo_cuda_side *side);
 /* The stream: a cudaStream_t. */
 void *exo_cuda_side_stream(exo_cuda_side *side);
 /* What the side is asked from now on begins after what the device has been asked before. */

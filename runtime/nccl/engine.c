@@ -46,8 +46,11 @@ give_back(exo_nccl_member *m, exo_engine_request *r)
     r->own = NULL;
     if (!c)
         return;
-    exo_array_release(&c->copy);
-    exo_array_release(&c->stage);
+    if (!m->runs_on) {
+        exo_array_release(&c->copy);
+        exo_array_release(&c->stage);
+    }
+    c->copy = c->stage = (exo_array){0}; /* else the GPU may still write there */
     c->set = NULL;
     c->next = m->unused;
     m->unused = c;
@@ -175,25 +178,35 @@ find_gone(exo_nccl_group *g, const exo_nccl_set *s, uint64_t number)
     return UINT32_MAX;
 }
 
-/* The members that have not come to a barrier; NCCL does not say for whom another call waits. */
+/* Whether the request waits for what a member of its set has to say: that it has come to the barrier,
+ * the id, or an offer. */
+static bool
+is_missing(exo_nccl_group *g, const exo_nccl_set *s, const exo_engine_request *r, uint32_t place)
+{
+    const exo_nccl_note note = exo_nccl_note_of(g, s->key, exo_nccl_rank_at(s, place));
+    if (place == s->place)
+        return false;
+    if (r->state == EXO_NCCL_MEETS)
+        return note.barriers < r->number;
+    return s->place == 0 ? s->parent && !note.has_offer : place == 0 && !note.has_id;
+}
+
+/* The members that have not come; NCCL does not say for whom its calls wait. */
 static void
 name_missing(exo_nccl_group *g, const exo_engine_request *r, char *out, size_t size)
 {
     const exo_nccl_set *s = ((const exo_nccl_call *)r->own)->set;
     size_t at = 0;
-    if (r->state != EXO_NCCL_MEETS) {
-        snprintf(out, size, "other members: %s",
-                 s->phase == EXO_NCCL_NEW      ? "rank 0 of them has not begun a call"
-                 : s->phase == EXO_NCCL_MAKING ? "NCCL has not connected all of them"
-                                               : "NCCL does not say which");
-        return;
-    }
-    for (uint32_t p = 0; p < s->size && at < size; p++) {
-        const uint32_t rank = exo_nccl_rank_at(s, p);
+    const bool says = r->state == EXO_NCCL_MEETS || s->phase == EXO_NCCL_NEW;
+    snprintf(out, size, "other members: %s",
+             s->phase == EXO_NCCL_NEW      ? "a call before it has not begun"
+             : s->phase == EXO_NCCL_MAKING ? "NCCL has not connected all of them"
+                                           : "NCCL does not say which");
+    for (uint32_t p = 0; says && p < s->size && at < size; p++) {
         char name[EXO_NCCL_NAME + 32];
-        if (p == s->place || exo_nccl_note_of(g, s->key, rank).barriers >= r->number)
+        if (!is_missing(g, s, r, p))
             continue;
-        exo_nccl_describe(g, rank, name, sizeof name);
+        exo_nccl_describe(g, exo_nccl_rank_at(s, p), name, sizeof name);
         int length = snprintf(out + at, size - at, "%s%s", at ? ", " : "", name);
         at += length > 0 ? (size_t)length : 0;
     }
@@ -345,18 +358,26 @@ begin(void *group, uint32_t rank, exo_engine_request *r, exo_err *err)
     exo_engine_request **last = &m->first;
     exo_err reason = {0};
     exo_status st = exo_nccl_broken(g, err);
-    if (st != EXO_OK)
+    if (st != EXO_OK) {
+        go_on(g, rank); /* what is complete is so */
+        exo_nccl_retire(g, rank, true);
         return st;
+    }
+    const exo_time now = exo_now(g->clock);
+    if (r->deadline > now && r->deadline - now > m->timeout)
+        m->timeout = r->deadline - now;
     exo_nccl_call *call = new_call(m);
     r->own = call;
     r->state = EXO_NCCL_WAITS;
     r->next = NULL;
-    if (!call || !(call->set = exo_nccl_set_of(g, m, &r->args)))
-        st = exo_fail(&reason, EXO_NOMEM, "no memory for a request");
+    st = call ? exo_nccl_set_of(&call->set, g, m, &r->args, &reason)
+              : exo_fail(&reason, EXO_NOMEM, "no memory for a request");
     if (st == EXO_OK)
         st = begin_call(g, rank, r, &reason);
     if (st != EXO_OK) {
         give_up(g, rank, st, &reason);
+        go_on(g, rank);
+        exo_nccl_retire(g, rank, true);
         give_back(m, r);
         return exo_nccl_broken(g, err);
     }
@@ -386,21 +407,24 @@ join(void *group, uint32_t rank, const char *name, exo_err *err)
 }
 
 static void
-free_member(exo_nccl_member *m)
+free_member(exo_nccl_group *g, exo_nccl_member *m)
 {
+    pthread_mutex_lock(&g->lock);
+    exo_nccl_set *sets = m->sets;
+    m->sets = NULL;
+    pthread_mutex_unlock(&g->lock);
     for (exo_nccl_call *c = m->unused, *next; c; c = next) {
         next = c->next;
         exo_cuda_mark_free(c->end);
         exo_free(c);
     }
-    for (exo_nccl_set *s = m->sets, *next; s; s = next) {
+    for (exo_nccl_set *s = sets, *next; s; s = next) {
         next = s->next;
         exo_free(s->ranks);
         exo_free(s);
     }
     exo_cuda_side_close(&m->side);
     m->unused = NULL;
-    m->sets = NULL;
     m->device = NULL;
 }
 
@@ -417,7 +441,7 @@ leave(void *group, uint32_t rank)
     const exo_nccl_message end = {.kind = EXO_NCCL_TELLS_END};
     exo_nccl_tell(g, rank, NULL, &end, NULL);
     exo_nccl_retire(g, rank, exo_nccl_broken(g, NULL) != EXO_OK);
-    free_member(m);
+    free_member(g, m);
     pthread_mutex_lock(&g->lock);
     m->here = false;
     m->left = true;
@@ -452,7 +476,7 @@ open_group(void **group, const exo_engine_opts *opts, exo_err *err)
     g->clock = opts->clock;
     g->post = opts->post;
     snprintf(g->key, sizeof g->key, "%s", opts->key ? opts->key : "");
-    exo_nccl_forget(g, UINT32_MAX);
+    exo_nccl_forget_old(nccl);
     pthread_mutex_init(&g->lock, NULL);
     *group = g;
     return EXO_OK;
@@ -481,8 +505,8 @@ exo_nccl_register(exo_err *err)
         .name = "nccl",
         .help = "NCCL, among nodes that have a GPU each, in processes and on hosts",
         .dtypes = EXO_ENGINE_ALL_DTYPES,
-        .promises = EXO_ENGINE_DEVICES | EXO_ENGINE_PROGRESS | EXO_ENGINE_SOME |
-                    EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS | EXO_ENGINE_BLOCKS | EXO_ENGINE_POST,
+        .promises = EXO_ENGINE_DEVICES | EXO_ENGINE_SOME | EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS |
+                    EXO_ENGINE_BLOCKS | EXO_ENGINE_POST,
         .open = open_group,
         .close = close_group,
         .join = join,
@@ -493,9 +517,5 @@ exo_nccl_register(exo_err *err)
         .wait = wait,
         .cancel = cancel,
         .hear = exo_nccl_hear};
-    /* pinned for equal bits from run to run, unless the user has chosen; NCCL reads them when the
-     * first communicator is made */
-    setenv("NCCL_ALGO", "Ring", 0);
-    setenv("NCCL_PROTO", "Simple", 0);
     return exo_engine_register(&nccl, err);
 }

@@ -1,6 +1,8 @@
 /* Communicators that a death has broken, until the next group of the same run shrinks them to the
  * living (docs/elastic.md): NCCL then need not connect the living anew. They were revoked
- * and are quiet. State: the list, one for the process; a lock guards it. See group.h. */
+ * and are quiet. The engine does not know whether a run goes on: what no group has taken in time is
+ * ended when the next group opens or loses a member. State: the list, one for the process; a lock
+ * guards it. See group.h. */
 #include "nccl/group.h"
 
 #include <stdio.h>
@@ -10,6 +12,13 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static exo_nccl_remains *estate;
+static exo_time keeping = 600 * EXO_SECOND; /* a run that goes on does so by then */
+
+void
+exo_nccl_set_keeping(exo_time time)
+{
+    keeping = time;
+}
 
 /* Whether the rank is a member of the set. *place: its place among the ranks of `r`. */
 static bool
@@ -35,10 +44,11 @@ can_become(const exo_nccl_remains *r, const exo_nccl_set *set)
 static exo_nccl_remains **
 find_locked(const exo_nccl_group *g, uint32_t rank, const exo_nccl_set *set)
 {
+    const int gpu = exo_cuda_side_ordinal(g->members[rank].side);
     exo_nccl_remains **found = NULL;
     for (exo_nccl_remains **at = &estate; *at; at = &(*at)->next)
-        if (strcmp((*at)->key, g->key) == 0 && (*at)->rank == rank && can_become(*at, set) &&
-            (!found || (*at)->size > (*found)->size))
+        if (strcmp((*at)->key, g->key) == 0 && (*at)->rank == rank && (*at)->gpu == gpu &&
+            can_become(*at, set) && (!found || (*at)->size > (*found)->size))
             found = at;
     return found;
 }
@@ -61,7 +71,8 @@ exo_nccl_excluded(const exo_nccl_remains *r, const exo_nccl_set *set, int *place
     int count = 0;
     for (uint32_t p = 0; p < r->size; p++) {
         uint32_t at;
-        const bool stays = set->ranks ? has_rank(&wanted, r->ranks[p], &at) : true;
+        const bool stays =
+            set->ranks ? has_rank(&wanted, r->ranks[p], &at) : r->ranks[p] < set->size;
         if (!stays)
             places[count++] = (int)p;
     }
@@ -75,6 +86,8 @@ exo_nccl_keep(const exo_nccl_group *g, uint32_t rank, const exo_nccl_set *set)
     if (!r)
         return false;
     *r = (exo_nccl_remains){.rank = rank,
+                            .gpu = exo_cuda_side_ordinal(g->members[rank].side),
+                            .since = exo_now(exo_clock_real()),
                             .size = set->size,
                             .ranks = (uint32_t *)(r + 1),
                             .comm = set->comm,
@@ -97,15 +110,17 @@ exo_nccl_bury(const exo_nccl_table *nccl, exo_nccl_remains *r)
     exo_free(r);
 }
 
-void
-exo_nccl_forget(const exo_nccl_group *g, uint32_t rank)
+/* key NULL: only what is old. */
+static void
+forget(const exo_nccl_table *nccl, const char *key, uint32_t rank)
 {
     exo_nccl_remains *gone = NULL;
+    const exo_time now = exo_now(exo_clock_real());
     pthread_mutex_lock(&lock);
     for (exo_nccl_remains **at = &estate; *at;) {
         exo_nccl_remains *r = *at;
-        const bool same = strcmp(r->key, g->key) == 0;
-        if (rank == UINT32_MAX ? same : !same || r->rank != rank) {
+        const bool own = key && r->rank == rank && strcmp(r->key, key) == 0;
+        if (!own && now - r->since < keeping) {
             at = &r->next;
             continue;
         }
@@ -116,6 +131,18 @@ exo_nccl_forget(const exo_nccl_group *g, uint32_t rank)
     pthread_mutex_unlock(&lock);
     for (exo_nccl_remains *next; gone; gone = next) {
         next = gone->next;
-        exo_nccl_bury(g->nccl, gone);
+        exo_nccl_bury(nccl, gone);
     }
+}
+
+void
+exo_nccl_forget(const exo_nccl_group *g, uint32_t rank)
+{
+    forget(g->nccl, g->key, rank);
+}
+
+void
+exo_nccl_forget_old(const exo_nccl_table *nccl)
+{
+    forget(nccl, NULL, 0);
 }

@@ -70,22 +70,30 @@ exo_nccl_note_of(exo_nccl_group *g, uint64_t set, uint32_t from)
     return copy;
 }
 
-/* Writes down what a member has said. NOMEM. */
+static exo_status
+new_note_locked(exo_nccl_note **out, exo_nccl_group *g, uint64_t set, uint32_t from, exo_err *err)
+{
+    if (g->members[from].told >= EXO_NCCL_SETS)
+        return exo_fail(err, EXO_INVAL, "rank %u tells of more than %d sets of members", from,
+                        EXO_NCCL_SETS);
+    exo_nccl_note *n = exo_calloc(1, sizeof *n);
+    if (!n)
+        return exo_fail(err, EXO_NOMEM, "no memory for what a member says");
+    *n = (exo_nccl_note){.next = g->notes, .set = set, .from = from};
+    g->members[from].told++;
+    g->notes = *out = n;
+    return EXO_OK;
+}
+
+/* Writes down what a member has said. NOMEM, INVAL. */
 static exo_status
 take_note(exo_nccl_group *g, uint32_t from, const exo_nccl_message *m, exo_err *err)
 {
     exo_status st = EXO_OK;
     pthread_mutex_lock(&g->lock);
     exo_nccl_note *n = find_note(g, m->set, from);
-    if (!n && m->kind != EXO_NCCL_TELLS_END) {
-        n = exo_calloc(1, sizeof *n);
-        if (n) {
-            *n = (exo_nccl_note){.next = g->notes, .set = m->set, .from = from};
-            g->notes = n;
-        } else {
-            st = exo_fail(err, EXO_NOMEM, "no memory for what a member says");
-        }
-    }
+    if (!n && m->kind != EXO_NCCL_TELLS_END)
+        st = new_note_locked(&n, g, m->set, from, err);
     if (m->kind == EXO_NCCL_TELLS_END) {
         g->members[from].left = true;
     } else if (n && m->kind == EXO_NCCL_TELLS_ID) {
@@ -104,6 +112,40 @@ take_note(exo_nccl_group *g, uint32_t from, const exo_nccl_message *m, exo_err *
     return st;
 }
 
+/* Whether a message may come from that member: an id comes from the first of a set, and an offer from
+ * another to the first. A set that this member has not called among is not known yet; of its notes
+ * those of its members alone are read. */
+static bool
+may_say(exo_nccl_group *g, uint32_t from, const exo_nccl_message *m)
+{
+    uint32_t place = 0;
+    pthread_mutex_lock(&g->lock);
+    const exo_nccl_set *s = g->post ? g->members[g->post->rank].sets : NULL;
+    while (s && s->key != m->set)
+        s = s->next;
+    while (s && place < s->size && exo_nccl_rank_at(s, place) != from)
+        place++;
+    const bool fine =
+        !s || (place < s->size && (m->kind == EXO_NCCL_TELLS_ID      ? place == 0
+                                   : m->kind == EXO_NCCL_TELLS_OFFER ? s->place == 0 && place > 0
+                                                                     : true));
+    pthread_mutex_unlock(&g->lock);
+    return fine;
+}
+
+static exo_status
+known_status(uint64_t value)
+{
+    switch (value) {
+#define KNOWN(name, number, text) case (number):
+        EXO_STATUS_TABLE(KNOWN)
+#undef KNOWN
+        return value == EXO_OK ? EXO_FAILED : (exo_status)value;
+    default:
+        return EXO_FAILED;
+    }
+}
+
 exo_status
 exo_nccl_hear(void *group, uint32_t from, const void *data, size_t bytes, exo_err *err)
 {
@@ -113,13 +155,14 @@ exo_nccl_hear(void *group, uint32_t from, const void *data, size_t bytes, exo_er
         return exo_fail(err, EXO_INVAL, "a message of %zu bytes is none of the engine nccl", bytes);
     memcpy(&m, data, sizeof m);
     m.body[sizeof m.body - 1] = m.kind == EXO_NCCL_TELLS_ID ? m.body[sizeof m.body - 1] : '\0';
-    if (m.kind > EXO_NCCL_TELLS_BROKEN ||
-        (m.kind == EXO_NCCL_TELLS_BROKEN && (m.value == EXO_OK || m.value > INT32_MAX)))
+    if (m.kind > EXO_NCCL_TELLS_BROKEN)
         return exo_fail(err, EXO_INVAL, "the engine nccl has no message of kind %u", m.kind);
     if (m.kind == EXO_NCCL_TELLS_BROKEN)
-        return set_broken(g, (exo_status)m.value, m.body), EXO_OK;
+        return set_broken(g, known_status(m.value), m.body), EXO_OK;
+    if (m.kind != EXO_NCCL_TELLS_END && !may_say(g, from, &m))
+        return exo_fail(err, EXO_INVAL, "rank %u may not tell this of a set of members", from);
     exo_status st = take_note(g, from, &m, err);
-    if (st != EXO_OK)
+    if (st == EXO_NOMEM)
         set_broken(g, st, "no memory for what a member says");
     return st;
 }

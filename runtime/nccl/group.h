@@ -20,7 +20,8 @@
  *    communicator in the next group of the run, each offers it to the first of them. If all have the
  *    same, they shrink it; else, as with newcomers, they make a new one by an id.
  * 4. After the group is broken a member gives NCCL no call, and takes its communicators back from it
- *    before it returns an error: from then on nothing touches the data of its requests.
+ *    before it returns an error: from then on nothing touches the data of its requests. If the GPU
+ *    does not stop, the engine's own memory of these requests is kept until the process ends.
  *
  * Owners: the lock guards what says so; the rest is a member's, and of its thread. The lock is not
  * held during calls into other layers. Read next: engine.c. */
@@ -36,7 +37,8 @@
 
 enum {
     EXO_NCCL_NAME = 64,
-    EXO_NCCL_BODY = 256,
+    EXO_NCCL_BODY = EXO_ERR_TEXT,
+    EXO_NCCL_SETS = 4096, /* of which a member may tell */
     EXO_NCCL_DIGESTS = 64 /* of the latest calls among a set */
 };
 
@@ -82,6 +84,13 @@ typedef enum exo_nccl_phase {
     EXO_NCCL_READY
 } exo_nccl_phase;
 
+/* How the end of a communicator goes on. */
+typedef enum exo_nccl_end {
+    EXO_NCCL_IS_BUSY, /* NCCL was asked to end it, and is at work */
+    EXO_NCCL_IS_QUIET,
+    EXO_NCCL_IS_STUCK /* it is to be aborted */
+} exo_nccl_end;
+
 /* A member's communicator among a set. */
 typedef struct exo_nccl_set {
     struct exo_nccl_set *next;
@@ -89,10 +98,12 @@ typedef struct exo_nccl_set {
     uint32_t size, place;
     uint32_t *ranks; /* (size); NULL: all */
     exo_nccl_phase phase;
-    exo_nccl_comm comm;              /* NULL: none yet */
-    bool claimed;                    /* this member has taken what it can shrink */
-    uint64_t lineage;                /* names the communicator, the same for all of its members */
-    struct exo_nccl_remains *parent; /* until the communicator is made: what may be shrunk to it */
+    exo_nccl_comm comm; /* NULL: none yet. MAKING: a thread of NCCL may write it */
+    bool claimed;       /* this member has taken what it can shrink */
+    uint64_t lineage;   /* names the communicator, the same for all of its members */
+    struct exo_nccl_remains
+        *parent;      /* until the communicator is made; MAKING: it is shrunk to it */
+    exo_nccl_end end; /* of exo_nccl_retire */
     uint64_t calls, barriers;
 } exo_nccl_set;
 
@@ -102,6 +113,8 @@ typedef struct exo_nccl_remains {
     char key[EXO_NCCL_NAME]; /* of the group */
     uint32_t rank;           /* of the member that had it */
     uint32_t size, *ranks;   /* (size) its members */
+    int gpu;                 /* the ordinal */
+    exo_time since;          /* on the real clock */
     exo_nccl_comm comm;
     uint64_t lineage;
 } exo_nccl_remains;
@@ -127,10 +140,13 @@ enum {
 typedef struct exo_nccl_member {
     bool here, left; /* guarded by the lock, like name; left: also of members in other processes */
     char name[EXO_NCCL_NAME];
-    bool retired; /* its communicators were taken back from NCCL */
+    bool retired;     /* its communicators were taken back from NCCL */
+    bool runs_on;     /* and the GPU has not stopped */
+    exo_time timeout; /* the longest of its requests */
+    uint32_t told;    /* of how many sets it has told; guarded by the lock */
     exo_device *device;
-    exo_cuda_side *side; /* of the device; NULL: no array has come */
-    exo_nccl_set *sets;
+    exo_cuda_side *side;       /* of the device; NULL: no array has come */
+    exo_nccl_set *sets;        /* the lock guards the list, which its thread alone changes */
     exo_engine_request *first; /* in the order of their begins */
     exo_nccl_call *unused;
 } exo_nccl_member;
@@ -171,9 +187,10 @@ exo_status exo_nccl_hear(void *group, uint32_t from, const void *data, size_t by
 exo_status exo_nccl_agree(exo_nccl_group *group, uint32_t rank, const exo_nccl_set *set,
                           const exo_collective_args *args, exo_err *err);
 
-/* set.c. Finds or makes the record of the members of a call. NULL: no memory. */
-exo_nccl_set *exo_nccl_set_of(exo_nccl_group *group, exo_nccl_member *member,
-                              const exo_collective_args *args);
+/* set.c. Finds or makes the record of the members of a call. Errors: NOMEM, UNSUPPORTED (another set
+ * has the same key). */
+exo_status exo_nccl_set_of(exo_nccl_set **out, exo_nccl_group *group, exo_nccl_member *member,
+                           const exo_collective_args *args, exo_err *err);
 /* Makes its communicator as far as that is possible without waiting. */
 exo_status exo_nccl_set_make(exo_nccl_group *group, uint32_t rank, exo_nccl_set *set, bool *ready,
                              exo_err *err);
@@ -182,11 +199,14 @@ exo_status exo_nccl_set_poll(exo_nccl_group *group, exo_nccl_set *set, bool *bus
 /* OK, also for a call that goes on by itself; else the status with NCCL's reason. */
 exo_status exo_nccl_status(const exo_nccl_group *group, exo_nccl_comm comm, int result,
                            const char *what, exo_err *err);
-/* Takes the member's communicators back from NCCL: broken ones at once, others when NCCL has nothing
- * to do for them. Waits for NCCL, for seconds at most. */
+/* Takes the member's communicators back from NCCL, all within one deadline: broken ones within
+ * seconds, others when NCCL says that no member needs them, at the latest seconds after the others
+ * have left, or when the timeout of the member's requests has passed. */
 void exo_nccl_retire(exo_nccl_group *group, uint32_t rank, bool broken);
+/* For tests: how long NCCL may take to end what is broken. */
+void exo_nccl_set_patience(exo_time patience);
 
-/* estate.c. Takes what this member can shrink to that set. The caller buries it when its communicator is
+/* estate.c. Takes what this member can shrink to that set on its GPU. The caller buries it when its communicator is
  * made. NULL: nothing. */
 exo_nccl_remains *exo_nccl_take(const exo_nccl_group *group, uint32_t rank,
                                 const exo_nccl_set *set);
@@ -196,8 +216,12 @@ void exo_nccl_bury(const exo_nccl_table *nccl, exo_nccl_remains *remains); /* ac
 int exo_nccl_excluded(const exo_nccl_remains *remains, const exo_nccl_set *set, int *places);
 /* Keeps the communicator of a set. False: no memory. */
 bool exo_nccl_keep(const exo_nccl_group *group, uint32_t rank, const exo_nccl_set *set);
-/* Ends what is kept of a member of the group's run, or, for UINT32_MAX, of all other runs. */
+/* Ends what is kept of a member of the group's run, and for any run what no group has taken in time. */
 void exo_nccl_forget(const exo_nccl_group *group, uint32_t rank);
+/* Only the latter. */
+void exo_nccl_forget_old(const exo_nccl_table *nccl);
+/* For tests: how long something is kept. */
+void exo_nccl_set_keeping(exo_time keeping);
 
 /* move.c. Gives a call to NCCL. */
 exo_status exo_nccl_move(exo_nccl_group *group, exo_nccl_member *member,

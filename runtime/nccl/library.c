@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdlib.h>
 
 enum {
     LEAST_VERSION = 21400 /* of configs, and calls that do not block */
@@ -40,17 +41,19 @@ look_up(void *library, exo_err *err)
 #define FIND(result, name, parameters) (void)find(library, "nccl" #name, &table.name);
     EXO_NCCL_NEWER_FUNCTIONS(FIND)
 #undef FIND
-    int version = 0;
+    int version = 0, thousands;
     if (missing)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "engine nccl: %s has no %s: install NCCL 2.14 or later (Debian and Ubuntu: "
                         "libnccl2)",
                         file, missing);
-    if (table.GetVersion(&version) != EXO_NCCL_SUCCESS || version < LEAST_VERSION)
+    const bool knows = table.GetVersion(&version) == EXO_NCCL_SUCCESS;
+    thousands = version < 10000 ? 1000 : 10000; /* 2.8.4 is 2804, 2.14.3 is 21403 */
+    if (!knows || version < LEAST_VERSION)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "engine nccl: this is NCCL %d.%d.%d: install 2.14 or later (Debian and "
                         "Ubuntu: libnccl2)",
-                        version / 10000, version / 100 % 100, version % 100);
+                        version / thousands, version / 100 % (thousands / 100), version % 100);
     return EXO_OK;
 }
 
@@ -60,6 +63,10 @@ exo_nccl_load(const exo_nccl_table **out, exo_err *err)
     exo_status st = EXO_OK;
     pthread_mutex_lock(&lock);
     if (!loaded) {
+        /* pinned for equal bits from run to run, unless the user has chosen; NCCL reads them when the
+         * first communicator is made */
+        setenv("NCCL_ALGO", "Ring", 0);
+        setenv("NCCL_PROTO", "Simple", 0);
         void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
         st = library
                  ? look_up(library, err)

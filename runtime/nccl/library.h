@@ -95,7 +95,7 @@ typedef struct exo_nccl_table {
 #undef EXO_NCCL_MEMBER
 } exo_nccl_table;
 
-/* Loads the library, once. The table stays as long as the process. Errors: UNSUPPORTED (there is no
+/* Loads the library, once, with NCCL_ALGO and NCCL_PROTO as decision 48 has them. The table stays as long as the process. Errors: UNSUPPORTED (there is no
  * NCCL, or one that lacks functions). Any thread. */
 exo_status exo_nccl_load(const exo_nccl_table **out, exo_err *err);
 /* For tests: the file to load in place of libnccl.so.2. Before the first load. */

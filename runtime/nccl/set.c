@@ -14,8 +14,15 @@ enum {
     CONFIG_VERSION = 21700
 };
 
-#define PATIENCE (5 * EXO_SECOND) /* with NCCL, when a communicator ends */
 #define SLEEP_NS (50 * 1000)
+
+static exo_time patience = 5 * EXO_SECOND; /* with NCCL, when a communicator ends */
+
+void
+exo_nccl_set_patience(exo_time time)
+{
+    patience = time;
+}
 
 exo_status
 exo_nccl_status(const exo_nccl_group *g, exo_nccl_comm comm, int result, const char *what,
@@ -51,28 +58,49 @@ lineage_of(const exo_nccl_id *id)
     return hash ? hash : 1;
 }
 
-exo_nccl_set *
-exo_nccl_set_of(exo_nccl_group *g, exo_nccl_member *m, const exo_collective_args *a)
+static bool
+has_ranks(const exo_nccl_set *s, const uint32_t *ranks, uint32_t size)
+{
+    bool same = s->size == size;
+    for (uint32_t p = 0; same && p < size; p++)
+        same = exo_nccl_rank_at(s, p) == (ranks ? ranks[p] : p);
+    return same;
+}
+
+exo_status
+exo_nccl_set_of(exo_nccl_set **out, exo_nccl_group *g, exo_nccl_member *m,
+                const exo_collective_args *a, exo_err *err)
 {
     const uint64_t key = key_of(a->ranks, a->size);
     exo_nccl_set *s = m->sets;
-    while (s && (s->key != key || s->size != a->size))
+    while (s && s->key != key)
         s = s->next;
-    if (s || !(s = exo_calloc(1, sizeof *s)))
-        return s;
-    if (a->ranks && a->size < g->size) {
-        if (!(s->ranks = exo_calloc(a->size, sizeof *s->ranks))) {
-            exo_free(s);
-            return NULL;
-        }
-        memcpy(s->ranks, a->ranks, a->size * sizeof *s->ranks);
+    *out = s;
+    if (s && !has_ranks(s, a->ranks, a->size))
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "two sets of members have one key: open one of them "
+                        "in a group of its own");
+    if (s)
+        return EXO_OK;
+    const bool some = a->ranks && a->size < g->size;
+    s = exo_calloc(1, sizeof *s);
+    if (s && some && !(s->ranks = exo_calloc(a->size, sizeof *s->ranks))) {
+        exo_free(s);
+        s = NULL;
     }
+    if (!s)
+        return exo_fail(err, EXO_NOMEM, "no memory for a set of members");
+    if (some)
+        memcpy(s->ranks, a->ranks, a->size * sizeof *s->ranks);
     s->key = key;
     s->size = a->size;
     s->place = a->place;
     s->next = m->sets;
+    pthread_mutex_lock(&g->lock);
     m->sets = s;
-    return s;
+    pthread_mutex_unlock(&g->lock);
+    *out = s;
+    return EXO_OK;
 }
 
 /* What the first of a set has decided. */
@@ -145,12 +173,13 @@ offer(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s, struct decision *d, exo
 static int
 shrink(exo_nccl_group *g, exo_nccl_set *s, exo_nccl_config *config)
 {
+    int result = EXO_NCCL_REMOTE_ERROR;
     int *places = s->parent ? exo_calloc(s->parent->size, sizeof *places) : NULL;
-    if (!places)
-        return EXO_NCCL_REMOTE_ERROR;
-    s->lineage = s->parent->lineage * UINT64_C(1099511628211) ^ s->key;
-    int result = g->nccl->CommShrink(s->parent->comm, places,
-                                     exo_nccl_excluded(s->parent, s, places), &s->comm, config, 0);
+    const int count = places ? exo_nccl_excluded(s->parent, s, places) : 0;
+    if (count > 0) {
+        s->lineage = s->parent->lineage * UINT64_C(1099511628211) ^ s->key;
+        result = g->nccl->CommShrink(s->parent->comm, places, count, &s->comm, config, 0);
+    }
     exo_free(places);
     return result;
 }
@@ -171,22 +200,49 @@ begin_making(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s, exo_err *err)
         st = exo_cuda_side_select(g->members[rank].side, err);
     if (st != EXO_OK || !d.made)
         return st;
+    if (!d.shrinks) {
+        exo_nccl_bury(g->nccl, s->parent);
+        s->parent = NULL;
+    }
     s->lineage = lineage_of(&d.id);
     const int result = d.shrinks ? shrink(g, s, &config)
                                  : g->nccl->CommInitRankConfig(&s->comm, (int)s->size, d.id,
                                                                (int)s->place, &config);
-    s->phase = s->comm ? EXO_NCCL_MAKING : EXO_NCCL_NEW;
-    return exo_nccl_status(g, NULL, result, "a new communicator", err);
+    /* a shrink writes s->comm when it is done */
+    st = exo_nccl_status(g, NULL, result, "a new communicator", err);
+    s->phase = st == EXO_OK || (!d.shrinks && s->comm) ? EXO_NCCL_MAKING : EXO_NCCL_NEW;
+    return st;
+}
+
+static exo_status
+poll_comm(exo_nccl_group *g, exo_nccl_comm comm, bool *busy, exo_err *err)
+{
+    int result = EXO_NCCL_SUCCESS;
+    exo_status st =
+        exo_nccl_status(g, comm, g->nccl->CommGetAsyncError(comm, &result), "its state", err);
+    *busy = result == EXO_NCCL_IN_PROGRESS;
+    return st == EXO_OK ? exo_nccl_status(g, comm, result, "a collective", err) : st;
+}
+
+/* NCCL's thread writes it before it ends the state IN_PROGRESS of the parent. */
+static exo_nccl_comm
+comm_of(const exo_nccl_set *s)
+{
+    return __atomic_load_n(&s->comm, __ATOMIC_ACQUIRE);
 }
 
 exo_status
 exo_nccl_set_poll(exo_nccl_group *g, exo_nccl_set *s, bool *busy, exo_err *err)
 {
-    int result = EXO_NCCL_SUCCESS;
-    exo_status st =
-        exo_nccl_status(g, s->comm, g->nccl->CommGetAsyncError(s->comm, &result), "its state", err);
-    *busy = result == EXO_NCCL_IN_PROGRESS;
-    return st == EXO_OK ? exo_nccl_status(g, s->comm, result, "a collective", err) : st;
+    exo_status st = EXO_OK;
+    *busy = false;
+    if (s->parent) /* the state of a shrink is its parent's, until there is a communicator */
+        st = poll_comm(g, s->parent->comm, busy, err);
+    if (st != EXO_OK || *busy)
+        return st;
+    const exo_nccl_comm comm = comm_of(s);
+    return comm ? poll_comm(g, comm, busy, err)
+                : exo_fail(err, EXO_FAILED, "a new communicator: NCCL has made none");
 }
 
 exo_status
@@ -208,26 +264,11 @@ exo_nccl_set_make(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s, bool *ready
 
 /* --- Ends ------------------------------------------------------------------------------------- */
 
-/* Waits until NCCL has nothing to do for a communicator beside the stream. False: it takes too
- * long, or has failed. */
+/* Waits until the side's stream is empty. False: it is not. */
 static bool
-is_quiet(exo_nccl_group *g, exo_nccl_set *s)
-{
-    const exo_time deadline = exo_deadline(exo_clock_real(), PATIENCE);
-    for (bool busy = true; busy; nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL)) {
-        if (exo_nccl_set_poll(g, s, &busy, NULL) != EXO_OK)
-            return false;
-        if (busy && exo_now(exo_clock_real()) >= deadline)
-            return false;
-    }
-    return true;
-}
-
-/* Waits until the side's stream is empty. */
-static void
 await_stream(exo_nccl_member *m)
 {
-    const exo_time deadline = exo_deadline(exo_clock_real(), PATIENCE);
+    const exo_time deadline = exo_deadline(exo_clock_real(), patience);
     exo_cuda_mark *mark = NULL;
     bool reached = false;
     exo_status st = exo_cuda_mark_new(&mark, m->side, NULL);
@@ -241,7 +282,8 @@ await_stream(exo_nccl_member *m)
     exo_cuda_mark_free(mark);
     if (st == EXO_OK && !reached)
         EXO_LOG(ERROR, COMM, "engine=nccl the GPU has not stopped %lld s after an abort",
-                (long long)(PATIENCE / EXO_SECOND));
+                (long long)(patience / EXO_SECOND));
+    return st != EXO_OK || reached;
 }
 
 /* Whether the next group of the run may shrink what is revoked now. */
@@ -251,9 +293,9 @@ is_worth_keeping(exo_nccl_group *g)
     return g->post && g->nccl->CommShrink && exo_nccl_broken(g, NULL) == EXO_PEER_LOST;
 }
 
-/* Ends one communicator. Which calls it takes to leave NCCL quiet: nccl.h. */
+/* Asks NCCL to end the communicator of a set. Which calls it takes to leave NCCL quiet: nccl.h. */
 static void
-end_comm(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s, bool broken)
+ask_end(exo_nccl_group *g, exo_nccl_set *s, bool broken)
 {
     int result = EXO_NCCL_REMOTE_ERROR;
     if (broken && g->nccl->CommRevoke && s->phase == EXO_NCCL_READY)
@@ -261,11 +303,78 @@ end_comm(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s, bool broken)
     else if (!broken && s->phase == EXO_NCCL_READY)
         result = g->nccl->CommFinalize(s->comm);
     const bool asked = result == EXO_NCCL_SUCCESS || result == EXO_NCCL_IN_PROGRESS;
-    if (!asked || !is_quiet(g, s))
-        (void)g->nccl->CommAbort(s->comm);
-    else if (!broken || !is_worth_keeping(g) || !exo_nccl_keep(g, rank, s))
-        (void)g->nccl->CommDestroy(s->comm);
+    const bool shrinks = s->phase == EXO_NCCL_MAKING && s->parent; /* it is better to let it end */
+    s->end = asked || shrinks ? EXO_NCCL_IS_BUSY : EXO_NCCL_IS_STUCK;
+}
+
+/* Looks at all sets that NCCL is to end. Returns whether it is at work on one. */
+static bool
+poll_ends(exo_nccl_group *g, exo_nccl_set *sets)
+{
+    bool any = false;
+    for (exo_nccl_set *s = sets; s; s = s->next) {
+        bool busy = false;
+        if (s->end != EXO_NCCL_IS_BUSY)
+            continue;
+        const exo_status st = s->parent ? poll_comm(g, s->parent->comm, &busy, NULL)
+                                        : exo_nccl_set_poll(g, s, &busy, NULL);
+        if (st != EXO_OK || !busy)
+            s->end = st == EXO_OK ? EXO_NCCL_IS_QUIET : EXO_NCCL_IS_STUCK;
+        any = any || s->end == EXO_NCCL_IS_BUSY;
+    }
+    return any;
+}
+
+static bool
+others_have_left(exo_nccl_group *g, uint32_t own)
+{
+    uint32_t rank = 0;
+    pthread_mutex_lock(&g->lock);
+    while (rank < g->size && (rank == own || g->members[rank].left))
+        rank++;
+    pthread_mutex_unlock(&g->lock);
+    return rank == g->size;
+}
+
+/* Waits until NCCL has ended what it is to end. A communicator that is whole is left to the others as
+ * long as they may need it. */
+static void
+await_ends(exo_nccl_group *g, uint32_t rank, bool broken)
+{
+    const exo_nccl_member *m = &g->members[rank];
+    exo_time deadline =
+        exo_deadline(exo_clock_real(), broken || m->timeout < patience ? patience : m->timeout);
+    while (poll_ends(g, m->sets)) {
+        const exo_time now = exo_now(exo_clock_real());
+        if (!broken && (exo_nccl_broken(g, NULL) != EXO_OK || others_have_left(g, rank))) {
+            const exo_time soon = exo_deadline(exo_clock_real(), patience);
+            deadline = deadline < soon ? deadline : soon;
+            broken = true;
+        }
+        if (now >= deadline)
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+    }
+}
+
+/* Gives back one communicator. An abort of the parent ends a shrink: s->comm is not written after. */
+static void
+end_comm(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s, bool broken)
+{
+    if (s->parent && s->phase == EXO_NCCL_MAKING) {
+        (void)g->nccl->CommAbort(s->parent->comm);
+        exo_free(s->parent);
+        s->parent = NULL;
+        s->end = EXO_NCCL_IS_STUCK;
+    }
+    const exo_nccl_comm comm = comm_of(s);
+    if (comm && s->end != EXO_NCCL_IS_QUIET)
+        (void)g->nccl->CommAbort(comm);
+    else if (comm && (!broken || !is_worth_keeping(g) || !exo_nccl_keep(g, rank, s)))
+        (void)g->nccl->CommDestroy(comm);
     s->comm = NULL;
+    exo_nccl_bury(g->nccl, s->parent);
+    s->parent = NULL;
 }
 
 void
@@ -278,12 +387,11 @@ exo_nccl_retire(exo_nccl_group *g, uint32_t rank, bool broken)
     if (m->side)
         (void)exo_cuda_side_select(m->side, NULL);
     exo_nccl_forget(g, rank); /* what an earlier group has left */
-    for (exo_nccl_set *s = m->sets; s; s = s->next) {
-        if (s->comm)
-            end_comm(g, rank, s, broken);
-        exo_nccl_bury(g->nccl, s->parent);
-        s->parent = NULL;
-    }
+    for (exo_nccl_set *s = m->sets; s; s = s->next)
+        ask_end(g, s, broken);
+    await_ends(g, rank, broken);
+    for (exo_nccl_set *s = m->sets; s; s = s->next)
+        end_comm(g, rank, s, broken);
     if (m->side && broken)
-        await_stream(m);
+        m->runs_on = !await_stream(m);
 }

@@ -65,7 +65,7 @@ struct call {
 };
 
 struct room {
-    size_t size = 0, joined = 0;
+    size_t size = 0, joined = 0, gone = 0; /* gone: finalized, or ended in another way */
     std::vector<std::shared_ptr<call>> calls;
 };
 
@@ -73,13 +73,16 @@ struct comm {
     std::shared_ptr<room> in;
     size_t rank = 0, number = 0;
     int error = SUCCESS, lag = 0; /* lag: so many times it is asked before it is done */
-    bool ended = false, final = false;
+    bool ended = false, final = false, shrank = false;
+    comm *child = nullptr; /* that a shrink of this one makes */
+    void **child_at = nullptr;
 };
 
 static std::map<std::string, std::shared_ptr<room>> rooms;
 static uint64_t living, calls, ids, fail_at, aborted, revoked, shrunk, finalized, state = 1;
 static nccl_failure failure;
 static bool revoke_fails;
+static int version = 22809;
 static thread_local bool grouped;
 static thread_local std::vector<part> group;
 static thread_local comm *group_comm;
@@ -326,12 +329,16 @@ release_all(comm *c)
             each->dead = true;
             *each->gates[c->rank] = true;
         }
+    if (!c->ended && !c->final)
+        c->in->gone++;
     c->ended = true;
 }
 
 static void
 free_comm(comm *c)
 {
+    if (c->child)
+        free_comm(c->child);
     living--;
     delete c;
 }
@@ -339,9 +346,9 @@ free_comm(comm *c)
 /* --- NCCL's functions ------------------------------------------------------------------------- */
 
 NCCL int
-ncclGetVersion(int *version)
+ncclGetVersion(int *out)
 {
-    *version = 22809;
+    *out = version;
     return SUCCESS;
 }
 
@@ -395,15 +402,37 @@ ncclCommInitRankConfig(void **out, int size, id which, int rank, config *how)
     return result;
 }
 
+/* A shrink is done by the parent, and its result is written at the end: ncclCommShrink. */
+static int
+poll_shrink(comm *c)
+{
+    comm *made = c->child;
+    if (made->error == SUCCESS && (made->in->joined < made->in->size || c->lag-- > 0))
+        return IN_PROGRESS;
+    c->lag = 0;
+    c->child = nullptr;
+    if (made->error == SUCCESS) {
+        *c->child_at = made;
+        return SUCCESS;
+    }
+    c->error = made->error;
+    free_comm(made);
+    return c->error;
+}
+
 NCCL int
 ncclCommGetAsyncError(void *comm_, int *result)
 {
     comm *c = static_cast<comm *>(comm_);
     locked([&]() {
-        const bool waits = !c->ended && c->in->joined < c->in->size;
-        *result = c->error != SUCCESS && !c->ended ? c->error
-                  : waits || c->lag > 0            ? IN_PROGRESS
-                                                   : SUCCESS;
+        if (c->child) {
+            *result = poll_shrink(c);
+            return;
+        }
+        const bool waits = !c->ended && (c->final ? c->in->gone : c->in->joined) < c->in->size;
+        *result = c->error != SUCCESS && (!c->ended || c->shrank) ? c->error
+                  : waits || c->lag > 0                           ? IN_PROGRESS
+                                                                  : SUCCESS;
         c->lag -= c->lag > 0 && !waits;
     });
     return SUCCESS;
@@ -414,8 +443,9 @@ ncclCommFinalize(void *comm_)
 {
     comm *c = static_cast<comm *>(comm_);
     locked([&]() {
-        forbid(c->ended, "finalizes an ended communicator");
+        forbid(c->ended || c->final, "finalizes an ended communicator");
         c->final = true;
+        c->in->gone++;
         c->lag = draw_lag();
         finalized++;
     });
@@ -448,7 +478,8 @@ ncclCommShrink(void *comm_, int *excluded, int count, void **out, config *how, i
     forbid(how->magic != 0xcafebeef || how->blocking != 0, "a config that NCCL would refuse");
     locked([&]() {
         forbid(flags != 0 || !c->ended || c->lag > 0 || count < 1, "shrinks wrongly");
-        if (fails_now() && failure == NCCL_RETURNS) {
+        const bool fails = fails_now();
+        if (fails && failure == NCCL_RETURNS) {
             result = SYSTEM_ERROR;
             return;
         }
@@ -465,12 +496,16 @@ ncclCommShrink(void *comm_, int *excluded, int count, void **out, config *how, i
         if (!in)
             in = std::make_shared<room>();
         in->size = c->in->size - static_cast<size_t>(count);
-        in->joined++;
+        in->joined += !fails;
         made->in = in;
         made->lag = draw_lag();
+        made->error = fails && failure == NCCL_LATER ? SYSTEM_ERROR : SUCCESS;
         living++;
         shrunk++;
-        *out = made;
+        c->child = made;
+        c->child_at = out;
+        c->lag = draw_lag();
+        c->shrank = true;
     });
     return result;
 }
@@ -480,7 +515,9 @@ ncclCommDestroy(void *comm_)
 {
     comm *c = static_cast<comm *>(comm_);
     locked([&]() {
-        forbid((!c->final && !c->ended) || c->lag > 0, "destroys what is not quiet");
+        forbid((!c->final && !c->ended) || c->lag > 0 || c->child ||
+                   (!c->ended && c->in->gone < c->in->size),
+               "destroys what is not quiet");
         free_comm(c);
     });
     return SUCCESS;
@@ -590,6 +627,12 @@ set_revoke_fails(int fails)
 }
 
 static void
+set_version(int number)
+{
+    locked([&]() { version = number; });
+}
+
+static void
 set_seed(uint64_t seed)
 {
     locked([&]() { state = seed * 2 + 1; });
@@ -640,6 +683,6 @@ get_finalized(void)
 }
 
 NCCL const nccl_test nccl_test_calls;
-const nccl_test nccl_test_calls = {set_fail_at, set_revoke_fails, set_seed,
-                                   get_comms,   get_calls,        get_aborted,
-                                   get_revoked, get_shrunk,       get_finalized};
+const nccl_test nccl_test_calls = {set_fail_at, set_revoke_fails, set_version, set_seed,
+                                   get_comms,   get_calls,        get_aborted, get_revoked,
+                                   get_shrunk,  get_finalized};

@@ -21,6 +21,8 @@ typedef struct nccl_test {
     void (*fail_at)(uint64_t n, nccl_failure how);
     /* From now on: whether there is ncclCommRevoke, as NCCL says it; and whether it fails. */
     void (*revoke_fails)(int fails);
+    /* The number that ncclGetVersion has. */
+    void (*version)(int number);
     /* The seed of how long things take. */
     void (*seed)(uint64_t seed);
     /* Communicators that are there, and calls since the start. */

@@ -12,9 +12,11 @@
 #include <string.h>
 
 #include <exogym/exogym.h>
+#include <exogym/memory.h>
 
 #include "comm/far.h"
 #include "cuda/emulator.h"
+#include "nccl/group.h"
 #include "nccl/library.h"
 #include "nccl/nccl_test.h"
 #include "nccl/register.h"
@@ -113,11 +115,22 @@ world_open(struct world *w, bool nccl, bool far)
     }
 }
 
+static void *
+close_main(void *group)
+{
+    exo_group_close(group);
+    return NULL;
+}
+
+/* Members leave at once: NCCL ends a communicator that is whole when all of its members do. */
 static void
 world_close(struct world *w)
 {
+    pthread_t threads[SIZE];
     for (uint32_t r = 0; r < SIZE; r++)
-        exo_group_close(&w->groups[r]);
+        cr_assert_eq(pthread_create(&threads[r], NULL, close_main, &w->groups[r]), 0);
+    for (uint32_t r = 0; r < SIZE; r++)
+        pthread_join(threads[r], NULL);
     for (uint32_t r = 0; w->far && r < SIZE; r++)
         exo_comm_far_disconnect(w->comms[r]);
     if (w->far)
@@ -130,7 +143,6 @@ world_close(struct world *w)
         exo_cuda_close(w->devices[r]);
 }
 
-/* Ends what a run has left, as the next run does. */
 static void
 begin_another_run(void)
 {
@@ -140,11 +152,20 @@ begin_another_run(void)
     exo_comm_drop(&comm);
 }
 
+/* Ends what a run has left, as any later run does. */
+static void
+begin_a_later_run(void)
+{
+    exo_nccl_set_keeping(0);
+    begin_another_run();
+    exo_nccl_set_keeping(60 * EXO_SECOND);
+}
+
 /* Nothing of NCCL and of the GPUs may be left. */
 static void
 expect_nothing_left(const nccl_test *nccl, const char *what, uint64_t n)
 {
-    begin_another_run();
+    begin_a_later_run();
     cr_expect_eq(nccl->comms(), 0, "%s %d: %d communicators are left", what, (int)n,
                  (int)nccl->comms());
     cr_expect_eq(cuda_emulator_memory(), 0, "%s %d: memory is left", what, (int)n);
@@ -571,6 +592,7 @@ Test(nccl, the_living_shrink_what_a_death_has_broken, .timeout = 60)
     const nccl_test *nccl = load_nccl();
     struct world w;
     lose_one(&w);
+    begin_another_run(); /* another run ends nothing of this one */
     cr_expect_eq(nccl->shrunk(), 0);
     world_open(&w, true, true); /* the next epoch */
     sum_among(&w, others, 3, UINT32_MAX, EXO_OK);
@@ -601,13 +623,78 @@ Test(nccl, a_shrink_that_fails_ends_all_members, .timeout = 60)
 {
     static const uint32_t others[] = {0, 2, 3};
     const nccl_test *nccl = load_nccl();
+    for (nccl_failure how = NCCL_RETURNS; how <= NCCL_HANGS; how++) {
+        struct world w;
+        lose_one(&w);
+        exo_nccl_set_patience(20 * EXO_MS);
+        world_open(&w, true, true);
+        for (uint32_t r = 0; how == NCCL_HANGS && r < SIZE; r++)
+            exo_group_set_timeout(w.groups[r], 200 * EXO_MS);
+        nccl->fail_at(2, how);
+        sum_among(&w, others, 3, UINT32_MAX, how == NCCL_HANGS ? EXO_TIMEOUT : EXO_FAILED);
+        nccl->fail_at(0, how);
+        world_close(&w);
+        exo_nccl_set_patience(5 * EXO_SECOND);
+        expect_nothing_left(nccl, "a shrink", (uint64_t)how);
+    }
+}
+
+/* The living are the first three of four, and their group has no other member. */
+Test(nccl, a_smaller_group_excludes_those_beyond_it)
+{
+    uint32_t ranks[SIZE] = {0, 1, 2, 3};
+    const exo_nccl_remains remains = {.size = SIZE, .ranks = ranks};
+    const exo_nccl_set all = {.size = SIZE - 1};
+    int places[SIZE] = {0};
+    cr_expect_eq(exo_nccl_excluded(&remains, &all, places), 1);
+    cr_expect_eq(places[0], SIZE - 1);
+}
+
+Test(nccl, a_member_on_another_gpu_does_not_shrink, .timeout = 60)
+{
+    static const uint32_t others[] = {0, 2, 3};
+    const nccl_test *nccl = load_nccl();
     struct world w;
     lose_one(&w);
     world_open(&w, true, true);
-    nccl->fail_at(2, NCCL_RETURNS);
-    sum_among(&w, others, 3, UINT32_MAX, EXO_FAILED);
+    exo_device *moved = w.devices[1];
+    w.devices[1] = w.devices[2];
+    w.devices[2] = moved;
+    sum_among(&w, others, 3, UINT32_MAX, EXO_OK);
+    cr_expect_eq(nccl->shrunk(), 0);
     world_close(&w);
-    expect_nothing_left(nccl, "a shrink", 0);
+    expect_nothing_left(nccl, "another GPU", 0);
+}
+
+/* Member 0 leaves long before the others, as NCCL's patience with what is broken goes. */
+Test(nccl, a_member_that_leaves_early_aborts_nothing, .timeout = 60)
+{
+    const nccl_test *nccl = load_nccl();
+    FOR_EACH_WAY(far)
+    {
+        struct world w;
+        pthread_t thread, others[SIZE];
+        const uint64_t finalized = nccl->finalized();
+        world_open(&w, true, far);
+        sum_among(&w, all_ranks, SIZE, UINT32_MAX, EXO_OK);
+        exo_nccl_set_patience(0);
+        exo_group *early = w.groups[0];
+        w.groups[0] = NULL;
+        cr_assert_eq(pthread_create(&thread, NULL, close_main, &early), 0);
+        while (nccl->finalized() == finalized)
+            nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
+        cr_expect_eq(nccl->aborted(), 0);
+        exo_nccl_set_patience(5 * EXO_SECOND);
+        for (uint32_t r = 1; r < SIZE; r++)
+            cr_assert_eq(pthread_create(&others[r], NULL, close_main, &w.groups[r]), 0);
+        for (uint32_t r = 1; r < SIZE; r++)
+            pthread_join(others[r], NULL);
+        pthread_join(thread, NULL);
+        world_close(&w);
+        expect_nothing_left(nccl, "an early end", 0);
+    }
+    cr_expect_eq(nccl->aborted(), 0);
 }
 
 Test(nccl, a_member_that_leaves_is_missed, .timeout = 60)
@@ -731,11 +818,72 @@ Test(nccl, without_the_library_a_group_says_what_to_install)
     cr_expect_null(comm);
 }
 
+Test(nccl, a_version_that_is_too_old_is_named)
+{
+    const exo_engine_opts opts = {.size = 2, .clock = exo_clock_real(), .key = "test"};
+    exo_comm *comm = NULL;
+    exo_err err = {0};
+    load_nccl()->version(2804);
+    cr_expect_eq(exo_comm_open(&comm, find_engine(), &opts, &err), EXO_UNSUPPORTED);
+    cr_expect(strstr(err.text, "this is NCCL 2.8.4:"), "%s", err.text);
+}
+
+/* --- What members say --------------------------------------------------------------------------- */
+
+static exo_status
+say(exo_nccl_group *g, uint32_t from, exo_nccl_kind kind, uint64_t set, uint64_t value)
+{
+    exo_nccl_message message = {.kind = (uint32_t)kind, .set = set, .value = value};
+    return exo_nccl_hear(g, from, &message, sizeof message, NULL);
+}
+
+struct heard {
+    exo_nccl_group *group;
+    exo_engine_post post;
+};
+
+static struct heard
+heard_open(void)
+{
+    struct heard h = {.group = exo_calloc(1, sizeof *h.group + SIZE * sizeof h.group->members[0])};
+    cr_assert_not_null(h.group);
+    h.group->size = SIZE;
+    pthread_mutex_init(&h.group->lock, NULL);
+    return h;
+}
+
+Test(nccl, what_members_say_is_bounded_and_checked)
+{
+    const exo_collective_args args = {.size = SIZE, .place = 2};
+    struct heard h = heard_open();
+    exo_nccl_group *g = h.group;
+    exo_nccl_set *s = NULL;
+    g->post = &h.post;
+    h.post.rank = 2;
+    cr_assert_eq(exo_nccl_set_of(&s, g, &g->members[2], &args, NULL), EXO_OK);
+    cr_expect_eq(say(g, 1, EXO_NCCL_TELLS_ID, s->key, 0), EXO_INVAL, "an id of the second");
+    cr_expect_eq(say(g, 1, EXO_NCCL_TELLS_OFFER, s->key, 0), EXO_INVAL, "to the third");
+    cr_expect_eq(say(g, 0, EXO_NCCL_TELLS_ID, s->key, 0), EXO_OK);
+    cr_expect_eq(say(g, 3, EXO_NCCL_TELLS_BARRIER, s->key, 1), EXO_OK);
+    for (uint64_t k = 0; k < EXO_NCCL_SETS; k++)
+        cr_assert_eq(say(g, 1, EXO_NCCL_TELLS_BARRIER, k + 1, 1), EXO_OK);
+    cr_expect_eq(say(g, 1, EXO_NCCL_TELLS_BARRIER, 0, 1), EXO_INVAL);
+    cr_expect_eq(say(g, 1, EXO_NCCL_TELLS_BARRIER, 1, 2), EXO_OK, "a set that is known");
+    cr_expect_eq(exo_nccl_broken(g, NULL), EXO_OK);
+    cr_expect_eq(say(g, 1, EXO_NCCL_TELLS_BROKEN, 0, 12345), EXO_OK);
+    cr_expect_eq(exo_nccl_broken(g, NULL), EXO_FAILED);
+    exo_free(s);
+    find_engine()->close(g);
+}
+
 Test(nccl, the_algorithm_is_pinned_unless_the_user_has_chosen)
 {
+    load_nccl();
     setenv("NCCL_PROTO", "LL128", 1);
     unsetenv("NCCL_ALGO");
     find_engine();
+    cr_expect_null(getenv("NCCL_ALGO"), "a process that does not use NCCL is not changed");
+    begin_another_run();
     cr_expect_str_eq(getenv("NCCL_ALGO"), "Ring");
     cr_expect_str_eq(getenv("NCCL_PROTO"), "LL128");
 }
