@@ -197,7 +197,7 @@ struct member {
     uint32_t rank;
     exo_dtype dtype;
     bool at_once; /* all requests are begun before any is waited for */
-    char out[CALLS][MOST * 8];
+    _Alignas(8) char out[CALLS][MOST * 8];
     exo_status status;
     exo_err err;
 };
