@@ -21,6 +21,7 @@ libraries='  build:   a C17 compiler, cmake 3.25, ninja, pkg-config
   data:    Fashion-MNIST in /usr/share/datasets/fashion-mnist, or later: exogym data get fashion_mnist
   plots:   gnuplot
   mpirun:  optional: MPI (Debian: libopenmpi-dev, openmpi-bin)
+  GPUs:    optional: CUDA 13 with nvcc and cuBLASLt, for device: cuda (docs/gpu.md)
   games:   optional: Box2D 2.4 and a C++ compiler, for lunar_lander (Debian: libbox2d-dev, g++)
   tests:   Criterion 2.4, clang with its sanitizers and libFuzzer (compiler-rt), clang-format, lld, python3, spin, tcc;
            of Debian: g++, dpkg-dev and libsodium, for a ZeroMQ with the thread sanitizer; gdb, for what crashed'
