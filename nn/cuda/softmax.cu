@@ -6,6 +6,7 @@
 #include <float.h>
 
 #include "nn/cuda/map.h"
+#include "nn/cuda/partials.h"
 
 /* --- Rows ------------------------------------------------------------------------------------- */
 
@@ -150,20 +151,6 @@ ELEMENTS(entropy_backward)
 
 /* --- Cross-entropy and hits ------------------------------------------------------------------- */
 
-/* out = the sum of the partials of `count` blocks. */
-template <typename Out>
-__global__ static void
-add_partials(size_t count, const double *partials, Out *out)
-{
-    __shared__ double room[EXO_CUDA_WARP];
-    double own = 0;
-    for (size_t i = threadIdx.x; i < count; i += blockDim.x)
-        own += partials[i];
-    own = exo_cuda_block_sum(own, room);
-    if (threadIdx.x == 0)
-        *out = static_cast<Out>(own);
-}
-
 /* As many blocks as rows, as far as there are partials. */
 static unsigned
 blocks_for(size_t rows)
@@ -210,7 +197,7 @@ exo_cuda_cross_entropy(exo_device *device, const exo_cross_entropy_args *k, exo_
     const unsigned blocks = blocks_for(k->rows);
     exo_cuda_launch(cross_entropy_rows, blocks, block_for(k->columns), 0, cuda->stream, *k,
                     cuda->partials);
-    exo_cuda_launch((add_partials<float>), 1, EXO_CUDA_BLOCK, 0, cuda->stream, blocks,
+    exo_cuda_launch((exo_cuda_add_partials<float>), 1, EXO_CUDA_BLOCK, 0, cuda->stream, blocks,
                     cuda->partials, k->y);
     return exo_cuda_launched("cross_entropy", err);
 }
@@ -261,7 +248,7 @@ exo_cuda_hits(exo_device *device, const exo_hits_args *k, exo_err *err)
     const exo_cuda_device *cuda = exo_cuda_of(device);
     const unsigned blocks = blocks_for(k->rows);
     EXO_CUDA_BY_TYPE(k->dtype, start_hits, cuda, k, blocks);
-    exo_cuda_launch((add_partials<double>), 1, EXO_CUDA_BLOCK, 0, cuda->stream, blocks,
+    exo_cuda_launch((exo_cuda_add_partials<double>), 1, EXO_CUDA_BLOCK, 0, cuda->stream, blocks,
                     cuda->partials, k->out);
     return exo_cuda_launched("hits", err);
 }

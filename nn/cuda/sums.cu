@@ -1,8 +1,8 @@
 /* Sums of all elements, in double. A sum has two grids: blocks add up their parts, then one block
  * adds up the blocks. The order depends on the count alone. State: partials of the device, which
  * its stream guards. Read next: grid.h. */
-#include "nn/cuda/grid.h"
 #include "nn/cuda/kernels.h"
+#include "nn/cuda/partials.h"
 
 struct sum_term {
     const float *x;
@@ -44,18 +44,6 @@ add_up(size_t count, Term term, double *out)
         out[blockIdx.x] = own;
 }
 
-__global__ static void
-add_partials(size_t count, const double *partials, double *out)
-{
-    __shared__ double room[EXO_CUDA_WARP];
-    double own = 0;
-    for (size_t i = threadIdx.x; i < count; i += blockDim.x)
-        own += partials[i];
-    own = exo_cuda_block_sum(own, room);
-    if (threadIdx.x == 0)
-        *out = own;
-}
-
 template <typename Term>
 static exo_status
 sum(exo_device *device, size_t count, Term term, double *out, const char *name, exo_err *err)
@@ -66,7 +54,8 @@ sum(exo_device *device, size_t count, Term term, double *out, const char *name, 
     const size_t blocks = count / each + 1 < most ? count / each + 1 : most;
     exo_cuda_launch(add_up<Term>, static_cast<unsigned>(blocks), EXO_CUDA_BLOCK, 0, cuda->stream,
                     count, term, cuda->partials);
-    exo_cuda_launch(add_partials, 1, EXO_CUDA_BLOCK, 0, cuda->stream, blocks, cuda->partials, out);
+    exo_cuda_launch(exo_cuda_add_partials<double>, 1, EXO_CUDA_BLOCK, 0, cuda->stream, blocks,
+                    cuda->partials, out);
     return exo_cuda_launched(name, err);
 }
 
