@@ -225,9 +225,11 @@ send_to_locked(exo_outlet *o, exo_item *item, struct patience patience, exo_err 
                                                              .ends_by_itself = !patience.needs});
                 exo_place_settle_locked(place);
             } else if (exo_place_now(place) >= patience.deadline) {
-                st = exo_fail(err, EXO_TIMEOUT, "edge %s: %s_%u takes nothing from %s", edge->name,
-                              place->actor.site->spec->actors[edge->to].name, o->to,
-                              place->actor.name);
+                st = exo_fail(err, EXO_TIMEOUT,
+                              "edge %s: %s_%u takes nothing from %s in time: its 'deadline' is "
+                              "%.6g s",
+                              edge->name, place->actor.site->spec->actors[edge->to].name, o->to,
+                              place->actor.name, (double)edge->deadline * 1e-9);
             } else {
                 exo_place_wait_locked(place, o, patience.deadline);
             }
@@ -548,6 +550,23 @@ all_have_ended_locked(const exo_port *port)
     return true;
 }
 
+/* A wait as long as the longest deadline of the port's edges says which edge to change. */
+static exo_status
+nothing_came(const exo_port *port, struct patience patience, exo_err *err)
+{
+    const char *actor = port->place->actor.name, *input = port->class_port->name;
+    if (!patience.needs)
+        return exo_fail(err, EXO_TIMEOUT, "%s: nothing came to '%s' in time", actor, input);
+    const exo_edge_spec *slowest = port->edges[0]->edge;
+    for (uint32_t e = 1; e < port->num_edges; e++)
+        if (port->edges[e]->edge->deadline > slowest->deadline)
+            slowest = port->edges[e]->edge;
+    return exo_fail(err, EXO_TIMEOUT,
+                    "%s: nothing came to '%s' in time: the deadline of edge %s is %.6g s; set its "
+                    "'deadline' higher for slower actors or links",
+                    actor, input, slowest->name, (double)slowest->deadline * 1e-9);
+}
+
 static exo_status
 receive_locked(exo_port *port, struct patience patience, exo_item **out, exo_err *err)
 {
@@ -574,8 +593,7 @@ receive_locked(exo_port *port, struct patience patience, exo_item **out, exo_err
             break;
         }
         if (now >= deadline) {
-            st = exo_fail(err, EXO_TIMEOUT, "%s: nothing came to '%s' in time", place->actor.name,
-                          port->class_port->name);
+            st = nothing_came(port, patience, err);
             break;
         }
         if (!waited) {

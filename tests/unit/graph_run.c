@@ -421,7 +421,22 @@ Test(graph_run, a_sink_that_takes_nothing_is_named_at_the_deadline, .timeout = 6
     g.edges[0].deadline = 300 * EXO_SECOND;
     cr_assert_eq(graph_run(&g, 0), EXO_TIMEOUT);
     cr_expect_str_eq(g.err.text,
-                     "source_0: edge source>sink:numbers: sink_0 takes nothing from source_0");
+                     "source_0: edge source>sink:numbers: sink_0 takes nothing from source_0 in "
+                     "time: its 'deadline' is 300 s");
+    exo_graph_result_release(&g.result);
+}
+
+Test(graph_run, a_source_that_is_too_slow_is_named_with_the_deadline, .timeout = 60)
+{
+    struct graph g;
+    graph_init(&g, 1, 1, EXO_ROUTE_ONE, true);
+    g.make.cost = 1000 * EXO_SECOND;
+    g.edges[0].deadline = 300 * EXO_SECOND;
+    cr_assert_eq(graph_run(&g, 0), EXO_TIMEOUT);
+    cr_expect_str_eq(g.err.text,
+                     "sink_0: nothing came to 'numbers' in time: the deadline of edge "
+                     "source>sink:numbers is 300 s; set its 'deadline' higher for slower actors "
+                     "or links");
     exo_graph_result_release(&g.result);
 }
 
