@@ -149,12 +149,13 @@ static exo_status
 check_tokens(const struct run *run, exo_err *err)
 {
     const exo_decoder_spec *spec = exo_decoder_spec_of(run->fit->model);
-    exo_status st = exo_fit_check_sequences(run->opts, run->fit->train[0], err);
-    if (st == EXO_OK)
-        st = exo_fit_check_sequences(run->opts, run->fit->val, err);
+    exo_status st = exo_fit_check_sequences(run->opts, run->fit->val, err);
     for (uint32_t r = 0;
-         spec && st == EXO_OK && r < run->fit->num_nodes && (r == 0 || !run->fit->shared_data); r++)
-        st = exo_dataset_check_tokens(run->fit->train[r], spec->vocabulary, err);
+         st == EXO_OK && r < run->fit->num_nodes && (r == 0 || !run->fit->shared_data); r++) {
+        st = exo_fit_check_sequences(run->opts, run->fit->train[r], err);
+        if (st == EXO_OK && spec)
+            st = exo_dataset_check_tokens(run->fit->train[r], spec->vocabulary, err);
+    }
     if (spec && st == EXO_OK && run->fit->val)
         st = exo_dataset_check_tokens(run->fit->val, spec->vocabulary, err);
     return st;

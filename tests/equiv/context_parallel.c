@@ -189,6 +189,29 @@ Test(context_parallel, a_resumed_run_has_the_bits_of_one_that_was_left_alone)
     temp_remove(folder);
 }
 
+/* The second copy has other sequences than the first. */
+static exo_status
+make_uneven(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_dataset **out,
+            exo_err *err)
+{
+    (void)context;
+    (void)num_nodes;
+    (void)err;
+    *out = token_rows_new(40, train && rank == 1 ? LENGTH - 2 : LENGTH, VOCABULARY);
+    return EXO_OK;
+}
+
+Test(context_parallel, the_data_of_every_node_must_have_sequences_that_can_be_shared)
+{
+    struct run r;
+    run_init(&r, 4, 2, "");
+    r.opts.factory = (exo_dataset_factory){.make = make_uneven};
+    cr_expect_eq(fit(&r, "ddp", ""), EXO_INVAL);
+    cr_expect_not_null(strstr(r.err.text, "twice as many must divide sequences of 10 tokens"), "%s",
+                       r.err.text);
+    run_release(&r);
+}
+
 Test(context_parallel, what_does_not_go_together_is_named)
 {
     static const struct {
