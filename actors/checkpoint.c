@@ -380,7 +380,8 @@ exo_checkpoint_commit(const char *run_folder, uint64_t step, const char *setting
 static exo_status
 check_options(const char *checkpoint, const json_t *then, const exo_config *now, exo_err *err)
 {
-    static const char *const skipped[] = {"name", NULL};
+    /* `cpu_offload` says where shards are, and changes no bit of them. */
+    static const char *const skipped[] = {"name", "cpu_offload", NULL};
     exo_config_doc *doc = NULL;
     const char *text = json_string_value(then);
     exo_text path = {0};

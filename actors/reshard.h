@@ -1,5 +1,5 @@
-/* Conversion of checkpoints to another number of nodes, to other tensor-parallel groups, and between
- * full and sharded ones.
+/* Conversion of checkpoints to another number of nodes, to nodes that share copies of the model in another
+ * way (tensor parts, pipeline stages, context parallelism), and between full and sharded ones.
  *
  *     node_0 ... node_3 --put--> whole: parameters, moments, steps --get--> node_0 ... node_2
  *
@@ -9,6 +9,9 @@
  * values than the others are found and refused. What a class leaves out of from_whole is not looked
  * at: a class that has to_whole vouches for all of its state.
  *
+ * Under a strategy whose copies of the model differ there is no such whole. If the copies stay as many,
+ * under the same strategy, each of them is cut anew by itself (reshard_copies.c).
+ *
  * What follows from the step needs no conversion: position in the data, random streams, schedules. The
  * samples of an epoch are divided anew, so the rest of the epoch may repeat some and leave some out.
  * Statistics such as batch-norm's are each node's own: node r gets those of node r modulo the old
@@ -16,7 +19,7 @@
  *
  * No state. The host needs memory for the whole model with its moments, a node, and two
  * copies of its state. Read next:
- * reshard.c, exogym/whole.h. */
+ * reshard.c, reshard_copies.c, exogym/whole.h. */
 #ifndef EXO_RESHARD_H
 #define EXO_RESHARD_H
 
@@ -26,9 +29,12 @@
 
 /* The nodes of a checkpoint. */
 typedef struct exo_reshard_form {
-    uint32_t num_nodes, tensor; /* tensor: nodes that share a copy of the model, from 1 */
-    uint32_t pipeline;          /* stages of a copy of the model; above 1: UNSUPPORTED */
-    uint32_t context;           /* nodes that share each sequence; above 1: UNSUPPORTED */
+    uint32_t num_nodes;
+    /* Nodes that share a copy of the model by parts of layers, by stages, and by tokens; 0 and 1: none.
+     * At most one is above 1. */
+    uint32_t tensor, pipeline, context;
+    size_t
+        minibatch_size; /* of the new run; 0: that of the checkpoint. Not read from a checkpoint */
     const char *strategy;
     exo_config *options; /* the strategy's, a mapping */
 } exo_reshard_form;

@@ -410,6 +410,25 @@ restore_part(void *context, void *bytes, size_t size, exo_err *err)
     return EXO_OK;
 }
 
+size_t
+exo_state_count(const exo_state *state)
+{
+    return state->count;
+}
+
+exo_array
+exo_state_entry(const exo_state *state, size_t index, const char **name)
+{
+    const struct entry *e = &state->entries[index];
+    const size_t count = (size_t)(e->bytes / exo_dtype_size(e->dtype));
+    if (name)
+        *name = e->name;
+    exo_array array = exo_host_array(e->dtype, e->data, count);
+    if (e->device)
+        array.device = e->device;
+    return array;
+}
+
 uint64_t
 exo_state_bytes(const exo_state *state)
 {

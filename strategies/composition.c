@@ -78,6 +78,18 @@ exo_composition_is_elementwise(const void *self)
     return true;
 }
 
+/* Fragments have their values one after another, and a selector's values in flight are packed. */
+bool
+exo_composition_is_ordered(const void *self)
+{
+    const exo_composition *c = self;
+    bool ordered = true;
+    for (size_t i = 0; i < c->count; i++)
+        ordered = ordered && c->each[i].fragments < 2 &&
+                  !(c->each[i].selects && c->each[i].delay > 0);
+    return ordered;
+}
+
 /* Rounds in the background outlive a step, and rules for wrong values have state of their own for
  * each node. */
 bool

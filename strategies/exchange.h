@@ -223,6 +223,7 @@ exo_param_exchange *exo_composition_add(exo_composition *composition, const char
 
 /* Whether no exchange treats elements by their places or by a norm of several. */
 bool exo_composition_is_elementwise(const void *self);
+bool exo_composition_is_ordered(const void *self);
 /* The functions of such a class. */
 exo_status exo_composition_start(void *self, exo_node *node, exo_err *err);
 exo_status exo_composition_step(void *self, exo_node *node, exo_err *err);
@@ -247,6 +248,6 @@ exo_status exo_composition_exchange(exo_composition *composition, exo_node *node
     .release = exo_composition_release, .model_edges = exo_composition_edges,                      \
     .check = exo_composition_check, .check_model = exo_composition_check_model,                    \
     .elastic = exo_composition_elastic, .meets = exo_composition_meets,                            \
-    .is_elementwise = exo_composition_is_elementwise
+    .is_elementwise = exo_composition_is_elementwise, .is_ordered = exo_composition_is_ordered
 
 #endif

@@ -195,6 +195,13 @@ exo_strategy_check_parts(const exo_strategy *strategy, const char *what, exo_err
                 : EXO_OK;
 }
 
+bool
+exo_strategy_is_ordered(const exo_strategy *strategy)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    return c->is_ordered && c->is_ordered(strategy->self);
+}
+
 exo_status
 exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err)
 {

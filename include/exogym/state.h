@@ -60,6 +60,12 @@ EXO_API exo_status exo_state_check_seal(const char *path, exo_err *err);
  * and no other. INVAL otherwise: names the file and the entry, and no memory has changed. Other
  * errors: NOT_FOUND; NOMEM; IO, after which entries may have changed. */
 EXO_API exo_status exo_state_load(exo_state *state, const char *path, exo_err *err);
+/* The number of entries. */
+EXO_API size_t exo_state_count(const exo_state *state);
+/* The index-th entry in the order in which they were added. *name, unless `name` is NULL, belongs to the
+ * list. */
+EXO_API exo_array exo_state_entry(const exo_state *state, size_t index, const char **name);
+
 /* --- Copies in memory -------------------------------------------------------------------------- */
 
 /* The bytes of all entries together. */

@@ -237,6 +237,11 @@ typedef struct exo_strategy_class {
     /* Checks whether the options admit these two. UNSUPPORTED: they do not. Called after init. NULL:
      * all do. */
     exo_status (*check_whole)(const void *self, exo_err *err);
+    /* Whether the arrays of its state have a number for each parameter, or for each of the node's shard
+     * (exo_shard), in the order of the flat parameters, and everything else is equal on the nodes that
+     * share a copy of the model. Checkpoints can then be converted to nodes with other parts of the same
+     * number of copies. Called after init. NULL: no. */
+    bool (*is_ordered)(const void *self);
 } exo_strategy_class;
 
 /* The strategy of one node. One thread at a time. */
@@ -272,6 +277,9 @@ EXO_API exo_status exo_strategy_check_model(const exo_strategy *strategy, const 
  * parallelism". UNSUPPORTED names the reason. */
 EXO_API exo_status exo_strategy_check_parts(const exo_strategy *strategy, const char *what,
                                             exo_err *err);
+
+/* Whether the state has the order of the parameters (is_ordered of the class). */
+EXO_API bool exo_strategy_is_ordered(const exo_strategy *strategy);
 
 /* Makes the inner optimizer and the strategy's own state for `node`. The caller has filled in the
  * members from rank to group, and sets meters and inside if there are such; this function sets

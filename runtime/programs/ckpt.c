@@ -1,5 +1,5 @@
-/* `exogym ckpt reshard`: converts a checkpoint to another number of nodes, to other tensor-parallel
- * groups, or to another way of sharding. One thread. Read next: actors/reshard.h, job.c. */
+/* `exogym ckpt reshard`: converts a checkpoint to another number of nodes, to nodes that share the model
+ * in another way, or to another way of sharding. One thread. Read next: actors/reshard.h, job.c. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,17 +24,18 @@ enum {
 };
 
 struct ckpt_args {
-    const char *action, *from, *to, *nodes, *tensor, *strategy;
+    const char *action, *from, *to, *nodes, *tensor, *pipeline, *microbatches, *context, *strategy;
     bool full;
 };
 
 /* The options that belong to one strategy alone; another one does not take them over. */
 static const char *const own_options[] = {"sharding_strategy", "group_size", "prefetch", "across",
-                                          "bucket_size"};
+                                          "bucket_size",       "cpu_offload"};
 
 struct reshard {
     const struct ckpt_args *args;
-    uint64_t nodes, tensor; /* 0: those of the checkpoint */
+    /* 0: those of the checkpoint; if one of those from tensor on is given, the others are 1 */
+    uint64_t nodes, tensor, pipeline, microbatches, context;
     char run[EXO_CHECKPOINT_PATH], checkpoint[EXO_CHECKPOINT_PATH];
     char *save_dir, *name, *label; /* of the new run: SAVE_DIR/NAME/LABEL */
     exo_config_doc *doc;           /* of the new run's job */
@@ -237,13 +238,46 @@ replace_strategy(const struct reshard *r, exo_config *root, exo_err *err)
     return st;
 }
 
+/* Whether the command says how nodes share the model. */
+static bool
+has_parallel(const struct reshard *r)
+{
+    return r->tensor > 0 || r->pipeline > 0 || r->context > 0 || r->args->full;
+}
+
+/* Replaces the job's `parallel`. The microbatches of a pipeline take the place of minibatch_size. */
+static exo_status
+replace_parallel(const struct reshard *r, exo_config *root, exo_err *err)
+{
+    const struct {
+        const char *key;
+        uint64_t value;
+    } keys[] = {{"tensor", r->tensor > 1 ? r->tensor : 0},
+                {"pipeline", r->pipeline > 1 ? r->pipeline : 0},
+                {"microbatches", r->pipeline > 1 ? r->microbatches : 0},
+                {"context", r->context > 1 ? r->context : 0}};
+    exo_config *map = NULL;
+    exo_status st = EXO_OK;
+    exo_config_remove(root, "parallel");
+    if (keys[2].value > 0)
+        exo_config_remove(exo_config_get(root, "train"), "minibatch_size");
+    for (size_t i = 0; st == EXO_OK && i < sizeof keys / sizeof *keys; i++) {
+        if (keys[i].value == 0)
+            continue;
+        if (!map)
+            st = exo_config_new_map(root, &map, err);
+        if (st == EXO_OK)
+            st = replace_number(map, keys[i].key, keys[i].value, err);
+    }
+    return st == EXO_OK && map ? exo_config_adopt(root, "parallel", map, err) : st;
+}
+
 /* Makes the job of the new run from the old one's config.json. */
 static exo_status
 make_job(struct reshard *r, exo_err *err)
 {
     char path[EXO_CHECKPOINT_PATH];
     const struct ckpt_args *args = r->args;
-    exo_config *map = NULL;
     exo_status st = put_path(path, err, r->run, "/config.json");
     if (st == EXO_OK)
         st = exo_config_load(&r->doc, path, err);
@@ -252,14 +286,8 @@ make_job(struct reshard *r, exo_err *err)
     exo_config *root = exo_config_root(r->doc);
     if (r->nodes > 0)
         st = replace_number(root, "nodes", r->nodes, err);
-    if (st == EXO_OK && (r->tensor > 0 || args->full))
-        exo_config_remove(root, "parallel");
-    if (st == EXO_OK && r->tensor > 1)
-        st = exo_config_new_map(root, &map, err);
-    if (st == EXO_OK && map)
-        st = replace_number(map, "tensor", r->tensor, err);
-    if (st == EXO_OK && map)
-        st = exo_config_adopt(root, "parallel", map, err);
+    if (st == EXO_OK && has_parallel(r))
+        st = replace_parallel(r, root, err);
     if (st == EXO_OK && (args->full || args->strategy))
         st = replace_strategy(r, root, err);
     exo_config *strategy = exo_config_get(root, "strategy");
@@ -329,8 +357,17 @@ check_args(struct reshard *r, exo_err *err)
 {
     const struct ckpt_args *args = r->args;
     exo_status st = read_number("--nodes", args->nodes, &r->nodes, err);
-    if (st == EXO_OK)
-        st = read_number("--tensor", args->tensor, &r->tensor, err);
+    const struct {
+        const char *name, *text;
+        uint64_t *out;
+    } numbers[] = {{"--tensor", args->tensor, &r->tensor},
+                   {"--pipeline", args->pipeline, &r->pipeline},
+                   {"--microbatches", args->microbatches, &r->microbatches},
+                   {"--context", args->context, &r->context}};
+    for (size_t i = 0; st == EXO_OK && i < sizeof numbers / sizeof *numbers; i++)
+        st = read_number(numbers[i].name, numbers[i].text, numbers[i].out, err);
+    if (st == EXO_OK && r->microbatches > 0 && r->pipeline <= 1)
+        st = exo_fail(err, EXO_INVAL, "--microbatches goes with --pipeline: give both");
     if (st == EXO_OK && args->full && args->strategy)
         st = exo_fail(err, EXO_INVAL, "--full is --strategy ddp: give one of them");
     return st;
@@ -356,6 +393,7 @@ write_run(struct reshard *r, exo_resharded *out, exo_err *err)
                                  .tensor = r->job.opts.tensor > 1 ? r->job.opts.tensor : 1,
                                  .pipeline = r->job.opts.pipeline,
                                  .context = r->job.opts.context_parallel,
+                                 .minibatch_size = r->job.opts.minibatch_size,
                                  .strategy = run->strategy,
                                  .options = run->options};
     exo_status st = put_path(path, err, r->args->to, "/config.json");
@@ -441,8 +479,16 @@ static const exo_arg table[] = {
      EXO_INTO(struct ckpt_args, to), .word = EXO_WORD_FOLDER, .required = true},
     {"--nodes", "N", "The number of nodes, instead of the checkpoint's.",
      EXO_INTO(struct ckpt_args, nodes)},
-    {"--tensor", "T", "The nodes that share a copy of the model (parallel.tensor).",
+    {"--tensor", "T",
+     "The nodes that share a copy of the model, each with a part of every layer (parallel.tensor). "
+     "With one of --tensor, --pipeline and --context, the others are 1.",
      EXO_INTO(struct ckpt_args, tensor)},
+    {"--pipeline", "P", "The same, each with some of the layers (parallel.pipeline).",
+     EXO_INTO(struct ckpt_args, pipeline)},
+    {"--microbatches", "M", "With --pipeline: the minibatches of a step (parallel.microbatches).",
+     EXO_INTO(struct ckpt_args, microbatches)},
+    {"--context", "C", "The same, each with some of the tokens (parallel.context).",
+     EXO_INTO(struct ckpt_args, context)},
     {"--full", NULL, "Every node has everything: --strategy ddp.",
      EXO_INTO(struct ckpt_args, full)},
     {"--strategy", "STRATEGY",
@@ -458,6 +504,9 @@ static const exo_note examples[] = {
      "Gathers all shards: node 0 has the whole state."},
     {"exogym ckpt reshard runs/whole/ddp runs/cut/fsdp --nodes 8 --strategy fsdp",
      "Cuts it into shards."},
+    {"exogym ckpt reshard runs/cut/fsdp runs/stages/ddp --full --nodes 4 --pipeline 2 "
+     "--microbatches 4",
+     "Makes two copies of it, of two stages each."},
     {0},
 };
 
@@ -469,14 +518,16 @@ static const exo_note files[] = {
 
 const exo_command exo_command_ckpt = {
     .name = "ckpt",
-    .summary = "Converts a checkpoint to another number of nodes",
+    .summary = "Converts a checkpoint to other nodes",
     .description =
         "The checkpoint's files are checked by their SHA-256 first. Parameters, the optimizer's "
         "moments and the step are those of the checkpoint, to the bit; position in the data, "
         "random streams and learning rate follow from the step. Each node of the old checkpoint "
         "is compared with what the result says of it.\n\n"
-        "Checkpoints of ddp and fsdp can be converted, into each other, too; under other "
-        "strategies nodes have states of their own. docs/checkpoints.md says what begins anew.",
+        "Checkpoints of ddp and fsdp can be converted, into each other, too. Under other "
+        "strategies "
+        "nodes have states of their own: the number of copies of the model stays, and the nodes "
+        "that share a copy may change. docs/checkpoints.md says what begins anew.",
     .args = table,
     .examples = examples,
     .files = files,

@@ -27,19 +27,21 @@ enum {
  * (checked separately); and on which device it goes on, whose roundings are its own. Those before say how the nodes share the model: with them a checkpoint is
  * converted. */
 enum {
-    FREE = 5
+    FREE = 6
 };
 static const char *const settings[] = {
     "nodes",
     "parallel",
+    "train.minibatch_size", /* the microbatches of a pipeline */
     "strategy.sharding_strategy",
     "strategy.group_size",
     "strategy.prefetch",
     "name",
     "engine", /* engines with equal bits give the same numbers */
     "equal_bits",
-    "device",  /* a checkpoint is of no device; another one rounds otherwise */
-    "changes", /* recorded during the run */
+    "strategy.cpu_offload", /* where shards are */
+    "device",               /* a checkpoint is of no device; another one rounds otherwise */
+    "changes",              /* recorded during the run */
     "train.max_steps",
     "train.num_epochs",
     "train.checkpoint_interval",

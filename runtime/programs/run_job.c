@@ -230,6 +230,7 @@ convert_checkpoint(const exo_job *job, const exo_job_run *run, const char *folde
                                  .tensor = job->opts.tensor > 1 ? job->opts.tensor : 1,
                                  .pipeline = job->opts.pipeline,
                                  .context = job->opts.context_parallel,
+                                 .minibatch_size = job->opts.minibatch_size,
                                  .strategy = run->strategy,
                                  .options = run->options};
     exo_resharded done;

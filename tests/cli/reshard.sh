@@ -43,6 +43,31 @@ cmp runs/one/ddp/checkpoints/step_00000003/node_0.safetensors runs/again/ddp/che
     fail 'tensor parallel parts do not make the whole again'
 ok generate --model runs/one/ddp --prompt The --max-new-tokens 3
 
+# Stages of a pipeline, nodes that share sequences, and back. The model is untied, so stages have the bits of
+# whole nodes with the same minibatches.
+sed 's/context: 16}/context: 16, tied: false}/; s/layers: 1/layers: 2/; s/name: fsdp/name: ddp/; s/batch_size: 2/batch_size: 2, minibatch_size: 1/' job.yaml >untied.yaml
+stages='parallel={pipeline: 2, microbatches: 2}'
+ok run untied.yaml --no-plot --save-dir runs --set nodes=2 --set train.max_steps=6 --name alone
+ok run untied.yaml --no-plot --save-dir runs --set "$stages" --name staged
+ok ckpt reshard runs/staged runs/tokens/ddp --nodes 4 --context 2
+ok ckpt reshard runs/tokens/ddp runs/back/ddp --full --nodes 2
+ok ckpt reshard runs/back/ddp runs/restaged/ddp --nodes 4 --pipeline 2 --microbatches 2
+has out 'runs/restaged/ddp: step 3, 4 nodes instead of 2, ddp'
+for run in back restaged; do
+    ok run runs/$run/ddp/config.json --no-plot --save-dir runs --set train.max_steps=6 --resume
+done
+ok run untied.yaml --no-plot --save-dir runs --set nodes=2 --set train.max_steps=6 --name staged --resume=reshard
+has err 'ddp: the checkpoint of step 3 is converted from 4 to 2 nodes'
+for run in back restaged staged; do
+    [ "$(hash runs/$run/ddp)" = "$(hash runs/alone/ddp)" ] || fail "$run: other bits than two whole nodes"
+done
+
+# Where shards are is no setting of the numbers.
+ok run job.yaml --no-plot --save-dir offload --set train.max_steps=6
+cp -r runs/job runs/moved
+ok run job.yaml --no-plot --save-dir runs --name moved --set train.max_steps=6 --set strategy.cpu_offload=true --resume
+[ "$(hash runs/moved/fsdp)" = "$(hash offload/job/fsdp)" ] || fail 'cpu_offload: other bits'
+
 # --- Kills
 # ---------------------------------------------------------------------------------------------------------
 
@@ -72,6 +97,7 @@ bad 2 "there is no strategy 'fdsp'; did you mean 'fsdp'?" ckpt reshard runs/job/
 bad 2 '3 nodes cannot be cut into groups of 2' ckpt reshard runs/job/fsdp none/a --nodes 3 --strategy '{name: fsdp, group_size: 2}'
 bad 2 'tensor 2 does not divide the 3 nodes' ckpt reshard runs/job/fsdp none/a --full --nodes 3 --tensor 2
 bad 1 "the nodes of the strategy 'diloco' have states of their own" ckpt reshard runs/job/fsdp none/a --strategy diloco
+bad 2 '--microbatches goes with --pipeline: give both' ckpt reshard runs/job/fsdp none/a --microbatches 2
 shard=runs/job/fsdp/checkpoints/step_00000003/node_2.safetensors
 truncate -s -1 $shard
 bad 1 "$shard: is damaged: its SHA-256 is not the one in manifest.sha256" ckpt reshard runs/job/fsdp none/a --nodes 3

@@ -62,10 +62,12 @@ refused 'edges=[{carries: parameters, codec: int8}]' 'go with a codec yet: leave
 refused 'train.elastic={min_nodes: 2}' 'go with elastic runs yet: leave one of the two out'
 [ ! -e none ] || fail 'a refused job made a folder'
 ok run job.yaml --dry-run
-# checkpoints go on with the same groups only
+# checkpoints go on with other nodes for each copy
 ok run job.yaml --no-plot --save-dir parts --set train.checkpoint_interval=2
-"$EXOGYM" run job.yaml --no-plot --save-dir parts --resume=reshard --set train.max_steps=6 --set nodes=2 >out 2>err &&
-    fail 'a checkpoint was converted'
-has err 'checkpoints of context-parallel nodes are not converted (parallel.context 2): the run goes on only with the same nodes and groups'
-ok run job.yaml --no-plot --save-dir parts --resume --set train.max_steps=6
+ok run job.yaml --no-plot --save-dir parts --resume=reshard --set train.max_steps=6 --set nodes=2 --set parallel.context=1
+has err 'is converted from 4 to 2 nodes'
+ok run job.yaml --no-plot --save-dir parts --resume=reshard --set train.max_steps=8
+has err 'is converted from 2 to 4 nodes'
+bad 1 "the nodes of the strategy 'diloco' have states of their own" run job.yaml --no-plot --save-dir parts --resume=reshard --set train.max_steps=9 --set nodes=2
+has err 'the copies of the model have to stay 2, not 1'
 finish

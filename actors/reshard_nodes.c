@@ -1,0 +1,175 @@
+/* The nodes of a conversion, and the parts of the model that they have: see reshard.h. No state. Read next:
+ * reshard.c. */
+#include "actors/reshard_impl.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+#include <exogym/parallel.h>
+
+#include "actors/checkpoint.h"
+#include "actors/node_state.h"
+
+uint32_t
+exo_reshard_sharing(const struct form *form)
+{
+    return form->is.tensor * form->is.pipeline * form->is.context;
+}
+
+/* --- Nodes ------------------------------------------------------------------------------------ */
+
+void
+exo_reshard_close(struct node *n)
+{
+    exo_state_free(&n->state);
+    exo_optim_free(&n->view.optim);
+    if (n->strategy)
+        exo_strategy_leave(n->strategy);
+    exo_strategy_free(&n->strategy);
+    exo_params_free(&n->params);
+    *n = (struct node){0};
+}
+
+exo_status
+exo_reshard_open(struct node *n, const struct form *form, uint32_t rank, exo_err *err)
+{
+    const uint32_t sharing = exo_reshard_sharing(form);
+    exo_model *model = form->parts ? form->parts[rank % form->num_parts] : form->model;
+    *n = (struct node){0};
+    exo_status st = exo_strategy_new(&n->strategy, form->is.strategy, form->is.options, err);
+    if (st == EXO_OK)
+        st = exo_strategy_keeps_units(n->strategy) ? exo_model_by_units(model, 0, &n->params, err)
+                                                   : exo_model_values(model, 0, &n->params, err);
+    if (st == EXO_OK) {
+        n->view.rank = rank / sharing;
+        n->view.num_nodes = form->is.num_nodes / sharing;
+        exo_node_show_params(&n->view, n->params);
+        st = exo_strategy_start(n->strategy, &n->view, err);
+    }
+    if (st == EXO_OK)
+        st = exo_state_new(&n->state, err);
+    if (st == EXO_OK)
+        exo_node_list_state(&n->view, n->strategy, &n->elapsed, &n->bytes, n->state);
+    return st;
+}
+
+exo_status
+exo_reshard_load(const struct conversion *c, struct node *n, uint32_t rank, exo_err *err)
+{
+    char path[EXO_CHECKPOINT_PATH];
+    exo_status st = exo_reshard_open(n, &c->old, rank, err);
+    if (st == EXO_OK)
+        st = exo_checkpoint_node_path(path, c->from, rank, err);
+    return st == EXO_OK ? exo_state_load(n->state, path, err) : st;
+}
+
+exo_status
+exo_reshard_count(struct conversion *c, const struct node *n, uint32_t rank, exo_err *err)
+{
+    if (rank == 0) {
+        c->step = n->view.step;
+        c->elapsed = n->elapsed;
+    }
+    c->bytes += n->bytes;
+    return n->view.step == c->step
+               ? EXO_OK
+               : exo_fail(err, EXO_INVAL,
+                          "%s: node_0 is at step %" PRIu64 ", node_%" PRIu32 " at step %" PRIu64,
+                          c->from, c->step, rank, n->view.step);
+}
+
+exo_status
+exo_reshard_fail_other(const struct conversion *c, uint32_t rank, exo_err *err)
+{
+    return exo_fail(err, EXO_UNSUPPORTED,
+                    "%s/node_%" PRIu32 ".safetensors: the node has another state than the other "
+                    "nodes, which other nodes cannot continue",
+                    c->from, rank);
+}
+
+/* Copies the statistics and frozen parameters of an old node. Parts of models have neither. */
+static exo_status
+copy_buffers(const struct conversion *c, struct node *to, uint32_t rank, exo_err *err)
+{
+    struct node from;
+    const size_t numel = exo_params_buffer_numel(to->params);
+    if (numel == 0)
+        return EXO_OK;
+    exo_status st = exo_reshard_load(c, &from, rank % c->old.is.num_nodes, err);
+    if (st == EXO_OK && exo_params_buffer_numel(from.params) != numel)
+        st = exo_fail(err, EXO_UNSUPPORTED, "%s: nodes with parts have no statistics", c->from);
+    if (st == EXO_OK)
+        exo_vec_copy(exo_params_buffers_array(to->params), exo_params_buffers_array(from.params));
+    exo_reshard_close(&from);
+    return st;
+}
+
+exo_status
+exo_reshard_save(const struct conversion *c, struct node *n, uint32_t rank, const char *folder,
+                 char sha256[65], exo_err *err)
+{
+    char path[EXO_CHECKPOINT_PATH];
+    n->view.step = c->step;
+    n->elapsed = c->elapsed;
+    n->bytes = c->bytes / c->old.is.num_nodes;
+    exo_status st = copy_buffers(c, n, rank, err);
+    if (st == EXO_OK)
+        st = exo_checkpoint_node_path(path, folder, rank, err);
+    return st == EXO_OK ? exo_state_save_hashed(n->state, path, sha256, err) : st;
+}
+
+/* --- Parts of the whole ----------------------------------------------------------------------- */
+
+/* Copies flat values between the model's whole and that of a part. */
+static void
+copy_values(const struct form *form, const exo_model *part, bool put, float *whole, float *of_part)
+{
+    if (put)
+        exo_part_put(form->model, part, whole, of_part);
+    else
+        exo_part_take(form->model, part, whole, of_part);
+}
+
+/* Copies the moments that `from` has. */
+static exo_status
+copy_moments(const struct form *form, const exo_model *part, bool put, const exo_whole *from,
+             exo_whole *to, exo_err *err)
+{
+    for (size_t m = 0; m < EXO_OPTIM_MOMENTS; m++) {
+        if (!from->moments[m])
+            continue;
+        if (!to->moments[m] && !(to->moments[m] = exo_calloc(to->numel, sizeof(float))))
+            return exo_fail(err, EXO_NOMEM, "no memory for the moments of %zu parameters",
+                            to->numel);
+        to->moment_names[m] = from->moment_names[m];
+        copy_values(form, part, put, (put ? to : from)->moments[m], (put ? from : to)->moments[m]);
+    }
+    return EXO_OK;
+}
+
+exo_status
+exo_reshard_join(const struct conversion *c, const exo_model *part, const exo_whole *from,
+                 exo_whole *to, exo_err *err)
+{
+    if (to->begun && to->steps != from->steps)
+        return exo_fail(err, EXO_INVAL, "%s: the optimizers of its nodes have taken other steps",
+                        c->from);
+    to->begun = true;
+    to->steps = from->steps;
+    copy_values(&c->old, part, true, to->params, from->params);
+    return copy_moments(&c->old, part, true, from, to, err);
+}
+
+exo_status
+exo_reshard_cut(const struct conversion *c, const exo_model *part, const exo_whole *from,
+                exo_whole *to, exo_err *err)
+{
+    exo_status st = exo_whole_init(to, exo_model_numel(part), err);
+    if (st != EXO_OK)
+        return st;
+    to->begun = true;
+    to->steps = from->steps;
+    copy_values(&c->new, part, false, from->params, to->params);
+    return copy_moments(&c->new, part, false, from, to, err);
+}
