@@ -133,6 +133,15 @@ exo_fit_model_of(const exo_fit *fit, uint32_t rank)
     return fit->parts ? fit->parts[rank % exo_fit_sharing(fit)] : fit->model;
 }
 
+exo_fit_place
+exo_fit_place_of(const exo_fit *fit, uint32_t rank)
+{
+    const uint32_t at = rank % exo_fit_sharing(fit);
+    return (exo_fit_place){.part = at % fit->tensor,
+                           .member = at / fit->tensor % fit->context,
+                           .stage = at / fit->tensor / fit->context};
+}
+
 uint32_t
 exo_fit_sharing(const exo_fit *fit)
 {
@@ -148,13 +157,13 @@ exo_fit_copies(const exo_fit *fit)
 bool
 exo_fit_has_loss(const exo_fit *fit, uint32_t rank)
 {
-    return fit->stages <= 1 || rank % fit->stages == fit->stages - 1;
+    return exo_fit_place_of(fit, rank).stage == fit->stages - 1;
 }
 
 uint32_t
 exo_fit_first_with_loss(const exo_fit *fit)
 {
-    return fit->stages - 1;
+    return (fit->stages - 1) * fit->context * fit->tensor;
 }
 
 /* The key contains the runtime, so runs of two runtimes differ even if their names are equal. */

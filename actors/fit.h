@@ -119,6 +119,12 @@ const char *exo_fit_name(const exo_fit *fit);
 exo_status exo_fit_make_parts(exo_fit *fit, uint32_t tensor, uint32_t stages, exo_err *err);
 /* The model that a node has: the whole one, or its part. */
 exo_model *exo_fit_model_of(const exo_fit *fit, uint32_t rank);
+/* What a node has of a copy that several nodes share: which part of the layers, which tokens, which stage. */
+typedef struct exo_fit_place {
+    uint32_t part, member, stage;
+} exo_fit_place;
+/* The place of a rank: rank % exo_fit_sharing() = (stage x context + member) x tensor + part. */
+exo_fit_place exo_fit_place_of(const exo_fit *fit, uint32_t rank);
 /* The nodes that share a copy of the model: those with the same rank / exo_fit_sharing(). The number of
  * copies. */
 uint32_t exo_fit_sharing(const exo_fit *fit);

@@ -1,5 +1,5 @@
 /* Replicas: see replica.h. This file makes a replica, saves and loads its state, and sets it up.
- * Read next: replica_pass.c, replica_average.c. */
+ * Read next: replica_share.c, replica_pass.c, replica_average.c. */
 #include "actors/replica.h"
 
 #include <stdio.h>
@@ -88,40 +88,6 @@ make_comms(exo_replica *r, exo_err *err)
     return exo_replica_open_comms(r, 0, 0, &r->comm, &r->side, err);
 }
 
-/* The ranks of `count` nodes from `first` on, `stride` apart. */
-static exo_status
-open_among(exo_group *groups[2], exo_replica *r, uint32_t first, uint32_t stride, uint32_t count,
-           exo_err *err)
-{
-    uint32_t *ranks = exo_calloc(count, sizeof *ranks);
-    exo_status st = ranks ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for %u ranks", count);
-    for (uint32_t i = 0; ranks && i < count; i++)
-        ranks[i] = first + i * stride;
-    if (st == EXO_OK)
-        st = exo_group_among(&groups[0], r->group, ranks, count, err);
-    if (st == EXO_OK)
-        st = exo_group_among(&groups[1], r->side_group, ranks, count, err);
-    exo_free(ranks);
-    return st;
-}
-
-static exo_status
-open_subgroups(exo_replica *r, exo_err *err)
-{
-    const uint32_t size = exo_fit_sharing(r->fit), part = r->rank % size, first = r->rank - part;
-    const bool stages = r->fit->stages > 1;
-    exo_status st = open_among(r->sharing, r, first, 1, size, err);
-    if (st == EXO_OK)
-        st = open_among(r->copies, r, part, size, exo_fit_copies(r->fit), err);
-    if (st == EXO_OK && stages && part > 0)
-        st = open_among(r->before, r, r->rank - 1, 1, 2, err);
-    if (st == EXO_OK && stages && part + 1 < size)
-        st = open_among(r->after, r, r->rank, 1, 2, err);
-    if (st == EXO_OK && stages && (part == 0 || part + 1 == size))
-        st = open_among(r->ends, r, first, size - 1, 2, err);
-    return st;
-}
-
 static exo_status
 open_groups(exo_replica *r, exo_err *err)
 {
@@ -136,7 +102,7 @@ open_groups(exo_replica *r, exo_err *err)
         return st;
     exo_group_set_timeout(r->group, r->fit->timeout);
     exo_group_set_timeout(r->side_group, r->fit->timeout);
-    return r->fit->parts ? open_subgroups(r, err) : EXO_OK;
+    return r->fit->parts ? exo_replica_open_share(r, err) : EXO_OK;
 }
 
 static exo_status
@@ -207,7 +173,7 @@ make_copy(exo_replica *r, exo_err *err)
         .elastic = fit->elastic,
     };
     exo_node_show_params(&r->node, r->params);
-    return EXO_OK;
+    return fit->parts ? exo_replica_count_share(r, err) : EXO_OK;
 }
 
 static exo_status
@@ -265,13 +231,7 @@ exo_replica_leave_comms(exo_replica *r)
     exo_comm *comm = r->comm, *side = r->side;
     r->comm = r->side = NULL;
     pthread_mutex_unlock(&r->member.lock);
-    for (int i = 0; i < 2; i++) {
-        exo_group_close(&r->before[i]);
-        exo_group_close(&r->after[i]);
-        exo_group_close(&r->ends[i]);
-        exo_group_close(&r->sharing[i]);
-        exo_group_close(&r->copies[i]);
-    }
+    exo_replica_close_share(r);
     exo_group_close(&r->group);
     exo_group_close(&r->side_group);
     exo_group_close(&r->member.whole[0]);
@@ -306,6 +266,7 @@ exo_replica_close(exo_replica **replica)
     exo_params_free(&r->params);
     exo_pace_release(&r->own_pace);
     exo_strategy_free(&r->strategy);
+    exo_free(r->counted);
     exo_device_close(&r->device);
     exo_node_meters_release(&r->meters); /* after the strategy, which counts in them */
     exo_config_free(&r->document);

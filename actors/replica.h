@@ -93,12 +93,17 @@ typedef struct exo_replica {
     exo_group *group, *side_group;
     exo_group *inside; /* in a graph, for a strategy with two edges; else NULL */
     exo_model *model;  /* the run's: its own part of it, or all */
-    /* With parts or stages, among the members of group and of side_group: the nodes that share its
-     * copy of the model, and the nodes with the same part. Else NULL. */
+    /* With parts, members or stages, among the members of group and of side_group: the nodes that share
+     * its copy of the model, and the nodes with the same share of it. Else NULL. */
     exo_group *sharing[2], *copies[2];
-    /* With stages, likewise: this stage and the one before or after it. The first and the last stage,
-     * over the strategy's communicator. NULL: this stage is not in it. */
+    /* Of the nodes that share the copy, those that differ from this one in their part of the layers
+     * (tensor), in their tokens (context), or in both, part and stage (split). NULL: there are none. */
+    exo_group *tensor[2], *context[2], *split[2];
+    /* With stages, two nodes of the copy that differ in the stage only: this stage and the one before or
+     * after it; the first and the last one. NULL: this stage is not among them. */
     exo_group *before[2], *after[2], *ends[2];
+    exo_node_part part;     /* the strategy's view of them, if the nodes in `split` are several */
+    exo_band *counted;      /* part.counted */
     exo_pipeline *pipeline; /* what a stage has for its passes; NULL: the model has no stages */
     exo_device *device;     /* this replica's alone, unless it is the CPU */
     /* Tapes on the device; NULL for the CPU, whose tapes come from the run's pools. */
@@ -216,6 +221,14 @@ exo_status exo_replica_give(exo_replica *r, exo_payload *out, exo_err *err);
  * another kind. After an error the replica can join again. */
 exo_status exo_replica_join(exo_replica *r, const exo_actor_id *from, uint64_t position,
                             uint64_t bytes_sent, char sha256[65], exo_err *err);
+
+/* replica_share.c: what a replica has of a copy that several nodes share. */
+
+/* Opens the groups among the nodes that share the copy, and of the nodes with the same share. NOMEM. */
+exo_status exo_replica_open_share(exo_replica *r, exo_err *err);
+void exo_replica_close_share(exo_replica *r);
+/* Finds the elements that count here, and sets r->node.part. NOMEM. */
+exo_status exo_replica_count_share(exo_replica *r, exo_err *err);
 
 /* replica_average.c: the copies of all members together, unit by unit. */
 

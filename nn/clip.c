@@ -11,8 +11,14 @@ exo_clip_grad_norm(exo_array grads, float max_norm, float *norm, exo_err *err)
     if (st != EXO_OK)
         return st;
     *norm = (float)sqrt(sum);
-    float factor = max_norm / (*norm + 1e-6f);
+    exo_clip_to_norm(grads, max_norm, *norm);
+    return EXO_OK;
+}
+
+void
+exo_clip_to_norm(exo_array grads, float max_norm, float norm)
+{
+    float factor = max_norm / (norm + 1e-6f);
     if (!(factor >= 1.0f)) /* also for NaN, which then spreads */
         exo_vec_scale(grads, factor);
-    return EXO_OK;
 }

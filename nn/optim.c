@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include <exogym/memory.h>
+#include <exogym/parallel.h>
 
 #include "nn/device/device_impl.h"
 #include "nn/optim_groups.h"
@@ -41,6 +42,7 @@ struct rule {
 struct range {
     size_t begin, end, rule;
     size_t rows, cols;      /* of the matrix that Muon steps; 0: each element by itself */
+    int slice;              /* the parameter that is a slice of the matrix, or EXO_MUON_WHOLE */
     size_t at[MAX_BUFFERS]; /* where the elements begin in the buffers that the rule needs */
 };
 
@@ -58,8 +60,9 @@ struct exo_optim {
     size_t num_rules;
     struct range *ranges; /* (num_ranges), ascending, without gaps; the last one ends at numel */
     size_t num_ranges;
-    exo_muon *muon; /* NULL: no range is a matrix */
-    float *params;  /* of the current step, on the device */
+    exo_muon *muon;          /* NULL: no range is a matrix */
+    exo_optim_slices slices; /* count 0: parameters are whole */
+    float *params;           /* of the current step, on the device */
 };
 
 /* The name of a rule's buffer in torch.optim. NULL: the rule has no such buffer. */
@@ -86,10 +89,11 @@ buffer_name(const exo_optim_spec *spec, size_t index)
 
 /* --- Which rule for which elements ------------------------------------------------------------ */
 
-/* Adds the elements up to `end` of the optimizer, which follow the rule. A matrix (rows, cols) is a
- * range of its own; rows 0: no matrix. */
+/* Adds the elements up to `end` of the optimizer, which follow the rule. A matrix (rows, cols), or the
+ * member's slice of it, is a range of its own; rows 0: no matrix. */
 static exo_status
-add_range(exo_optim *optim, size_t end, size_t rule, size_t rows, size_t cols, exo_err *err)
+add_range(exo_optim *optim, size_t end, size_t rule, size_t rows, size_t cols, int slice,
+          exo_err *err)
 {
     struct range *last = optim->num_ranges ? &optim->ranges[optim->num_ranges - 1] : NULL;
     size_t begin = last ? last->end : 0;
@@ -101,16 +105,31 @@ add_range(exo_optim *optim, size_t end, size_t rule, size_t rows, size_t cols, e
     if (!more)
         return exo_fail(err, EXO_NOMEM, "no memory for an optimizer of %zu parameters",
                         optim->numel);
-    more[optim->num_ranges++] =
-        (struct range){.begin = begin, .end = end, .rule = rule, .rows = rows, .cols = cols};
+    more[optim->num_ranges++] = (struct range){
+        .begin = begin, .end = end, .rule = rule, .rows = rows, .cols = cols, .slice = slice};
     optim->ranges = more;
     return EXO_OK;
 }
 
+/* Adds the matrix that is, or has a slice that is, the index-th parameter. */
+static exo_status
+add_matrix(exo_optim *optim, const exo_param_info *info, size_t index, size_t end, size_t rule,
+           exo_err *err)
+{
+    const exo_optim_slices *s = &optim->slices;
+    const exo_param_cut *cut = s->count > 1 ? exo_model_cut(s->models[s->rank], index) : NULL;
+    size_t rows = info->dims[0], cols = info->numel / rows;
+    if (cut && cut->dim == 0)
+        rows = cut->whole;
+    else if (cut)
+        cols = cols / info->dims[cut->dim] * cut->whole;
+    return add_range(optim, end, rule, rows, cols, cut ? (int)index : EXO_MUON_WHOLE, err);
+}
+
 /* Adds the part of a parameter that lies in [first, first + numel) of the flat values. */
 static exo_status
-add_param(exo_optim *optim, const exo_optim_spec *spec, const exo_param_info *info, size_t first,
-          exo_err *err)
+add_param(exo_optim *optim, const exo_optim_spec *spec, const exo_param_info *info, size_t index,
+          size_t first, exo_err *err)
 {
     const size_t begin = info->offset, end = begin + info->numel, last = first + optim->numel;
     size_t number = 0;
@@ -123,8 +142,9 @@ add_param(exo_optim *optim, const exo_optim_spec *spec, const exo_param_info *in
                         "muon: the matrix %.60s is divided between shards, and muon steps whole "
                         "matrices; choose another optimizer, or a strategy without shards",
                         info->name);
-    return add_range(optim, (end < last ? end : last) - first, rule, matrix ? info->dims[0] : 0,
-                     matrix ? info->numel / info->dims[0] : 0, err);
+    const size_t until = (end < last ? end : last) - first;
+    return matrix ? add_matrix(optim, info, index, until, rule, err)
+                  : add_range(optim, until, rule, 0, 0, EXO_MUON_WHOLE, err);
 }
 
 /* Finds the ranges of elements [first, first + numel) of the flat values, in which parameters lie
@@ -136,11 +156,11 @@ find_ranges(exo_optim *optim, const exo_optim_spec *spec, const exo_param_info *
     exo_status st = EXO_OK;
     if (spec->num_groups > 0 || spec->kind == EXO_MUON)
         for (size_t i = 0; st == EXO_OK && i < num_infos; i++)
-            st = add_param(optim, spec, &infos[i], first, err);
+            st = add_param(optim, spec, &infos[i], i, first, err);
     if (st == EXO_OK &&
         (optim->num_ranges == 0 || optim->ranges[optim->num_ranges - 1].end < optim->numel))
         st = add_range(optim, optim->numel, spec->kind == EXO_MUON ? spec->num_groups + 1 : 0, 0, 0,
-                       err);
+                       EXO_MUON_WHOLE, err);
     return st;
 }
 
@@ -172,10 +192,10 @@ prepare_matrices(exo_optim *optim, exo_err *err)
         const struct range *range = &optim->ranges[r];
         if (range->rows == 0)
             continue;
-        if (!optim->muon)
-            st = exo_muon_new(&optim->muon, optim->device, err);
+        if (!optim->muon && (st = exo_muon_new(&optim->muon, optim->device, err)) == EXO_OK)
+            exo_muon_share(optim->muon, &optim->slices);
         if (st == EXO_OK)
-            st = exo_muon_add(optim->muon, range->rows, range->cols, err);
+            st = exo_muon_add(optim->muon, range->rows, range->cols, range->slice, err);
     }
     return st == EXO_OK && optim->muon ? exo_muon_reserve(optim->muon, err) : st;
 }
@@ -227,12 +247,9 @@ fill_buffers(exo_optim *optim)
     }
 }
 
-exo_status
-exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_param_info *infos,
-                      size_t num_infos, exo_device *device, size_t first, size_t numel,
-                      exo_err *err)
+static exo_status
+check_spec(const exo_optim_spec *spec, const exo_param_info *infos, exo_err *err)
 {
-    exo_optim *optim = NULL;
     exo_status st = exo_optim_spec_check(spec, err);
     if (st == EXO_OK && spec->num_groups && !infos)
         st = exo_fail(err, EXO_INVAL,
@@ -242,14 +259,26 @@ exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_par
             exo_fail(err, EXO_INVAL,
                      "muon needs the shapes of the parameters, and these have none; choose another "
                      "optimizer");
+    return st;
+}
+
+/* Makes the optimizer of elements [first, first + numel) of the flat values; slices: NULL, or whose
+ * parts they are. */
+static exo_status
+make(exo_optim **out, const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos,
+     const exo_optim_slices *slices, exo_device *device, size_t first, size_t numel, exo_err *err)
+{
+    exo_status st = check_spec(spec, infos, err);
     if (st != EXO_OK)
         return st;
-    optim = exo_calloc(1, sizeof *optim);
+    exo_optim *optim = exo_calloc(1, sizeof *optim);
     if (!optim)
         return exo_fail(err, EXO_NOMEM, "no memory for an optimizer of %zu parameters", numel);
     optim->device = device;
     optim->numel = numel;
     optim->momentum_factor = 1;
+    if (slices)
+        optim->slices = *slices;
     st = copy_rules(optim, spec, err);
     if (st == EXO_OK)
         st = find_ranges(optim, spec, infos, num_infos, first, err);
@@ -262,6 +291,25 @@ exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_par
     }
     exo_optim_free(&optim);
     return st;
+}
+
+exo_status
+exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_param_info *infos,
+                      size_t num_infos, exo_device *device, size_t first, size_t numel,
+                      exo_err *err)
+{
+    return make(out, spec, infos, num_infos, NULL, device, first, numel, err);
+}
+
+exo_status
+exo_optim_new_sliced(exo_optim **out, const exo_optim_spec *spec, const exo_optim_slices *slices,
+                     exo_device *device, exo_err *err)
+{
+    const exo_model *own = slices->models[slices->rank];
+    if (!exo_device_is_host(device))
+        return exo_fail(err, EXO_UNSUPPORTED, "slices of parameters are on the device cpu only");
+    return make(out, spec, exo_model_infos(own), exo_model_num_infos(own), slices, device, 0,
+                exo_model_numel(own), err);
 }
 
 exo_status
@@ -383,9 +431,9 @@ step_range(const exo_optim *optim, const struct range *range, size_t first, size
         k.adagrad.sum = b0;
         return kernels->adagrad(optim->device, &k.adagrad, err);
     case EXO_MUON:
-        assert(first == range->begin && n == range->rows * range->cols);
-        exo_muon_step(optim->muon, spec, k.muon_lr, range->rows, range->cols, params, grads,
-                      buffer_at(optim, range, 3, first));
+        assert(first == range->begin && n == range->end - range->begin);
+        exo_muon_step(optim->muon, spec, k.muon_lr, range->rows, range->cols, range->slice, params,
+                      grads, buffer_at(optim, range, 3, first));
         return EXO_OK;
     }
     return EXO_OK;

@@ -7,6 +7,7 @@
 
 #include <exogym/memory.h>
 
+#include "nn/cuts.h"
 #include "nn/device/device_impl.h"
 
 struct matrix {
@@ -18,10 +19,13 @@ struct exo_muon {
     exo_device *device;
     struct matrix *matrices; /* (count), of different shapes */
     size_t count;
+    exo_optim_slices slices;   /* count 0: all matrices are whole */
     size_t most;               /* elements of the largest matrix */
+    size_t most_gathered;      /* of the largest one among members, in as many equal shards */
     size_t scratch_bytes;      /* of the shape that needs the most */
     exo_array update, scratch; /* (most) fp32, (scratch_bytes) */
-    exo_err failed;            /* of a step on the host; code OK: none */
+    exo_array gathered;        /* (most_gathered) fp32 */
+    exo_err failed;            /* of a step on the host, or of a gather; code OK: none */
 };
 
 exo_status
@@ -45,9 +49,33 @@ exo_muon_free(exo_muon **muon)
         exo_plan_free(&m->matrices[i].plan);
     exo_array_release(&m->update);
     exo_array_release(&m->scratch);
+    exo_array_release(&m->gathered);
     exo_free(m->matrices);
     exo_free(m);
     *muon = NULL;
+}
+
+void
+exo_muon_share(exo_muon *m, const exo_optim_slices *slices)
+{
+    m->slices = *slices;
+}
+
+/* The elements of a member's slice. */
+static size_t
+slice_numel(const exo_muon *m, uint32_t member, int slice)
+{
+    return exo_model_infos(m->slices.models[member])[slice].numel;
+}
+
+/* The elements of a shard, which has room for any member's slice. */
+static size_t
+shard_of(const exo_muon *m, int slice)
+{
+    size_t most = 0;
+    for (uint32_t i = 0; i < m->slices.count; i++)
+        most = slice_numel(m, i, slice) > most ? slice_numel(m, i, slice) : most;
+    return most;
 }
 
 static struct matrix *
@@ -60,8 +88,10 @@ find(const exo_muon *m, size_t rows, size_t cols)
 }
 
 exo_status
-exo_muon_add(exo_muon *m, size_t rows, size_t cols, exo_err *err)
+exo_muon_add(exo_muon *m, size_t rows, size_t cols, int slice, exo_err *err)
 {
+    const size_t gathered = slice == EXO_MUON_WHOLE ? 0 : m->slices.count * shard_of(m, slice);
+    m->most_gathered = gathered > m->most_gathered ? gathered : m->most_gathered;
     if (find(m, rows, cols))
         return EXO_OK;
     struct matrix *more = exo_realloc(m->matrices, m->count + 1, sizeof *more);
@@ -88,6 +118,8 @@ exo_muon_reserve(exo_muon *m, exo_err *err)
     exo_status st = exo_array_init(&m->update, m->device, EXO_F32, m->most, err);
     if (st == EXO_OK && m->scratch_bytes > 0)
         st = exo_array_init(&m->scratch, m->device, EXO_U8, m->scratch_bytes, err);
+    if (st == EXO_OK && m->most_gathered > 0)
+        st = exo_array_init(&m->gathered, m->device, EXO_F32, m->most_gathered, err);
     return st;
 }
 
@@ -132,13 +164,51 @@ exo_muon_result(const exo_muon *m, exo_err *err)
     return m->failed.code;
 }
 
+/* Gathers the slices of the update, of which this member's is in its shard, into the whole one. */
+static exo_status
+gather(exo_muon *m, int slice, size_t shard)
+{
+    exo_err reason = {0};
+    const exo_array all = exo_array_part(m->gathered, 0, m->slices.count * shard);
+    exo_status st = m->slices.gather(m->slices.context, all, &reason);
+    if (st != EXO_OK) {
+        m->failed = m->failed.code == EXO_OK ? reason : m->failed;
+        return st;
+    }
+    for (uint32_t i = 0; i < m->slices.count; i++) {
+        const exo_model *model = m->slices.models[i];
+        exo_cut_copy(&exo_model_infos(model)[slice], exo_model_cut(model, (size_t)slice),
+                     m->update.data, (float *)all.data + i * shard, true);
+    }
+    return EXO_OK;
+}
+
+/* Leaves newton_schulz(U) in the place of U; `own`: of the member's slice. */
+static exo_status
+complete(exo_muon *m, const exo_optim_spec *spec, const struct matrix *matrix, int slice,
+         size_t shard, float *own)
+{
+    if (slice == EXO_MUON_WHOLE)
+        return orthogonalize(m, spec, matrix);
+    const exo_model *model = m->slices.models[m->slices.rank];
+    exo_status st = gather(m, slice, shard);
+    if (st == EXO_OK)
+        st = orthogonalize(m, spec, matrix);
+    if (st == EXO_OK)
+        exo_cut_copy(&exo_model_infos(model)[slice], exo_model_cut(model, (size_t)slice),
+                     m->update.data, own, false);
+    return st;
+}
+
 void
 exo_muon_step(exo_muon *m, const exo_optim_spec *spec, double lr, size_t rows, size_t cols,
-              float *param, const float *grad, float *buffer)
+              int slice, float *param, const float *grad, float *buffer)
 {
+    const bool whole = slice == EXO_MUON_WHOLE;
     const struct matrix *matrix = find(m, rows, cols);
-    const size_t n = rows * cols;
-    float *update = m->update.data;
+    const size_t n = whole ? rows * cols : slice_numel(m, m->slices.rank, slice);
+    const size_t shard = whole ? 0 : shard_of(m, slice);
+    float *update = whole ? m->update.data : (float *)m->gathered.data + m->slices.rank * shard;
     assert(matrix);
     exo_device_run(m->device, lerp, .count = n, .y = buffer, .t = (float)(1.0 - spec->momentum),
                    .x = grad);
@@ -147,7 +217,7 @@ exo_muon_step(exo_muon *m, const exo_optim_spec *spec, double lr, size_t rows, s
     if (spec->nesterov)
         exo_device_run(m->device, lerp, .count = n, .y = update, .t = (float)spec->momentum,
                        .x = buffer);
-    if (orthogonalize(m, spec, matrix) != EXO_OK)
+    if (complete(m, spec, matrix, slice, shard, update) != EXO_OK)
         return;
     exo_device_run(m->device, scale, .count = n, .y = param,
                    .a = (float)(1.0 - lr * spec->weight_decay), .x = param);

@@ -52,6 +52,10 @@ bool exo_rounds_due(const exo_rounds *rounds, uint64_t step);
 exo_status exo_strategy_composition(char **out, const char *name, const exo_config *options,
                                     exo_err *err);
 
+/* Adds up a number of all members of a group in the order of ranks; every member gets the sum. NULL: a
+ * group of this node alone. Errors: those of exo_all_gather, NOMEM. */
+exo_status exo_add_up(exo_group *group, double *value, exo_err *err);
+
 /* The function steps_alone of a class whose nodes always step alone. */
 bool exo_always_steps_alone(const void *self, uint32_t num_nodes);
 

@@ -177,9 +177,8 @@ demo_step(void *self, exo_node *node, exo_err *err)
 {
     struct demo *s = self;
     const float lr = exo_node_rate(node);
-    exo_status st = EXO_OK;
-    if (node->max_norm > 0) /* the node's own gradient; a sign has no norm worth clipping */
-        st = exo_clip_grad_norm(node->grads, node->max_norm, &node->grad_norm, err);
+    /* the node's own gradient; a sign has no norm worth clipping */
+    exo_status st = exo_node_clip(node, err);
     if (st != EXO_OK)
         return st;
     if (s->weight_decay > 0)

@@ -519,25 +519,6 @@ fsdp_gradient_ready(void *self, exo_node *node, size_t first, size_t count, exo_
 
 /* --- A step ----------------------------------------------------------------------------------- */
 
-/* Adds up a number of all members in the order of ranks. */
-static exo_status
-add_up(exo_group *group, double *value, exo_err *err)
-{
-    uint32_t size = group ? exo_group_size(group) : 1;
-    double sum = 0, *all = exo_calloc(size, sizeof *all);
-    if (!all)
-        return exo_fail(err, EXO_NOMEM, "fsdp: no memory for %u norms", size);
-    all[group ? exo_group_rank(group) : 0] = *value;
-    const exo_array bytes = {
-        .device = exo_device_cpu(), .data = all, .count = size * sizeof *all, .dtype = EXO_U8};
-    exo_status st = group ? exo_all_gather(group, bytes, err) : EXO_OK;
-    for (uint32_t i = 0; i < size; i++)
-        sum += all[i];
-    exo_free(all);
-    *value = sum;
-    return st;
-}
-
 /* exo_clip_grad_norm over the shards of a group. */
 static exo_status
 clip(struct fsdp *f, exo_node *node, exo_err *err)
@@ -547,13 +528,11 @@ clip(struct fsdp *f, exo_node *node, exo_err *err)
         return EXO_OK;
     exo_status st = exo_vec_sum_squares(f->grads.all, 0, &squares, err);
     if (st == EXO_OK)
-        st = add_up(f->step.group, &squares, err);
+        st = exo_add_up(f->step.group, &squares, err);
     if (st != EXO_OK)
         return st;
     node->grad_norm = (float)sqrt(squares);
-    float scale = node->max_norm / (node->grad_norm + 1e-6f);
-    if (!(scale >= 1)) /* also if the norm is not a number */
-        exo_vec_scale(f->grads.all, scale);
+    exo_clip_to_norm(f->grads.all, node->max_norm, node->grad_norm);
     return EXO_OK;
 }
 

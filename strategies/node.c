@@ -2,6 +2,10 @@
  * node's own (exo_node), owned by its compute lane. */
 #include "strategies/builtin.h"
 
+#include <math.h>
+
+#include <exogym/memory.h>
+
 bool
 exo_always_steps_alone(const void *self, uint32_t num_nodes)
 {
@@ -50,15 +54,57 @@ exo_node_inner_sink(exo_node *node)
 }
 
 exo_status
+exo_add_up(exo_group *group, double *value, exo_err *err)
+{
+    uint32_t size = group ? exo_group_size(group) : 1;
+    double sum = 0, *all = exo_calloc(size, sizeof *all);
+    if (!all)
+        return exo_fail(err, EXO_NOMEM, "no memory for the norms of %u nodes", size);
+    all[group ? exo_group_rank(group) : 0] = *value;
+    const exo_array bytes = {
+        .device = exo_device_cpu(), .data = all, .count = size * sizeof *all, .dtype = EXO_U8};
+    exo_status st = group ? exo_all_gather(group, bytes, err) : EXO_OK;
+    for (uint32_t i = 0; i < size; i++)
+        sum += all[i];
+    exo_free(all);
+    *value = sum;
+    return st;
+}
+
+exo_status
+exo_node_clip(exo_node *node, exo_err *err)
+{
+    const exo_node_part *part = node->part;
+    exo_status st = EXO_OK;
+    double sum = 0;
+    if (node->max_norm <= 0)
+        return EXO_OK;
+    if (!part)
+        return exo_clip_grad_norm(node->grads, node->max_norm, &node->grad_norm, err);
+    for (size_t i = 0; st == EXO_OK && i < part->num_counted; i++) {
+        const exo_band *range = &part->counted[i];
+        double squares = 0;
+        st = exo_vec_sum_squares(exo_array_part(node->grads, range->first, range->count), 0,
+                                 &squares, err);
+        sum += squares;
+    }
+    if (st == EXO_OK)
+        st = exo_add_up(part->copy, &sum, err);
+    if (st != EXO_OK)
+        return st;
+    node->grad_norm = (float)sqrt(sum);
+    exo_clip_to_norm(node->grads, node->max_norm, node->grad_norm);
+    return EXO_OK;
+}
+
+exo_status
 exo_node_inner_step(exo_node *node, exo_err *err)
 {
-    exo_status st = EXO_OK;
     if (node->stepped) {
         node->stepped = false;
         return EXO_OK;
     }
-    if (node->max_norm > 0)
-        st = exo_clip_grad_norm(node->grads, node->max_norm, &node->grad_norm, err);
+    exo_status st = exo_node_clip(node, err);
     if (st != EXO_OK)
         return st;
     exo_optim_step(node->optim, node->params, node->grads, exo_node_rate(node));

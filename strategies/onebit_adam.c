@@ -307,8 +307,8 @@ onebit_step(void *self, exo_node *node, exo_err *err)
     exo_status st = EXO_OK;
     if (!frozen)
         st = exo_all_reduce(node->group, node->grads, EXO_MEAN, err);
-    if (st == EXO_OK && node->max_norm > 0)
-        st = exo_clip_grad_norm(node->grads, node->max_norm, &node->grad_norm, err);
+    if (st == EXO_OK)
+        st = exo_node_clip(node, err);
     if (st == EXO_OK && frozen) {
         exo_vec_scale(s->momentum, beta1);
         exo_vec_axpy(s->momentum, (float)(1 - node->inner.beta1), node->grads);

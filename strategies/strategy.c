@@ -178,21 +178,32 @@ exo_status
 exo_strategy_check_parts(const exo_strategy *strategy, const char *what, exo_err *err)
 {
     const exo_strategy_class *c = strategy->strategy_class;
-    const exo_optim_spec *inner = &strategy->inner;
-    bool muon = inner->kind == EXO_MUON;
-    for (size_t i = 0; i < inner->num_groups; i++)
-        muon = muon || inner->groups[i].spec.kind == EXO_MUON;
-    if (!(c->is_elementwise ? c->is_elementwise(strategy->self) : c->elementwise))
-        return exo_fail(err, EXO_UNSUPPORTED, "%s does not go with the strategy '%s' yet: use ddp",
-                        what, c->name);
-    if (strategy->max_norm > 0)
-        return exo_fail(err, EXO_UNSUPPORTED, "%s does not clip gradients yet: leave max_norm out",
-                        what);
-    return muon ? exo_fail(err, EXO_UNSUPPORTED,
-                           "%s does not go with muon, which needs whole matrices: "
-                           "use another optimizer",
-                           what)
-                : EXO_OK;
+    if (c->is_elementwise ? c->is_elementwise(strategy->self) : c->elementwise)
+        return EXO_OK;
+    return exo_fail(err, EXO_UNSUPPORTED, "%s does not go with the strategy '%s' yet: use ddp",
+                    what, c->name);
+}
+
+static exo_status
+gather_slices(void *context, exo_array slices, exo_err *err)
+{
+    return exo_all_gather(context, slices, err);
+}
+
+/* Makes the inner optimizer. */
+static exo_status
+make_optimizer(const exo_strategy *strategy, exo_node *node, exo_err *err)
+{
+    const exo_node_part *part = node->part;
+    if (!part || !part->slices)
+        return exo_optim_new_grouped(&node->optim, &strategy->inner, node->infos, node->num_infos,
+                                     node->params.device, 0, node->numel, err);
+    const exo_optim_slices slices = {.models = part->models,
+                                     .count = exo_group_size(part->slices),
+                                     .rank = exo_group_rank(part->slices),
+                                     .gather = gather_slices,
+                                     .context = part->slices};
+    return exo_optim_new_sliced(&node->optim, &strategy->inner, &slices, node->params.device, err);
 }
 
 bool
@@ -218,8 +229,7 @@ exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err)
     if (st == EXO_OK && strategy->max_norm > 0)
         st = exo_meter_declare(&strategy->grad_norm, node->meters, &grad_norm, err);
     if (st == EXO_OK && !c->keep)
-        st = exo_optim_new_grouped(&node->optim, &strategy->inner, node->infos, node->num_infos,
-                                   node->params.device, 0, node->numel, err);
+        st = make_optimizer(strategy, node, err);
     if (st == EXO_OK && c->start)
         st = c->start(strategy->self, node, err);
     if (st != EXO_OK)

@@ -135,6 +135,22 @@ EXO_API exo_status exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *
                                          const exo_param_info *infos, size_t num_infos,
                                          exo_device *device, size_t first, size_t numel,
                                          exo_err *err);
+/* Parameters of which a node has slices (parallel.h), and the other nodes the rest. */
+typedef struct exo_optim_slices {
+    exo_model *const *models; /* (count) the parts of one model, in the order of members */
+    uint32_t count, rank;     /* the members; this one */
+    /* exo_all_gather of a buffer of `count` equal shards, among the members, in each step of a matrix. */
+    exo_status (*gather)(void *context, exo_array shards, exo_err *err);
+    void *context; /* of gather */
+} exo_optim_slices;
+
+/* exo_optim_new_grouped for all parameters of a part of a model. Of each matrix of which it has a slice,
+ * muon gathers the update from all members in a step, and each of them computes the whole step. So
+ * exo_optim_step is a collective of the members, and blocks. `slices` is copied, and its models outlive
+ * the optimizer. Errors: also UNSUPPORTED, another device than the CPU. */
+EXO_API exo_status exo_optim_new_sliced(exo_optim **out, const exo_optim_spec *spec,
+                                        const exo_optim_slices *slices, exo_device *device,
+                                        exo_err *err);
 /* Frees *optim and sets it to NULL; accepts NULL in it. */
 EXO_API void exo_optim_free(exo_optim **optim);
 /* Takes one step: changes params (numel) with gradients (numel) and learning rate `lr`. Both are
@@ -193,6 +209,8 @@ EXO_API void exo_optim_state(exo_optim *optim, const char *name, exo_state *stat
  * the norm before scaling (PyTorch's clip_grad_norm_, also if the norm is not finite). The sum has
  * a fixed order. Waits for the device. Errors: the device's. */
 EXO_API exo_status exo_clip_grad_norm(exo_array grads, float max_norm, float *norm, exo_err *err);
+/* The scaling alone, for gradients that are some of those with this norm. */
+EXO_API void exo_clip_to_norm(exo_array grads, float max_norm, float norm);
 
 EXO_DECLS_END
 

@@ -36,12 +36,26 @@
 #include <exogym/meter.h>
 #include <exogym/model.h>
 #include <exogym/optim.h>
+#include <exogym/parallel.h>
 #include <exogym/select.h> /* for strategies of plugins */
 #include <exogym/shards.h>
 #include <exogym/units.h>
 #include <exogym/whole.h>
 
 EXO_DECLS_BEGIN
+
+/* What a node has of a copy of the model that several nodes share (parallel.h). */
+typedef struct exo_node_part {
+    /* Nodes of the copy that together have every element of it, for sums over the copy. */
+    exo_group *copy;
+    /* (num_counted) ranges of the flat parameters, ascending: elements that several of these nodes have
+     * are in the ranges of one. */
+    const exo_band *counted;
+    size_t num_counted;
+    /* The nodes with the other slices of this node's parameters; NULL: parameters are whole. */
+    exo_group *slices;
+    exo_model *const *models; /* of those nodes, in the order of ranks; NULL: as slices */
+} exo_node_part;
 
 /* A strategy's view of its node. Owner: the node's compute lane. The strategy changes only the
  * elements of the arrays. */
@@ -89,10 +103,17 @@ typedef struct exo_node {
      * the present nodes. When start is called, num_nodes is the most that there can be. A strategy
      * keeps all of its state on every node, so that none is lost with a node. */
     bool elastic;
+    /* NULL: the node has all of its copy of the model. */
+    const exo_node_part *part;
 } exo_node;
 
-/* Clips the gradients if max_norm is set, then takes one step of the inner optimizer at the
- * scheduled rate. Does nothing if node->stepped, which it resets. Errors: the device's. */
+/* If max_norm is set, clips the gradients by their norm, which is that of the whole copy, and writes
+ * it to node->grad_norm. With node->part it calls node->part->copy: an all-gather of 8 bytes of each
+ * node. Errors: the device's, and those of the call. */
+EXO_API exo_status exo_node_clip(exo_node *node, exo_err *err);
+/* Calls exo_node_clip, then takes one step of the inner optimizer at the scheduled rate, which calls
+ * node->part->slices if muon steps matrices of which the node has slices. Does nothing if
+ * node->stepped, which it resets. Errors: the device's, and those of the calls. */
 EXO_API exo_status exo_node_inner_step(exo_node *node, exo_err *err);
 /* Begins the same step within backward: the sink (exo_pass) takes each gradient when it is final,
  * in place of node->grads. For hosts of strategies for which exo_strategy_steps_alone is true. */
@@ -272,9 +293,8 @@ EXO_API exo_status exo_strategy_check(const exo_strategy *strategy, uint32_t num
 EXO_API exo_status exo_strategy_check_model(const exo_strategy *strategy, const exo_model *model,
                                             exo_err *err);
 
-/* Checks whether the nodes may have parts of a model: steps are elementwise, gradients are not
- * clipped, and the optimizer is not muon. `what` is the subject of the messages, such as "tensor
- * parallelism". UNSUPPORTED names the reason. */
+/* Checks whether the nodes may have parts of a model: steps are elementwise. `what` is the subject of
+ * the message, such as "tensor parallelism". UNSUPPORTED names the strategy. */
 EXO_API exo_status exo_strategy_check_parts(const exo_strategy *strategy, const char *what,
                                             exo_err *err);
 

@@ -82,8 +82,6 @@ refused() {
 }
 refused strategy=fsdp "go with the strategy 'fsdp' yet: use ddp"
 refused strategy=sparta "go with the strategy 'sparta' yet: use ddp"
-refused strategy.max_norm=1 'clip gradients yet: leave max_norm out'
-refused strategy.optimizer=muon 'go with muon, which needs whole matrices: use another optimizer'
 refused model.dropout=0.1 'support a gpt with dropout: leave it out'
 refused 'model.lora={rank: 4}' 'support a gpt with LoRA: leave it out'
 refused 'edges=[{carries: gradients, codec: int8}]' 'go with a codec yet: leave it out'

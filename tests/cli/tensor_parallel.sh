@@ -49,8 +49,6 @@ refused() {
     expect 2 "exogym: job.yaml:4:11: tensor parallelism does not $2" run job.yaml --save-dir none --set "$1"
 }
 refused strategy=fsdp "go with the strategy 'fsdp' yet: use ddp"
-refused strategy.max_norm=1 'clip gradients yet: leave max_norm out'
-refused strategy.optimizer=muon 'go with muon, which needs whole matrices: use another optimizer'
 refused model.dropout=0.1 'support a gpt with dropout: leave it out'
 refused 'model.lora={rank: 4}' 'support a gpt with LoRA: leave it out'
 refused clock=virtual 'go with emulated links and the virtual clock yet: leave clock, hosts and links out'

@@ -20,6 +20,7 @@ enum {
     LENGTH = 12,
     WIDTH = 32,
     LAYERS = 2,
+    INNER = 48,
     VOCABULARY = 51
 };
 
@@ -32,6 +33,7 @@ struct run {
     float loss[STEPS + 1]; /* of node 0, by step */
     const char *strategy;  /* NULL: ddp */
     uint64_t rounds;       /* in which copies exchange parameters; 0: gradients, in each step */
+    bool clips, muon;
     exo_err err;
 };
 
@@ -52,8 +54,8 @@ run_init(struct run *r, uint32_t nodes, uint32_t tensor, const char *more)
                       .val = token_rows_new(20, LENGTH, VOCABULARY),
                       .opts = exo_fit_opts_init()};
     snprintf(text, sizeof text,
-             "{layers: %d, width: %d, heads: 4, inner: 48, vocabulary: %d, context: 16%s}", LAYERS,
-             WIDTH, VOCABULARY, more);
+             "{layers: %d, width: %d, heads: 4, inner: %d, vocabulary: %d, context: 16%s}", LAYERS,
+             WIDTH, INNER, VOCABULARY, more);
     cr_assert_eq(exo_config_parse(&doc, "model", text, NULL), EXO_OK);
     cr_assert_eq(exo_model_new_named(&r->model, "gpt", exo_config_root(doc), &r->err), EXO_OK, "%s",
                  r->err.text);
@@ -98,7 +100,8 @@ must_fit(struct run *r, const char *options)
 /* The bytes that a node sends in a run, the mean over the nodes: sums of all rows after the embedding
  * and twice a block, and as many in backward; two numbers a row of the head; and ddp's mean of the
  * gradients of its part. With sequence parallelism, for each minibatch, also the sum of the gradients
- * of norms and biases that all members have. */
+ * of norms and biases that all members have. A clipped step adds the squared norm of each part; muon
+ * gathers the four matrices of each block. */
 static double
 closed_form(const struct run *r)
 {
@@ -115,6 +118,10 @@ closed_form(const struct run *r)
     if (r->opts.sequence)
         sums += 2 * (t - 1) / t * 4 * (6 * LAYERS + 2) * WIDTH *
                 (double)(r->opts.batch_size / r->opts.minibatch_size);
+    if (r->clips)
+        sums += 8 * (t - 1);
+    if (r->muon)
+        sums += 4 * (t - 1) / t * LAYERS * WIDTH * (3 * WIDTH + WIDTH + 2 * INNER);
     const double exchanges = r->rounds ? (double)r->rounds : STEPS;
     return STEPS * sums + exchanges * 2 * (copies - 1) / copies * 4 * numel;
 }
@@ -137,6 +144,8 @@ compare_as(uint32_t nodes, uint32_t tensor, bool sequence, size_t minibatch, con
     parts.opts.sequence = sequence;
     whole.strategy = parts.strategy = strategy;
     parts.rounds = rounds;
+    parts.clips = strstr(options, "max_norm");
+    parts.muon = strstr(options, "muon");
     must_fit(&whole, options);
     must_fit(&parts, options);
     for (int s = 1; s <= STEPS; s++)
@@ -187,6 +196,27 @@ Test(tensor_parallel, means_of_parameters_go_among_the_copies)
     }
 }
 
+Test(tensor_parallel, clipping_takes_the_norm_of_all_parts)
+{
+    for (int sequence = 0; sequence < 2; sequence++) {
+        compare(4, 2, sequence, SAMPLES,
+                "{max_norm: 0.05, optimizer: {name: sgd, lr: 1, momentum: 0.9}}");
+        compare(4, 4, sequence, 3, "{max_norm: 1000, optimizer: {name: sgd, lr: 0.1}}");
+    }
+    compare_as(4, 2, false, SAMPLES, "diloco", 2,
+               "{H: 2, max_norm: 0.05, optimizer: {name: sgd, lr: 1}}");
+}
+
+Test(tensor_parallel, muon_steps_whole_matrices)
+{
+    static const char muon[] = "optimizer: {name: muon, lr: 0.02, adamw: {lr: 0.01, eps: 1e-2}}";
+    for (int sequence = 0; sequence < 2; sequence++)
+        compare(4, 2, sequence, SAMPLES, muon);
+    compare(4, 4, false, 2, muon);
+    compare_as(4, 2, false, SAMPLES, "muloco", 2,
+               "{H: 2, max_norm: 0.05, optimizer: {name: muon, lr: 0.02, adamw: {eps: 1e-2}}}");
+}
+
 Test(tensor_parallel, a_resumed_run_has_the_bits_of_one_that_was_left_alone)
 {
     struct run r;
@@ -223,8 +253,6 @@ Test(tensor_parallel, what_does_not_go_together_is_named)
         {2, 2, ", dropout: 0.1", "ddp", "", "dropout"},
         {2, 2, "", "fsdp", "", "the strategy 'fsdp'"},
         {4, 2, "", "sparta", "", "the strategy 'sparta'"},
-        {2, 2, "", "ddp", "max_norm: 1", "max_norm"},
-        {2, 2, "", "ddp", "optimizer: muon", "muon"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct run r;

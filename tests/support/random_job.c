@@ -190,7 +190,7 @@ draw_rule(random_job *job, exo_rng *rng)
     job->muon = rules[i].muon;
     job->plain_sgd = rules[i].plain;
     job->scheduler = schedulers[below(rng, COUNT(schedulers))];
-    if (once_in(rng, job->tensor * job->pipeline > 1 ? 8 : 2))
+    if (once_in(rng, 2))
         job->max_norm = norms[below(rng, COUNT(norms))];
 }
 
@@ -248,11 +248,8 @@ mend_parts(random_job *job)
         job->kind = RANDOM_JOB_DDP;
         job->sharding = job->across = NULL;
     }
-    job->max_norm = NULL;
     job->group = 0;
     job->prefetch = false;
-    if (job->muon)
-        take_plain_rule(job);
     if (job->tensor > 1)
         job->pipeline = 1;
     if (job->tensor > 1)
@@ -479,8 +476,6 @@ refuse_parts(const random_job *job, struct reasons *r)
     refuse_if(r, t > 1 && p > 1, "pipeline parallelism does not go with tensor parallelism");
     refuse_if(r, job->kind == RANDOM_JOB_FSDP || (job->across && job->across_by_place),
               "does not go with the strategy");
-    refuse_if(r, job->max_norm, "does not clip gradients yet");
-    refuse_if(r, job->muon, "muon");
     refuse_if(r, !job->gpt, "needs a model of the class gpt");
     refuse_if(r, job->dropout, "dropout");
     refuse_if(r, job->lora, "LoRA");
@@ -553,7 +548,7 @@ random_job_twin(const random_job *job, random_job *twin)
     if (job->any_bits)
         return false;
     twin->collectives = NULL;
-    if (!job->tied && job->tensor == 1)
+    if (!job->tied && job->tensor == 1 && !job->max_norm) /* a norm is a sum over stages */
         twin->pipeline = 1;
     if (job->kind == RANDOM_JOB_FSDP) {
         const bool one = !has_shards(job) || job->group == 0 || job->group == job->copies;

@@ -1,0 +1,170 @@
+/* What a replica has of a copy of the model that several nodes share: the groups of these nodes, and the
+ * elements that count here in sums over the copy. See replica.h. Owner: the replica's. Read next:
+ * exogym/parallel.h; fit.h, exo_fit_place. */
+#include "actors/replica.h"
+
+#include <exogym/memory.h>
+#include <exogym/parallel.h>
+
+#include "actors/fit.h"
+
+/* --- Groups ----------------------------------------------------------------------------------- */
+
+/* Whether the node at `other` is in a group of the node at `own`. */
+typedef bool (*in_group)(const exo_fit *fit, exo_fit_place own, exo_fit_place other);
+
+static bool
+shares(const exo_fit *fit, exo_fit_place own, exo_fit_place other)
+{
+    (void)fit, (void)own, (void)other;
+    return true;
+}
+
+static bool
+has_other_part(const exo_fit *fit, exo_fit_place own, exo_fit_place other)
+{
+    (void)fit;
+    return own.member == other.member && own.stage == other.stage;
+}
+
+static bool
+has_other_tokens(const exo_fit *fit, exo_fit_place own, exo_fit_place other)
+{
+    (void)fit;
+    return own.part == other.part && own.stage == other.stage;
+}
+
+static bool
+splits(const exo_fit *fit, exo_fit_place own, exo_fit_place other)
+{
+    (void)fit;
+    return own.member == other.member;
+}
+
+static bool
+is_in_line(exo_fit_place own, exo_fit_place other)
+{
+    return own.part == other.part && own.member == other.member;
+}
+
+static bool
+comes_before(const exo_fit *fit, exo_fit_place own, exo_fit_place other)
+{
+    (void)fit;
+    return is_in_line(own, other) && (other.stage == own.stage || other.stage + 1 == own.stage);
+}
+
+static bool
+comes_after(const exo_fit *fit, exo_fit_place own, exo_fit_place other)
+{
+    (void)fit;
+    return is_in_line(own, other) && (other.stage == own.stage || other.stage == own.stage + 1);
+}
+
+static bool
+is_end(const exo_fit *fit, exo_fit_place own, exo_fit_place other)
+{
+    return is_in_line(own, other) && (other.stage == 0 || other.stage + 1 == fit->stages);
+}
+
+static exo_status
+open_among(exo_group *groups[2], exo_replica *r, const uint32_t *ranks, uint32_t count,
+           exo_err *err)
+{
+    exo_status st = exo_group_among(&groups[0], r->group, ranks, count, err);
+    return st == EXO_OK ? exo_group_among(&groups[1], r->side_group, ranks, count, err) : st;
+}
+
+/* Opens a group of nodes that share the copy. Does nothing if this node is alone in it. */
+static exo_status
+open_inside(exo_group *groups[2], exo_replica *r, in_group holds, uint32_t *ranks, exo_err *err)
+{
+    const uint32_t size = exo_fit_sharing(r->fit), first = r->rank - r->rank % size;
+    const exo_fit_place own = exo_fit_place_of(r->fit, r->rank);
+    uint32_t count = 0;
+    for (uint32_t i = first; i < first + size; i++)
+        if (holds(r->fit, own, exo_fit_place_of(r->fit, i)))
+            ranks[count++] = i;
+    return count > 1 ? open_among(groups, r, ranks, count, err) : EXO_OK;
+}
+
+exo_status
+exo_replica_open_share(exo_replica *r, exo_err *err)
+{
+    const uint32_t size = exo_fit_sharing(r->fit), copies = exo_fit_copies(r->fit);
+    const exo_fit_place own = exo_fit_place_of(r->fit, r->rank);
+    const bool ends = own.stage == 0 || own.stage + 1 == r->fit->stages;
+    const struct {
+        exo_group **groups;
+        in_group holds;
+    } inside[] = {{r->sharing, shares},           {r->tensor, has_other_part},
+                  {r->context, has_other_tokens}, {r->split, splits},
+                  {r->before, comes_before},      {r->after, comes_after},
+                  {ends ? r->ends : NULL, is_end}};
+    uint32_t *ranks = exo_calloc(size > copies ? size : copies, sizeof *ranks);
+    if (!ranks)
+        return exo_fail(err, EXO_NOMEM, "no memory for the ranks of %u nodes", size);
+    for (uint32_t i = 0; i < copies; i++)
+        ranks[i] = r->rank % size + i * size;
+    exo_status st = open_among(r->copies, r, ranks, copies, err);
+    for (size_t i = 0; st == EXO_OK && i < sizeof inside / sizeof *inside; i++)
+        if (inside[i].groups)
+            st = open_inside(inside[i].groups, r, inside[i].holds, ranks, err);
+    exo_free(ranks);
+    return st;
+}
+
+void
+exo_replica_close_share(exo_replica *r)
+{
+    exo_group **const all[] = {r->sharing, r->copies, r->tensor, r->context,
+                               r->split,   r->before, r->after,  r->ends};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        exo_group_close(&all[i][0]);
+        exo_group_close(&all[i][1]);
+    }
+}
+
+/* --- Elements that count ---------------------------------------------------------------------- */
+
+/* Whether the parameter is one that this node counts: of what all parts have, the first part does; of an
+ * embedding that the first and the last stage have, the first stage. */
+static bool
+counts(const exo_replica *r, size_t index)
+{
+    const exo_fit_place own = exo_fit_place_of(r->fit, r->rank);
+    const exo_param_info *info = &exo_model_infos(r->model)[index];
+    size_t first = 0, count = 0;
+    if (info->is_buffer || (own.part > 0 && !exo_model_cut(r->model, index)))
+        return false;
+    return own.stage == 0 || !exo_stage_tied(r->model, &first, &count) || info->offset != first;
+}
+
+exo_status
+exo_replica_count_share(exo_replica *r, exo_err *err)
+{
+    const exo_fit *fit = r->fit;
+    const size_t num_infos = exo_model_num_infos(r->model);
+    size_t n = 0;
+    if (!r->split[0])
+        return EXO_OK;
+    r->counted = exo_calloc(num_infos, sizeof *r->counted);
+    if (!r->counted)
+        return exo_fail(err, EXO_NOMEM, "no memory for the ranges of %zu parameters", num_infos);
+    for (size_t i = 0; i < num_infos; i++) {
+        const exo_param_info *info = &exo_model_infos(r->model)[i];
+        if (!counts(r, i))
+            continue;
+        if (n > 0 && r->counted[n - 1].first + r->counted[n - 1].count == info->offset)
+            r->counted[n - 1].count += info->numel;
+        else
+            r->counted[n++] = (exo_band){.first = info->offset, .count = info->numel};
+    }
+    r->part = (exo_node_part){.copy = r->split[0], .counted = r->counted, .num_counted = n};
+    if (fit->tensor > 1) {
+        r->part.slices = r->tensor[0];
+        r->part.models = fit->parts + r->rank % exo_fit_sharing(fit) / fit->tensor * fit->tensor;
+    }
+    r->node.part = &r->part;
+    return EXO_OK;
+}
