@@ -7,7 +7,7 @@
 `steps`: steps of environments a second of processor time, on one core: bench_environments beside envpool and PufferLib's CartPole in C.
 
 `train`: time until the mean return of the last 100 episodes is 475: exogym with CleanRL's settings (cleanrl.yaml) and with those of
-examples/06_maker_trainer/1m1t.yaml, beside Stable-Baselines3 with CleanRL's settings and CleanRL's ppo.py. Two times are printed: on the
+examples/06_ppo_cartpole/1m1t.yaml, beside Stable-Baselines3 with CleanRL's settings and CleanRL's ppo.py. Two times are printed: on the
 clock and of the processor. Other work on the machine falsifies the first, not the second, by which the ratios are. exogym's time is that
 of the whole command, with the evaluation of 100 episodes that follows, but without evaluations while it learns, which the others do not
 make either; that of the others begins with training. Each round has the next seed, because how many steps a run takes depends on it. The
@@ -28,7 +28,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PEERS = os.path.join(ROOT, "bench/peers")
-EXAMPLE = os.path.join(ROOT, "examples/06_maker_trainer")
+EXAMPLE = os.path.join(ROOT, "examples/06_ppo_cartpole")
 TARGET = 475
 
 

@@ -12,7 +12,7 @@ cp "$EXOGYM" alone/exogym
 alone/exogym list environments >out || fail "list environments failed"
 grep -q "^lunar_lander  *environment 'lunar_lander' needs Box2D: .*install libbox2d-dev" out || fail "$(cat out)"
 grep -q '^cartpole ' out || fail "$(cat out)"
-if alone/exogym run "$EXO_SOURCE/examples/06_maker_trainer/lunar_lander.yaml" >out 2>&1; then
+if alone/exogym run "$EXO_SOURCE/examples/06_ppo_cartpole/lunar_lander.yaml" >out 2>&1; then
     fail "a run without Box2D succeeded"
 fi
 grep -q "needs Box2D: .*install libbox2d-dev and build exogym again" out || fail "$(cat out)"

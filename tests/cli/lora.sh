@@ -92,7 +92,7 @@ fi
 # --- Makers and trainers
 # -------------------------------------------------------------------------------------------------------------
 
-example=$EXO_SOURCE/examples/30_ppo_text/1m1t.yaml
+example=$EXO_SOURCE/examples/07_ppo_text_1m1t/1m1t.yaml
 lora=(--set 'actors.maker.config.model.lora={rank: 4}' --set 'actors.trainer.config.model.lora={rank: 4}')
 for weights in fp32 int8; do
     ok run "$example" --name ppo_$weights "${lora[@]}" --set actors.maker.config.epochs=4 --set actors.maker.config.weights=$weights

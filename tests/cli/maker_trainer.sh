@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# examples/06_maker_trainer: every graph learns CartPole. On the virtual clock with declared costs,
+# examples/06_ppo_cartpole: every graph learns CartPole. On the virtual clock with declared costs,
 # so that the same happens every time.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 
@@ -13,7 +13,7 @@ final() {
 }
 
 for graph in 1m1t 2m1t 2m2t; do
-    ok run "$EXO_SOURCE/examples/06_maker_trainer/$graph.yaml" --set clock=virtual \
+    ok run "$EXO_SOURCE/examples/06_ppo_cartpole/$graph.yaml" --set clock=virtual \
         --set 'actors.maker.compute={play: 8 ms}' --set 'actors.trainer.compute={learn: 2 ms, apply: 20 us}' \
         --set "actors.trainer.config={target_return: $target, updates: $updates}"
     reached=$(final "runs/$graph/final_trainer_0.json" return_mean)
@@ -24,7 +24,7 @@ done
     fail 'two trainers that learn as one have two policies'
 
 # Updates are listed, for learning curves; those of a small game with its exact value.
-ok run "$EXO_SOURCE/examples/06_maker_trainer/kuhn_poker.yaml" --set 'actors.maker.config={environment: kuhn_poker, steps: 16}' \
+ok run "$EXO_SOURCE/examples/06_ppo_cartpole/kuhn_poker.yaml" --set 'actors.maker.config={environment: kuhn_poker, steps: 16}' \
     --set 'actors.trainer.config={environment: kuhn_poker, batch: 1, updates: 3, minibatches: 4}'
 "$EXO_SOURCE/tools/check_meters.py" --result runs/kuhn_poker/result.json || fail 'docs/meters.md does not have all meters of kuhn_poker'
 list=runs/kuhn_poker/updates_trainer_0.csv
@@ -36,12 +36,12 @@ for i in 5:game_value 6:exploitability; do
 done
 
 # The best policy is kept, and a run can begin with it, here only to evaluate it.
-ok run "$EXO_SOURCE/examples/06_maker_trainer/cleanrl.yaml" --set actors.trainer.config.updates=3 \
+ok run "$EXO_SOURCE/examples/06_ppo_cartpole/cleanrl.yaml" --set actors.trainer.config.updates=3 \
     --set actors.trainer.config.evaluate_every=1 --set actors.trainer.config.evaluate=3
 "$EXO_SOURCE/tools/check_meters.py" --result runs/cleanrl/result.json || fail 'docs/meters.md does not have all meters of cleanrl'
 [ "$(cut -d, -f1,2 runs/cleanrl/evaluations_trainer_0.csv | tr '\n' ' ')" = 'update,samples 1,512 2,1024 3,1536 ' ] ||
     fail "$(cat runs/cleanrl/evaluations_trainer_0.csv)"
-ok run "$EXO_SOURCE/examples/06_maker_trainer/cleanrl.yaml" --name evaluated --set actors.trainer.config.updates=0 \
+ok run "$EXO_SOURCE/examples/06_ppo_cartpole/cleanrl.yaml" --name evaluated --set actors.trainer.config.updates=0 \
     --set actors.trainer.config.evaluate=3 --set actors.trainer.config.policy=runs/cleanrl/best_trainer_0.safetensors
 [ "$(final runs/evaluated/final_trainer_0.json sha256)" = "$(final runs/cleanrl/final_trainer_0.json best_sha256)" ] ||
     fail 'the policy that was evaluated is not the best one'

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# examples/30_ppo_text: makers and trainers of a language model learn, with equal bits wherever they
-# are; `exogym explain`; and what is wrong in such a graph.
+# examples/07_ppo_text_1m1t and 08_ppo_2m2t: makers and trainers of a language model learn, with equal
+# bits wherever they are; `exogym explain`; and what is wrong in such a graph.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
-example=$EXO_SOURCE/examples/30_ppo_text
+example=$EXO_SOURCE/examples/07_ppo_text_1m1t two=$EXO_SOURCE/examples/08_ppo_2m2t/2m2t.yaml
 
 # Under sanitizers a tenth of the items: nothing is learned, and all else holds.
 items=400
@@ -33,8 +33,8 @@ ok run "$example/1m1t.yaml" "${few[@]}" --name far --workers 2
 [ "$(final far sha256)" = "$sha" ] || fail 'workers give other bits'
 ok run "$example/1m1t.yaml" "${few[@]}" --name far_two --set actors.maker.count=2 --workers 2
 [ "$(final far_two sha256)" = "$sha" ] || fail 'two makers on workers give other bits'
-ok run "$example/2m2t.yaml" "${few[@]}"
-ok run "$example/2m2t.yaml" "${few[@]}" --name far2 --workers 2
+ok run "$two" "${few[@]}"
+ok run "$two" "${few[@]}" --name far2 --workers 2
 [ "$(final far2 sha256)" = "$(final ppo_text_2m2t sha256)" ] || fail 'two trainers on workers give other bits'
 cmp runs/far2/final_trainer_0.json runs/far2/final_trainer_1.json || fail 'two trainers that learn as one have two policies'
 
@@ -94,8 +94,8 @@ for run in exact_grpo exact_rloo exact_ppo; do
         fail "$run: the meter has another regret"
 done
 
-# examples/33_quantized_makers: ratios are near 1 with int8, and are 1 with fp32.
-quantized=$EXO_SOURCE/examples/33_quantized_makers/int8.yaml
+# examples/09_quantized_makers: ratios are near 1 with int8, and are 1 with fp32.
+quantized=$EXO_SOURCE/examples/09_quantized_makers/int8.yaml
 ok run "$quantized" --set actors.maker.config.epochs=8
 awk -F, 'NR > 2 && !($8 > 0 && $8 < 0.05) { exit 1 }' runs/quantized_makers/versions_trainer_0.csv || fail 'the ratios with int8 makers'
 awk -F, 'NR > 2 && !($9 > 0 && $10 != 0 && $11 > 0.9 && $11 < 1) { exit 1 }' runs/quantized_makers/versions_trainer_0.csv ||
@@ -142,7 +142,7 @@ bad 2 'the context is 32, but prompts of 3 tokens and answers of 40 need 43' run
 bad 2 "did you mean 'share'" run "$example/1m1t.yaml" --name w --set actors.maker.config.reward=shar
 bad 2 'ppo needs values' run "$example/1m1t.yaml" --name w --set actors.trainer.config.algorithm=ppo
 bad 2 "unknown key 'clap'" run "$example/1m1t.yaml" --name w --set actors.trainer.config.algorithm.clap=1
-bad 2 'slices: 3 is no multiple of the 2 trainers' run "$example/2m2t.yaml" --name w --set actors.trainer.config.slices=3
+bad 2 'slices: 3 is no multiple of the 2 trainers' run "$two" --name w --set actors.trainer.config.slices=3
 bad 2 'maker_0 cannot take version 0 of the weights' run "$example/1m1t.yaml" --name w2 --set actors.maker.config.model.width=16
 bad 2 "unknown key 'from'" run "$example/1m1t.yaml" --name w --set 'actors.trainer.config.update={from: whole}'
 bad 2 'kv says nothing without swap: step' run "$example/1m1t.yaml" --name w --set actors.maker.config.kv=keep

@@ -64,7 +64,7 @@ ok run graph.yaml
 ok run graph.yaml --name one --set actors.trainer.count=1 --set actors.trainer.config.batch=6 --set edges=[]
 awk "BEGIN { d = $(final one trainer val_loss) - $(final dpo trainer val_loss); exit !(d * d < 1e-6) }" ||
     fail "two trainers learn other things: $(cat runs/one/final_trainer_0.json runs/dpo/final_trainer_0.json)"
-thirty=$EXO_SOURCE/examples/30_ppo_text/1m1t.yaml
+thirty=$EXO_SOURCE/examples/07_ppo_text_1m1t/1m1t.yaml
 ok run "$thirty" --name ptx --set actors.maker.config.epochs=2 --set actors.trainer.config.model.vocabulary=128 \
     --set 'actors.maker.config.reward=[{name: share, token: 3}, {name: expression, formula: -length, weight: 0.1}]' \
     --set actors.maker.config.model.vocabulary=128 --set 'actors.trainer.config.ptx={coef: 0.5, batch: 4, path: answers.jsonl}'

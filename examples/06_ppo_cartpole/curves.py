@@ -3,7 +3,7 @@
 
 The curve is that of return_mean; of a game with an exact value that of game_value, with a line at the value of Kuhn poker.
 
-    examples/06_maker_trainer/curves.py GRAPH.yaml... [--seeds 10] [-o curves.png] [--exogym build/release/exogym]
+    examples/06_ppo_cartpole/curves.py GRAPH.yaml... [--seeds 10] [-o curves.png] [--exogym build/release/exogym]
 
 Runs each graph with the seeds 1 to N into runs/GRAPH-seedN, one after the other, and goes on where it was stopped: finished runs are kept.
 Prints the evaluation of each seed, or the exact value of a game. Needs gnuplot.
