@@ -154,6 +154,9 @@ exo_replica_step(exo_replica *r, float *loss, exo_err *err)
     exo_pace_phase(r->pace, "update", declared ? 0 : -1);
     if (st == EXO_OK)
         st = exo_replica_exchange(r, err);
+    if (st == EXO_OK && r->node.part && exo_strategy_is_by_parts(r->strategy) &&
+        exo_strategy_meets(r->strategy, r->node.step))
+        st = exo_replica_agree(r, err);
     exo_replica_rehearse(r, false);
     exo_pace_phase(r->pace, NULL, -1);
     if (st == EXO_OK)

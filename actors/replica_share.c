@@ -160,11 +160,56 @@ exo_replica_count_share(exo_replica *r, exo_err *err)
         else
             r->counted[n++] = (exo_band){.first = info->offset, .count = info->numel};
     }
-    r->part = (exo_node_part){.copy = r->split[0], .counted = r->counted, .num_counted = n};
+    r->part = (exo_node_part){.copy = r->split[0],
+                              .counted = r->counted,
+                              .num_counted = n,
+                              .own = r->model,
+                              .whole = fit->model};
     if (fit->tensor > 1) {
         r->part.slices = r->tensor[0];
         r->part.models = fit->parts + r->rank % exo_fit_sharing(fit) / fit->tensor * fit->tensor;
     }
     r->node.part = &r->part;
     return EXO_OK;
+}
+
+/* --- Elements that several nodes have --------------------------------------------------------- */
+
+/* Gives the parameters that all parts of layers have whole the values of the first part. */
+static exo_status
+agree_on_whole_parameters(exo_replica *r, exo_err *err)
+{
+    const exo_param_info *infos = exo_model_infos(r->model);
+    const size_t num_infos = exo_model_num_infos(r->model);
+    exo_array all = {0};
+    size_t count = 0;
+    for (size_t i = 0; i < num_infos; i++)
+        if (!infos[i].is_buffer && !exo_model_cut(r->model, i))
+            count += infos[i].numel;
+    exo_status st = exo_array_init(&all, r->node.params.device, EXO_F32, count, err);
+    for (int take = 0; st == EXO_OK && take < 2; take++) {
+        size_t at = 0;
+        for (size_t i = 0; i < num_infos; i++) {
+            if (infos[i].is_buffer || exo_model_cut(r->model, i))
+                continue;
+            const exo_array packed = exo_array_part(all, at, infos[i].numel),
+                            own = exo_array_part(r->node.params, infos[i].offset, infos[i].numel);
+            exo_vec_copy(take ? own : packed, take ? packed : own);
+            at += infos[i].numel;
+        }
+        if (!take)
+            st = exo_broadcast(r->tensor[0], all, 0, err);
+    }
+    exo_array_release(&all);
+    return st;
+}
+
+exo_status
+exo_replica_agree(exo_replica *r, exo_err *err)
+{
+    size_t first = 0, count = 0;
+    exo_status st = r->tensor[0] ? agree_on_whole_parameters(r, err) : EXO_OK;
+    if (st == EXO_OK && r->ends[0] && exo_stage_tied(r->model, &first, &count))
+        st = exo_broadcast(r->ends[0], exo_array_part(r->node.params, first, count), 0, err);
+    return st;
 }

@@ -137,3 +137,67 @@ exo_part_put_unit(const exo_model *whole_model, const exo_model *part_model, siz
 {
     copy_unit(whole_model, part_model, (uint32_t)unit, whole, (float *)(uintptr_t)part, true);
 }
+
+/* --- Elements --------------------------------------------------------------------------------- */
+
+/* A parameter of the whole model, and the same in a part. */
+struct match {
+    const exo_param_info *whole, *part; /* part NULL: the part lacks it */
+    const exo_param_cut *cut;
+};
+
+static struct match
+match_element(const exo_model *whole_model, const exo_model *part_model, size_t index)
+{
+    const exo_param_info *of_whole = exo_model_infos(whole_model);
+    const exo_param_info *of_part = exo_model_infos(part_model);
+    struct match m = {0};
+    for (size_t w = 0; w < exo_model_num_infos(whole_model); w++)
+        if (!of_whole[w].is_buffer && index >= of_whole[w].offset &&
+            index - of_whole[w].offset < of_whole[w].numel)
+            m.whole = &of_whole[w];
+    for (size_t p = 0; m.whole && p < exo_model_num_infos(part_model); p++)
+        if (strcmp(of_part[p].name, m.whole->name) == 0) {
+            m.part = &of_part[p];
+            m.cut = exo_model_cut(part_model, p);
+        }
+    return m;
+}
+
+/* Finds an element of the whole parameter in its slice. */
+static bool
+find_in_slice(const struct match *m, size_t index, size_t *out)
+{
+    const exo_param_cut *cut = m->cut;
+    size_t inner = 1, before = 0;
+    *out = index;
+    if (!cut)
+        return true;
+    for (size_t d = cut->dim + 1; d < m->part->num_dims; d++)
+        inner *= m->part->dims[d];
+    const size_t at = index / inner % cut->whole, outer = index / inner / cut->whole;
+    for (size_t b = 0; b < cut->num_bands; before += cut->bands[b++].count)
+        if (at >= cut->bands[b].first && at - cut->bands[b].first < cut->bands[b].count) {
+            *out = (outer * m->part->dims[cut->dim] + before + at - cut->bands[b].first) * inner +
+                   index % inner;
+            return true;
+        }
+    return false;
+}
+
+size_t
+exo_part_select(const exo_model *whole_model, const exo_model *part_model, const uint32_t *whole,
+                size_t count, uint32_t *out)
+{
+    struct match m = {0};
+    size_t found = 0, at = 0;
+    for (size_t i = 0; i < count; i++) {
+        const bool same =
+            m.whole && whole[i] >= m.whole->offset && whole[i] - m.whole->offset < m.whole->numel;
+        if (!same)
+            m = match_element(whole_model, part_model, whole[i]);
+        if (m.part && find_in_slice(&m, whole[i] - m.whole->offset, &at))
+            out[found++] = (uint32_t)(m.part->offset + at);
+    }
+    return found;
+}

@@ -161,6 +161,8 @@ exo_background_begin(exo_param_exchange *e, const exo_node *node, size_t part, u
                      exo_pending *pending, exo_array values, exo_err *err)
 {
     exo_group *group = NULL;
+    if (values.count == 0) /* a stage may have no unit of a fragment */
+        return EXO_OK;
     exo_status st = exo_param_exchange_meet(e, node, round, &group, err);
     if (st != EXO_OK || !group)
         return st;

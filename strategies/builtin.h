@@ -56,6 +56,9 @@ exo_status exo_strategy_composition(char **out, const char *name, const exo_conf
  * group of this node alone. Errors: those of exo_all_gather, NOMEM. */
 exo_status exo_add_up(exo_group *group, double *value, exo_err *err);
 
+/* The function is_ordered of a class whose state always has the order of the parameters. */
+bool exo_always_ordered(const void *self);
+
 /* The function steps_alone of a class whose nodes always step alone. */
 bool exo_always_steps_alone(const void *self, uint32_t num_nodes);
 

@@ -156,6 +156,12 @@ compose_is_elementwise(const void *self)
 }
 
 static bool
+compose_is_by_parts(const void *self)
+{
+    return exo_composition_is_by_parts(&((const struct compose *)self)->parameters);
+}
+
+static bool
 compose_is_ordered(const void *self)
 {
     return exo_composition_is_ordered(&((const struct compose *)self)->parameters);
@@ -232,6 +238,7 @@ const exo_strategy_class exo_compose_class = {
     .check = compose_check,
     .elastic = compose_elastic,
     .is_elementwise = compose_is_elementwise,
+    .is_by_parts = compose_is_by_parts,
     .is_ordered = compose_is_ordered,
     .meets = compose_meets,
     .check_model = compose_check_model,

@@ -58,22 +58,34 @@ exo_composition_exchange(exo_composition *c, exo_node *node, exo_err *err)
     return st;
 }
 
+/* Whether rules and outer steps look at each element by itself. */
 static bool
-is_elementwise(const exo_param_exchange *e)
+is_by_element(const exo_param_exchange *e)
 {
     const exo_aggregate rule = e->aggregation.rule;
     const bool by_element = rule == EXO_AGGREGATE_MEAN || rule == EXO_AGGREGATE_TRIMMED_MEAN ||
                             rule == EXO_AGGREGATE_MEDIAN;
-    return by_element && !e->selects && e->fragments == 0 && !e->codec &&
-           e->outer_spec.kind != EXO_MUON;
+    return by_element && e->outer_spec.kind != EXO_MUON;
 }
 
+/* Selectors draw among the elements of the whole model, and fragments have its units, so that both are
+ * the same whatever part of it a node has. The scale of an encoding is that of values in the part. */
 bool
 exo_composition_is_elementwise(const void *self)
 {
     const exo_composition *c = self;
     for (size_t i = 0; i < c->count; i++)
-        if (!is_elementwise(&c->each[i]))
+        if (!is_by_element(&c->each[i]) || c->each[i].codec)
+            return false;
+    return true;
+}
+
+bool
+exo_composition_is_by_parts(const void *self)
+{
+    const exo_composition *c = self;
+    for (size_t i = 0; i < c->count; i++)
+        if (!is_by_element(&c->each[i]))
             return false;
     return true;
 }
@@ -85,8 +97,8 @@ exo_composition_is_ordered(const void *self)
     const exo_composition *c = self;
     bool ordered = true;
     for (size_t i = 0; i < c->count; i++)
-        ordered = ordered && c->each[i].fragments < 2 &&
-                  !(c->each[i].selects && c->each[i].delay > 0);
+        ordered =
+            ordered && c->each[i].fragments < 2 && !(c->each[i].selects && c->each[i].delay > 0);
     return ordered;
 }
 

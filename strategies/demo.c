@@ -233,4 +233,6 @@ const exo_strategy_class exo_demo_class = {
     .release = demo_release,
     .optimizer = demo_optimizer,
     .model_edges = demo_edges,
+    .by_parts = true,
+    .is_ordered = exo_always_ordered,
 };

@@ -18,6 +18,10 @@ select_round(exo_param_exchange *e, const exo_node *node, uint64_t round, exo_ar
     if (!e->selects)
         return EXO_OK;
     size_t n = exo_selector_round(e->selector, round, &index);
+    if (node->part) {
+        n = exo_part_select(node->part->whole, node->part->own, index, n, e->here);
+        index = e->here;
+    }
     if (n > e->capacity)
         return exo_fail(err, EXO_FAILED, "%s: round %llu selects %zu coordinates, room is for %zu",
                         e->name, (unsigned long long)round, n, e->capacity);

@@ -77,6 +77,7 @@ typedef struct exo_param_exchange {
     uint64_t seed;
     uint32_t *ranks; /* (num_nodes) memory for an island; NULL: all nodes; owned */
     exo_selector *selector;
+    uint32_t *here;      /* room for the selected coordinates that a part of the model has; owned */
     exo_fragment *parts; /* (num_parts) owned */
     size_t num_parts;
     /* Rounds in flight keep their values here: (num_slots, capacity). NULL data: the values are the
@@ -223,6 +224,7 @@ exo_param_exchange *exo_composition_add(exo_composition *composition, const char
 
 /* Whether no exchange treats elements by their places or by a norm of several. */
 bool exo_composition_is_elementwise(const void *self);
+bool exo_composition_is_by_parts(const void *self);
 bool exo_composition_is_ordered(const void *self);
 /* The functions of such a class. */
 exo_status exo_composition_start(void *self, exo_node *node, exo_err *err);
@@ -248,6 +250,7 @@ exo_status exo_composition_exchange(exo_composition *composition, exo_node *node
     .release = exo_composition_release, .model_edges = exo_composition_edges,                      \
     .check = exo_composition_check, .check_model = exo_composition_check_model,                    \
     .elastic = exo_composition_elastic, .meets = exo_composition_meets,                            \
-    .is_elementwise = exo_composition_is_elementwise, .is_ordered = exo_composition_is_ordered
+    .is_elementwise = exo_composition_is_elementwise, .is_by_parts = exo_composition_is_by_parts,  \
+    .is_ordered = exo_composition_is_ordered
 
 #endif

@@ -35,6 +35,25 @@ most_selected(const exo_param_exchange *e, size_t numel)
     return room < (double)numel ? (size_t)room : numel;
 }
 
+/* The parameters of the whole model, of which the node may have a part. */
+static size_t
+whole_numel(const exo_node *node)
+{
+    return node->part ? exo_model_numel(node->part->whole) : node->numel;
+}
+
+static exo_status
+start_selector(exo_param_exchange *e, const exo_node *node, uint64_t seed, exo_err *err)
+{
+    const size_t numel = whole_numel(node);
+    if (!e->selects)
+        return EXO_OK;
+    if (node->part && !(e->here = exo_calloc(most_selected(e, numel) + 1, sizeof *e->here)))
+        return exo_fail(err, EXO_NOMEM, "%s: no memory to select among %zu coordinates", e->name,
+                        numel);
+    return exo_selector_new(&e->selector, e->selector_kind, e->p, numel, seed, err);
+}
+
 /* Values need memory of their own if they are packed, if they wait, if they are not the parameters,
  * or if the mean is mixed with the parameters. */
 static exo_status
@@ -43,7 +62,8 @@ start_slots(exo_param_exchange *e, const exo_node *node, exo_err *err)
     bool mixes = e->apply == EXO_APPLY_MIX || e->alpha > 0;
     if (!e->selects && e->num_parts == 1 && !exo_param_exchange_flies(e) && e->delay == 0 && !mixes)
         return EXO_OK;
-    e->capacity = e->selects ? most_selected(e, node->numel) : node->numel;
+    e->capacity = e->selects ? most_selected(e, whole_numel(node)) : node->numel;
+    e->capacity = e->capacity < node->numel ? e->capacity : node->numel;
     e->num_slots = e->delay / e->rounds.interval + 1;
     exo_status st =
         exo_array_init(&e->slots, node->params.device, EXO_F32, e->num_slots * e->capacity, err);
@@ -111,8 +131,8 @@ exo_param_exchange_start(exo_param_exchange *e, exo_node *node, uint64_t seed, e
     exo_status st = e->scoped ? exo_meters_scope(&scope, node->meters, e->name, err) : EXO_OK;
     if (st == EXO_OK)
         st = start_meters(e, scope, err);
-    if (st == EXO_OK && e->selects)
-        st = exo_selector_new(&e->selector, e->selector_kind, e->p, node->numel, seed, err);
+    if (st == EXO_OK)
+        st = start_selector(e, node, seed, err);
     if (st == EXO_OK && e->island_size > 0) {
         e->ranks = exo_calloc(node->num_nodes, sizeof *e->ranks);
         if (!e->ranks)
@@ -156,6 +176,7 @@ exo_param_exchange_release(exo_param_exchange *e)
     exo_free(e->cut_at);
     exo_free(e->ranks);
     exo_selector_free(&e->selector);
+    exo_free(e->here);
     exo_array_release(&e->slots);
     exo_array_release(&e->own);
     exo_array_release(&e->outer);

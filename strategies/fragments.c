@@ -43,23 +43,35 @@ exo_fragment_count(const exo_param_exchange *e, size_t part, const exo_param_inf
     return count;
 }
 
-/* Finds the ranges of a fragment. A model without units is cut into equal ranges. */
+/* The units of the whole model, of which the node may have a part; 0: unknown. */
+static size_t
+num_units(const exo_node *node)
+{
+    return !node->units ? 0 : node->part ? exo_model_num_units(node->part->whole) : node->num_units;
+}
+
+/* Finds the ranges of a fragment: those of its units that the node has. A model without units is cut into
+ * equal ranges. */
 static exo_status
 find_spans(exo_fragment *out, size_t part, size_t parts, const exo_node *node, exo_err *err)
 {
-    bool units = parts > 1 && node->units;
-    size_t most = units ? (node->num_units - part + parts - 1) / parts : 1;
+    const size_t units = parts > 1 ? num_units(node) : 0;
+    const size_t most = units ? (units - part + parts - 1) / parts : 1;
     out->spans = exo_calloc(2 * most, sizeof *out->spans);
     if (!out->spans)
         return exo_fail(err, EXO_NOMEM, "no memory for a fragment of %zu units", most);
-    out->num_spans = most;
-    if (!units)
+    if (!units) {
+        out->num_spans = 1;
         exo_shard(node->numel, (uint32_t)parts, (uint32_t)part, &out->spans[0], &out->spans[1]);
-    for (size_t i = 0; units && i < most; i++) {
-        out->spans[2 * i] = node->units[part + i * parts].first;
-        out->spans[2 * i + 1] = node->units[part + i * parts].count;
     }
-    for (size_t i = 0; i < most; i++)
+    for (size_t u = part; u < units; u += parts) {
+        size_t at = u;
+        if (node->part && !exo_part_unit(node->part->whole, node->part->own, u, &at))
+            continue;
+        out->spans[2 * out->num_spans] = node->units[at].first;
+        out->spans[2 * out->num_spans++ + 1] = node->units[at].count;
+    }
+    for (size_t i = 0; i < out->num_spans; i++)
         out->count += out->spans[2 * i + 1];
     return EXO_OK;
 }
@@ -80,7 +92,7 @@ exo_fragments_start(exo_param_exchange *e, const exo_node *node, exo_err *err)
 {
     const size_t parts = e->fragments > 0 ? (size_t)e->fragments : 1;
     size_t at = 0, outer_at = 0;
-    exo_status st = exo_fragments_check(e, node->units ? node->num_units : 0, err);
+    exo_status st = exo_fragments_check(e, num_units(node), err);
     if (st != EXO_OK)
         return st;
     e->parts = exo_calloc(parts, sizeof *e->parts);

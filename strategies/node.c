@@ -7,6 +7,13 @@
 #include <exogym/memory.h>
 
 bool
+exo_always_ordered(const void *self)
+{
+    (void)self;
+    return true;
+}
+
+bool
 exo_always_steps_alone(const void *self, uint32_t num_nodes)
 {
     (void)self;

@@ -369,4 +369,5 @@ const exo_strategy_class exo_onebit_adam_class = {
     .release = onebit_release,
     .optimizer = onebit_optimizer,
     .model_edges = onebit_edges,
+    .by_parts = true,
 };

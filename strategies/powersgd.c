@@ -251,4 +251,5 @@ const exo_strategy_class exo_powersgd_class = {
     .state = powersgd_state,
     .release = powersgd_release,
     .model_edges = powersgd_edges,
+    .by_parts = true,
 };

@@ -123,4 +123,6 @@ const exo_strategy_class exo_quantized_class = {
     .state = quantized_state,
     .release = quantized_release,
     .edges = quantized_edges,
+    .by_parts = true,
+    .is_ordered = exo_always_ordered,
 };

@@ -174,12 +174,32 @@ exo_strategy_check_model(const exo_strategy *strategy, const exo_model *model, e
     return st == EXO_OK && c->check_model ? c->check_model(strategy->self, model, err) : st;
 }
 
+static bool
+is_elementwise(const exo_strategy *strategy)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    return c->is_elementwise ? c->is_elementwise(strategy->self) : c->elementwise;
+}
+
+bool
+exo_strategy_is_by_parts(const exo_strategy *strategy)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    return !is_elementwise(strategy) &&
+           (c->is_by_parts ? c->is_by_parts(strategy->self) : c->by_parts);
+}
+
 exo_status
 exo_strategy_check_parts(const exo_strategy *strategy, const char *what, exo_err *err)
 {
     const exo_strategy_class *c = strategy->strategy_class;
-    if (c->is_elementwise ? c->is_elementwise(strategy->self) : c->elementwise)
+    if (is_elementwise(strategy) || exo_strategy_is_by_parts(strategy))
         return EXO_OK;
+    if (c->is_by_parts)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "%s does not go with the strategy '%s' if its aggregate or outer_optimizer "
+                        "needs whole models: use mean, trimmed_mean or median, and no muon",
+                        what, c->name);
     return exo_fail(err, EXO_UNSUPPORTED, "%s does not go with the strategy '%s' yet: use ddp",
                     what, c->name);
 }

@@ -165,6 +165,11 @@ EXO_API void exo_part_put(const exo_model *whole_model, const exo_model *part_mo
 /* exo_part_put for the values of one unit of the whole model. Does nothing if the part lacks it. */
 EXO_API void exo_part_put_unit(const exo_model *whole_model, const exo_model *part_model,
                                size_t unit, float *whole, const float *part);
+/* Finds elements in a part or stage: of the indices `whole` (count) of the whole model's flat parameters it
+ * writes those that the part has to `out`, as indices of the part's, in their order, and returns their
+ * number. Ascending indices are found fastest. */
+EXO_API size_t exo_part_select(const exo_model *whole_model, const exo_model *part_model,
+                               const uint32_t *whole, size_t count, uint32_t *out);
 /* Finds a unit of the whole model in a part or stage, by its name. False: the stage lacks it. */
 EXO_API bool exo_part_unit(const exo_model *whole_model, const exo_model *part_model, size_t unit,
                            size_t *index);

@@ -55,6 +55,8 @@ typedef struct exo_node_part {
     /* The nodes with the other slices of this node's parameters; NULL: parameters are whole. */
     exo_group *slices;
     exo_model *const *models; /* of those nodes, in the order of ranks; NULL: as slices */
+    const exo_model *own,
+        *whole; /* the node's part of the model or its stage, and the whole model */
 } exo_node_part;
 
 /* A strategy's view of its node. Owner: the node's compute lane. The strategy changes only the
@@ -263,6 +265,13 @@ typedef struct exo_strategy_class {
      * share a copy of the model. Checkpoints can then be converted to nodes with other parts of the same
      * number of copies. Called after init. NULL: no. */
     bool (*is_ordered)(const void *self);
+    /* A class that is not elementwise, but whose nodes may have parts of a model: what a step does to an
+     * element may depend on others of the node's part, as with a scale, the largest values, or a rank.
+     * After each step in which nodes meet, elements that several nodes of a copy have get the values of
+     * the first of these nodes. */
+    bool by_parts;
+    /* The same for classes whose options decide it. Called after init. NULL: by_parts says it. */
+    bool (*is_by_parts)(const void *self);
 } exo_strategy_class;
 
 /* The strategy of one node. One thread at a time. */
@@ -293,11 +302,14 @@ EXO_API exo_status exo_strategy_check(const exo_strategy *strategy, uint32_t num
 EXO_API exo_status exo_strategy_check_model(const exo_strategy *strategy, const exo_model *model,
                                             exo_err *err);
 
-/* Checks whether the nodes may have parts of a model: steps are elementwise. `what` is the subject of
- * the message, such as "tensor parallelism". UNSUPPORTED names the strategy. */
+/* Checks whether the nodes may have parts of a model: steps are elementwise or by parts. `what` is the
+ * subject of the message, such as "tensor parallelism". UNSUPPORTED names the strategy. */
 EXO_API exo_status exo_strategy_check_parts(const exo_strategy *strategy, const char *what,
                                             exo_err *err);
 
+/* Whether steps may treat elements that several nodes of a copy have in different ways, so that the host
+ * makes them equal (by_parts of the class). */
+EXO_API bool exo_strategy_is_by_parts(const exo_strategy *strategy);
 /* Whether the state has the order of the parameters (is_ordered of the class). */
 EXO_API bool exo_strategy_is_ordered(const exo_strategy *strategy);
 

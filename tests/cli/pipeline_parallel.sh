@@ -81,7 +81,8 @@ refused() {
     expect 2 "exogym: job.yaml:4:11: pipeline parallelism does not $2" run job.yaml --save-dir none --set "$1"
 }
 refused strategy=fsdp "go with the strategy 'fsdp' yet: use ddp"
-refused strategy=sparta "go with the strategy 'sparta' yet: use ddp"
+refused strategy=async_diloco "go with the strategy 'async_diloco' yet: use ddp"
+refused 'strategy={name: diloco, aggregate: norm_clip}' "go with the strategy 'diloco' if its aggregate or outer_optimizer needs whole models: use mean, trimmed_mean or median, and no muon"
 refused model.dropout=0.1 'support a gpt with dropout: leave it out'
 refused 'model.lora={rank: 4}' 'support a gpt with LoRA: leave it out'
 refused 'edges=[{carries: gradients, codec: int8}]' 'go with a codec yet: leave it out'

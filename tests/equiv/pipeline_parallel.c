@@ -252,7 +252,7 @@ Test(pipeline_parallel, what_does_not_go_together_is_named)
         {5, 5, "", "ddp", "", "the model has only 4 layers"},
         {2, 2, ", dropout: 0.1", "ddp", "", "dropout"},
         {2, 2, "", "fsdp", "", "pipeline parallelism does not go with the strategy 'fsdp'"},
-        {4, 2, "", "sparta", "", "the strategy 'sparta'"},
+        {4, 2, "", "decoupled_diloco", "", "the strategy 'decoupled_diloco'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct run r;

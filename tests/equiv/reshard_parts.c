@@ -229,6 +229,8 @@ Test(reshard_parts, there_and_back_has_the_same_bytes)
     world_init(&w, true);
     go_around(&w, "ddp", "{optimizer: {name: adam, amsgrad: true}}");
     go_around(&w, "diloco", "{H: 2}");
+    go_around(&w, "demo", "{k: 4, chunk: 8}");
+    go_around(&w, "quantized", "{error_feedback: true}");
     go_around(&w, "eager_diloco", "{H: 2, optimizer: {name: adamw, lr: 0.01}}");
     world_release(&w);
 }

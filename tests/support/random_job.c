@@ -244,7 +244,7 @@ mend_parts(random_job *job)
     job->dropout = false;
     job->lora = job->frozen = NULL;
     job->odd = 0;
-    if (job->kind == RANDOM_JOB_FSDP || job->across_by_place) {
+    if (job->kind == RANDOM_JOB_FSDP) {
         job->kind = RANDOM_JOB_DDP;
         job->sharding = job->across = NULL;
     }
@@ -474,8 +474,7 @@ refuse_parts(const random_job *job, struct reasons *r)
     refuse_if(r, random_job_nodes(job) % t != 0 || random_job_nodes(job) % p != 0,
               "does not divide num_nodes");
     refuse_if(r, t > 1 && p > 1, "pipeline parallelism does not go with tensor parallelism");
-    refuse_if(r, job->kind == RANDOM_JOB_FSDP || (job->across && job->across_by_place),
-              "does not go with the strategy");
+    refuse_if(r, job->kind == RANDOM_JOB_FSDP, "does not go with the strategy");
     refuse_if(r, !job->gpt, "needs a model of the class gpt");
     refuse_if(r, job->dropout, "dropout");
     refuse_if(r, job->lora, "LoRA");
@@ -587,8 +586,9 @@ random_job_reference(const random_job *job, random_job *reference)
     const bool mean = job->across && job->across_is_mean && job->plain_sgd && !job->max_norm;
     const uint32_t groups = mean ? 1 : random_job_groups(job);
     *reference = *job;
-    if (job->dropout || (job->across && job->across_by_place)) /* dropout's stream is the node's */
-        return false;
+    const bool by_shard = job->across_by_shape || job->kind == RANDOM_JOB_FSDP;
+    if (job->dropout || (job->across && job->across_by_place && by_shard))
+        return false; /* dropout's stream is the node's */
     reference->tensor = reference->pipeline = reference->context = 1;
     reference->sequence = false;
     reference->checkpoint = reference->prefetch = reference->stops = reference->any_bits = false;
