@@ -9,7 +9,8 @@
  *
  * A maker is a function of draws and weights, so it needs no checkpoint. In another life, or after a
  * trainer has begun another life, it makes the draws again that the trainers have not learned from.
- * If that may happen, it ends after the trainers.
+ * If that may happen, it says when it has sent all draws, keeps its ports open, and ends after the
+ * trainers.
  *
  * Owner of the state: the thread that runs the actor. Read next: source.h (how it samples),
  * maker_weights.h (what it receives), trainer.c. */
@@ -86,7 +87,7 @@ struct maker {
     exo_kv kv;
     exo_meter *meters[NUM_METERS];
     uint64_t draw, total; /* the next draw; the end of the draws */
-    bool finished;        /* all draws were sent, and the trainers were told */
+    bool told;            /* all draws were sent, and the trainers were told so */
     uint64_t items, tokens;
     bool resumes;       /* answers under way have had no token since an exchange */
     exo_time exchanged; /* when it began */
@@ -168,7 +169,7 @@ begin_again(struct maker *m, exo_err *err)
     if (!exo_maker_weights_begins_again(m->weights, &learned))
         return EXO_OK;
     m->draw = learned <= index ? index : index + (learned - index + count - 1) / count * count;
-    m->finished = m->resumes = false;
+    m->told = m->resumes = false;
     skip_finished(m);
     return exo_experience_source_abandon(m->source, err);
 }
@@ -513,23 +514,33 @@ static bool
 may_begin_again(exo_graph_actor *actor)
 {
     exo_port *parameters = exo_graph_input(actor, "parameters");
-    return parameters && (exo_port_may_restart(parameters) ||
+    return parameters && (exo_graph_may_restart(actor) || exo_port_may_restart(parameters) ||
                           exo_port_may_restart(exo_graph_output(actor, "experience")));
 }
 
-/* All draws were sent. Waits until the trainers have ended (CLOSED), or the maker begins again. */
+/* All draws were sent. Tells the trainers so, and waits until they have ended (CLOSED), or the maker
+ * begins again. Each update sends a version, so the wait has the limit of an update. */
 static exo_status
 await_trainers(struct maker *m, exo_graph_actor *actor, exo_err *err)
 {
+    exo_err reason = {0};
+    exo_status st = EXO_OK;
     if (!may_begin_again(actor))
         return exo_fail(err, EXO_CLOSED, "all draws were sent");
-    if (!m->finished)
-        exo_port_finish(exo_graph_output(actor, "experience"));
-    m->finished = true;
-    exo_status st = exo_maker_weights_wait(m->weights, actor, err);
-    if (st == EXO_TIMEOUT) /* a trainer may learn for as long as it likes */
-        return EXO_OK;
-    return st == EXO_OK ? renew(m, actor, err) : st;
+    if (!m->told)
+        st = exo_maker_weights_say_sent(m->weights, actor, err);
+    if (st != EXO_OK)
+        return st;
+    m->told = true;
+    st = exo_maker_weights_wait(m->weights, actor, &reason);
+    if (st == EXO_OK)
+        return renew(m, actor, err);
+    return st == EXO_TIMEOUT
+               ? exo_fail(err, st,
+                          "all draws were sent, but the trainers have neither ended nor sent a "
+                          "version: %s; if updates take so long, set a longer deadline",
+                          reason.text)
+               : exo_fail(err, st, "%s", reason.text);
 }
 
 static exo_status

@@ -142,18 +142,20 @@ exo_maker_weights_figures_of(const exo_maker_weights *w)
 
 /* --- Replies ---------------------------------------------------------------------------------- */
 
-/* Sends a reply that is for trainer `to` to a target. */
+/* Sends a reply that is for trainer `to` to a target. reply NULL: the maker has sent all its draws. */
 static exo_status
 send_to(const exo_maker_weights *w, exo_graph_actor *actor, uint32_t target, uint32_t to,
         const exo_update_reply *reply, exo_err *err)
 {
+    const exo_update_reply none = {.answer = EXO_UPDATE_NEED_WHOLE};
     exo_parameters_reply r = {.life = exo_graph_life(actor),
                               .trainer = to,
                               .room = w->start.room,
                               .portion = w->start.portion,
                               .total = w->start.total,
+                              .sent = !reply,
                               .format = exo_experience_source_format(w->source),
-                              .reply = *reply};
+                              .reply = reply ? *reply : none};
     exo_item *item = NULL;
     snprintf(r.maker, sizeof r.maker, "%s", exo_graph_name(actor));
     exo_status st = exo_parameters_reply_new(&item, &r, err);
@@ -181,15 +183,28 @@ send_reply(const exo_maker_weights *w, exo_graph_actor *actor, uint32_t to,
     return target == targets ? EXO_OK : send_to(w, actor, target, to, reply, err);
 }
 
+static exo_status
+send_to_all(const exo_maker_weights *w, exo_graph_actor *actor, const exo_update_reply *reply,
+            exo_err *err)
+{
+    uint32_t targets = exo_port_targets(exo_graph_output(actor, "experience"));
+    exo_status st = EXO_OK;
+    for (uint32_t i = 0; st == EXO_OK && i < targets; i++)
+        st = send_to(w, actor, i, EXO_ALL_TRAINERS, reply, err);
+    return st;
+}
+
 exo_status
 exo_maker_weights_greet(const exo_maker_weights *w, exo_graph_actor *actor, exo_err *err)
 {
     const exo_update_reply reply = {.answer = EXO_UPDATE_NEED_WHOLE};
-    uint32_t targets = exo_port_targets(exo_graph_output(actor, "experience"));
-    exo_status st = EXO_OK;
-    for (uint32_t i = 0; st == EXO_OK && i < targets; i++)
-        st = send_to(w, actor, i, EXO_ALL_TRAINERS, &reply, err);
-    return st;
+    return send_to_all(w, actor, &reply, err);
+}
+
+exo_status
+exo_maker_weights_say_sent(const exo_maker_weights *w, exo_graph_actor *actor, exo_err *err)
+{
+    return send_to_all(w, actor, NULL, err);
 }
 
 /* --- Updates ---------------------------------------------------------------------------------- */

@@ -74,6 +74,9 @@ int64_t exo_maker_weights_newest(const exo_maker_weights *weights);
 /* Asks the trainers for the weights, as the first thing that a maker in a further life does. */
 exo_status exo_maker_weights_greet(const exo_maker_weights *weights, exo_graph_actor *actor,
                                    exo_err *err);
+/* Tells all trainers that the maker has sent all its draws, once its items are on their way. */
+exo_status exo_maker_weights_say_sent(const exo_maker_weights *weights, exo_graph_actor *actor,
+                                      exo_err *err);
 /* Waits for the next update, as long as the edge's deadline. CLOSED: no more will come; TIMEOUT. */
 exo_status exo_maker_weights_wait(exo_maker_weights *weights, exo_graph_actor *actor, exo_err *err);
 /* True: a version waits for exo_maker_weights_swap, which makes the generator use it. */

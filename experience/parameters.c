@@ -6,7 +6,7 @@
 #include <exogym/memory.h>
 
 enum {
-    FORMAT = 5,
+    FORMAT = 6,
     LENGTH_BYTES = 8
 };
 
@@ -47,6 +47,7 @@ enum {
     REPLY_ROOM,
     REPLY_PORTION,
     REPLY_TOTAL,
+    REPLY_SENT,
     REPLY_WORDS
 };
 
@@ -126,59 +127,77 @@ exo_parameters_new(exo_item **out, const exo_parameters *p, exo_update *update, 
     return st;
 }
 
-/* The number of pairs of finished draws, or SIZE_MAX if the counts of the header are wrong. */
-static size_t
-count_finished(const exo_item_part *p)
+/* Whether a header says that it is one, and its numbers are in their ranges. *finished: the number of
+ * pairs of finished draws. */
+static bool
+is_header(const exo_item_part *p, size_t *finished)
 {
-    const int64_t *header = p->data;
+    const int64_t *h = p->data;
     size_t rest = p->count - HEADER_WORDS;
-    return rest % 2 != 0 || header[NUM_DEALS] < 0 || (uint64_t)header[NUM_DEALS] > rest / 2 ||
-                   header[DEALS] < 0 || header[DEALS] > EXO_ALL_DEALT
-               ? SIZE_MAX
-               : rest / 2 - (size_t)header[NUM_DEALS];
+    bool good = h[FORMAT_WORD] == FORMAT && rest % 2 == 0 && h[NUM_DEALS] >= 0 &&
+                (uint64_t)h[NUM_DEALS] <= rest / 2 && h[DEALS] >= 0 && h[DEALS] <= EXO_ALL_DEALT &&
+                h[VERSION] >= 0 && h[QUOTA] >= 0 && h[LEARNED] >= 0 && h[BASE] >= 0 &&
+                h[ROUND] >= 0 && h[LIFE] >= 0 && h[LIFE] <= UINT32_MAX && h[TRAINERS] >= 1 &&
+                h[TRAINERS] <= UINT32_MAX && h[TRAINER] >= 0 && h[TRAINER] < h[TRAINERS];
+    *finished = good ? rest / 2 - (size_t)h[NUM_DEALS] : 0;
+    return good;
 }
 
-/* Whether the deals name makers and draws. */
-static bool
-are_deals(const int64_t *pairs, int64_t count)
+/* Draws that are dealt: from the one on that is not learned from, below the quota. */
+static exo_status
+check_deals(const int64_t *header, const int64_t *pairs, exo_err *err)
 {
-    for (int64_t i = 0; i < count; i++)
-        if (pairs[2 * i] < 0 || pairs[2 * i] > UINT32_MAX || pairs[2 * i + 1] < 0)
-            return false;
-    return true;
+    for (int64_t i = 0; i < header[NUM_DEALS]; i++) {
+        int64_t maker = pairs[2 * i], draw = pairs[2 * i + 1];
+        if (maker < 0 || maker > UINT32_MAX || draw < header[LEARNED] || draw >= header[QUOTA])
+            return exo_fail(err, EXO_INVAL,
+                            "draw %lld is dealt to maker %lld, but makers make the draws from %lld "
+                            "on below the quota %lld",
+                            (long long)draw, (long long)maker, (long long)header[LEARNED],
+                            (long long)header[QUOTA]);
+    }
+    return EXO_OK;
 }
 
-/* Whether pairs are ascending ranges of draws from the one on that is not learned from. */
-static bool
-are_finished(const int64_t *header, size_t count)
+/* Finished draws: ascending ranges from the one on that is not learned from, below the quota. */
+static exo_status
+check_finished(const int64_t *header, size_t count, exo_err *err)
 {
     const int64_t *pairs = header + HEADER_WORDS, step = header[TRAINERS];
-    int64_t least = header[LEARNED];
-    if (count > 0 && (step < 1 || step > UINT32_MAX))
-        return false;
+    int64_t least = header[LEARNED], quota = header[QUOTA];
+    if (least > quota)
+        return exo_fail(err, EXO_INVAL, "%lld draws are learned from, but the quota is %lld",
+                        (long long)least, (long long)quota);
     for (size_t i = 0; i < count; i++) {
         int64_t first = pairs[2 * i], draws = pairs[2 * i + 1];
-        if (first < least || draws < 1 || draws > (INT64_MAX - first) / step)
-            return false;
-        least = first + draws * step;
+        if (first < least || first >= quota || draws < 1 || draws - 1 > (quota - 1 - first) / step)
+            return exo_fail(err, EXO_INVAL,
+                            "the finished draws (%lld of them in steps of %lld from %lld on) are "
+                            "not all from %lld on below the quota %lld",
+                            (long long)draws, (long long)step, (long long)first, (long long)least,
+                            (long long)quota);
+        int64_t last = first + (draws - 1) * step;
+        least = last > INT64_MAX - step ? INT64_MAX : last + step;
     }
-    return true;
+    return EXO_OK;
 }
 
 exo_status
 exo_parameters_view(exo_parameters *out, const exo_item *item, exo_err *err)
 {
     const exo_item_part *p = item->parts;
+    size_t finished = 0;
     bool good = item->num_parts == NUM_PARTS && p[HEADER].dtype == EXO_I64 &&
-                p[HEADER].count >= HEADER_WORDS && p[BYTES].dtype == EXO_U8;
-    const int64_t *header = good ? p[HEADER].data : NULL;
-    size_t finished = good ? count_finished(&p[HEADER]) : SIZE_MAX;
-    if (finished == SIZE_MAX || header[FORMAT_WORD] != FORMAT || header[VERSION] < 0 ||
-        header[QUOTA] < 0 || header[LEARNED] < 0 || header[BASE] < 0 || header[ROUND] < 0 ||
-        header[LIFE] < 0 || header[LIFE] > UINT32_MAX || !are_finished(header, finished) ||
-        !are_deals(header + HEADER_WORDS + 2 * finished, header[NUM_DEALS]))
-        return exo_fail(err, EXO_INVAL, "this is no item with a weight update of format %d",
-                        FORMAT);
+                p[HEADER].count >= HEADER_WORDS && p[BYTES].dtype == EXO_U8 &&
+                is_header(&p[HEADER], &finished);
+    const int64_t *header = p[HEADER].data;
+    exo_status st = good ? check_finished(header, finished, err)
+                         : exo_fail(err, EXO_INVAL,
+                                    "this is no item with a weight update of format %d", FORMAT);
+    if (st == EXO_OK)
+        st = check_deals(header, header + HEADER_WORDS + 2 * finished, err);
+    if (st != EXO_OK)
+        return st;
     *out = (exo_parameters){.version = (uint64_t)header[VERSION],
                             .quota = (uint64_t)header[QUOTA],
                             .learned = (uint64_t)header[LEARNED],
@@ -238,7 +257,8 @@ exo_parameters_reply_new(exo_item **out, const exo_parameters_reply *r, exo_err 
     header[REPLY_LIFE] = (int64_t)r->life;
     header[REPLY_ROOM] = (int64_t)r->room;
     header[REPLY_PORTION] = (int64_t)r->portion;
-    header[REPLY_TOTAL] = (int64_t)r->total;
+    header[REPLY_TOTAL] = r->total > INT64_MAX ? -1 : (int64_t)r->total;
+    header[REPLY_SENT] = r->sent;
     memcpy((*out)->parts[REPLY_MAKER].data, r->maker, sizeof r->maker);
     exo_update_reply_write(&r->reply, (*out)->parts[REPLY_BYTES].data);
     (*out)->version = r->reply.version;
@@ -251,35 +271,57 @@ exo_parameters_is_reply(const exo_item *item)
     return item->num_parts == NUM_REPLY_PARTS;
 }
 
+/* The header of a reply; NULL: it has another shape. */
+static const int64_t *
+header_of_reply(const exo_item *item)
+{
+    const exo_item_part *p = &item->parts[REPLY_HEADER];
+    return exo_parameters_is_reply(item) && p->dtype == EXO_I64 && p->count == REPLY_WORDS ? p->data
+                                                                                           : NULL;
+}
+
 uint32_t
 exo_parameters_reply_trainer(const exo_item *item)
 {
-    const exo_item_part *p = &item->parts[REPLY_HEADER];
-    return exo_parameters_is_reply(item) && p->dtype == EXO_I64 && p->count == REPLY_WORDS
-               ? (uint32_t)((const int64_t *)p->data)[REPLY_TRAINER]
-               : 0;
+    const int64_t *header = header_of_reply(item);
+    return header ? (uint32_t)header[REPLY_TRAINER] : 0;
+}
+
+bool
+exo_parameters_reply_is_last(const exo_item *item)
+{
+    const int64_t *header = header_of_reply(item);
+    return header && header[REPLY_SENT] == 1;
+}
+
+/* Whether the numbers of a reply's header are in their ranges. */
+static bool
+is_reply_header(const int64_t *h)
+{
+    return h[REPLY_FORMAT_WORD] == FORMAT && h[REPLY_WEIGHTS] >= 0 &&
+           h[REPLY_WEIGHTS] <= EXO_WEIGHTS_INT4 && h[REPLY_TRAINER] >= 0 &&
+           h[REPLY_TRAINER] <= EXO_ALL_TRAINERS && h[REPLY_LIFE] >= 0 &&
+           h[REPLY_LIFE] <= UINT32_MAX && h[REPLY_ROOM] >= 0 && h[REPLY_ROOM] <= INT32_MAX &&
+           h[REPLY_PORTION] >= 0 && (h[REPLY_ROOM] == 0 || h[REPLY_PORTION] <= h[REPLY_ROOM]) &&
+           h[REPLY_TOTAL] >= -1 && (h[REPLY_SENT] == 0 || h[REPLY_SENT] == 1);
 }
 
 exo_status
 exo_parameters_reply_read(exo_parameters_reply *out, const exo_item *item, exo_err *err)
 {
     const exo_item_part *p = item->parts;
-    bool good = exo_parameters_is_reply(item) && p[REPLY_HEADER].dtype == EXO_I64 &&
-                p[REPLY_HEADER].count == REPLY_WORDS && p[REPLY_MAKER].dtype == EXO_U8 &&
-                p[REPLY_MAKER].count == sizeof out->maker && p[REPLY_BYTES].dtype == EXO_U8;
-    const int64_t *header = good ? p[REPLY_HEADER].data : NULL;
-    if (!good || header[REPLY_FORMAT_WORD] != FORMAT || header[REPLY_WEIGHTS] < 0 ||
-        header[REPLY_WEIGHTS] > EXO_WEIGHTS_INT4 || header[REPLY_LIFE] < 0 ||
-        header[REPLY_LIFE] > UINT32_MAX || header[REPLY_ROOM] < 0 ||
-        header[REPLY_ROOM] > INT32_MAX || header[REPLY_PORTION] < 0 ||
-        (header[REPLY_ROOM] > 0 && header[REPLY_PORTION] > header[REPLY_ROOM]))
-        return exo_fail(err, EXO_DAMAGED, "this is no reply to a weight update");
+    const int64_t *header = header_of_reply(item);
+    if (!header || p[REPLY_MAKER].dtype != EXO_U8 || p[REPLY_MAKER].count != sizeof out->maker ||
+        p[REPLY_BYTES].dtype != EXO_U8 || !is_reply_header(header))
+        return exo_fail(err, EXO_DAMAGED, "this is no reply to a weight update of format %d",
+                        FORMAT);
     out->format = (exo_weight_format)header[REPLY_WEIGHTS];
     out->trainer = (uint32_t)header[REPLY_TRAINER];
     out->life = (uint32_t)header[REPLY_LIFE];
     out->room = (uint64_t)header[REPLY_ROOM];
     out->portion = (uint64_t)header[REPLY_PORTION];
-    out->total = (uint64_t)header[REPLY_TOTAL];
+    out->total = header[REPLY_TOTAL] < 0 ? UINT64_MAX : (uint64_t)header[REPLY_TOTAL];
+    out->sent = header[REPLY_SENT] == 1;
     memcpy(out->maker, p[REPLY_MAKER].data, sizeof out->maker);
     out->maker[sizeof out->maker - 1] = '\0';
     return exo_update_reply_read(p[REPLY_BYTES].data, p[REPLY_BYTES].count, &out->reply, err);

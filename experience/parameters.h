@@ -72,8 +72,12 @@ typedef struct exo_parameters_reply {
     uint32_t life;            /* of the maker */
     uint32_t trainer;         /* index of the trainer that it answers, or EXO_ALL_TRAINERS */
     exo_weight_format format; /* of its generator */
-    /* For a trainer that deals: draws that it can hold, that it makes at once, and of the run. */
-    uint64_t room, portion, total;
+    /* For a trainer that deals: draws that it can hold, and that it makes at once. */
+    uint64_t room, portion;
+    uint64_t total; /* draws of the run, of all makers; UINT64_MAX: no end */
+    /* It answers nothing, but says that the maker has sent all its draws. Its port stays open, as the
+     * maker makes some again if a trainer or a replay_buffer begins another life. */
+    bool sent;
     exo_update_reply reply;
 } exo_parameters_reply;
 
@@ -82,6 +86,8 @@ exo_status exo_parameters_reply_new(exo_item **out, const exo_parameters_reply *
                                     exo_err *err);
 /* Whether an item is a reply, and not experience. */
 bool exo_parameters_is_reply(const exo_item *item);
+/* Whether a reply says that a maker has sent all its draws, for those who pass it on. */
+bool exo_parameters_reply_is_last(const exo_item *item);
 /* The index of the trainer that a reply answers, or EXO_ALL_TRAINERS, for those who pass it on; 0 if
  * it is damaged. */
 uint32_t exo_parameters_reply_trainer(const exo_item *item);

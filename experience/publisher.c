@@ -38,6 +38,7 @@ struct exo_publisher {
     uint64_t round;        /* exo_parameters.round */
     bool formats[FORMATS]; /* of the makers' generators, as far as they are known */
     bool known;            /* a maker has said its format */
+    uint64_t draws;        /* exo_publisher_draws */
     exo_update_sender *sender;
     struct target *targets; /* (count) */
     size_t count;
@@ -114,7 +115,14 @@ exo_publisher_start(exo_publisher *p, exo_model *model, const exo_publisher_plac
                                          .chunk_bytes = (size_t)p->chunk,
                                          .learned = has_frozen(model)};
     p->at = *place;
+    p->draws = UINT64_MAX;
     return exo_update_sender_new(&p->sender, model, &opts, err);
+}
+
+uint64_t
+exo_publisher_draws(const exo_publisher *p)
+{
+    return p->draws;
 }
 
 const exo_publisher_figures *
@@ -398,11 +406,24 @@ exo_publisher_send(exo_publisher *p, exo_port *port, exo_params *params, uint64_
 
 /* --- Replies ---------------------------------------------------------------------------------- */
 
-/* The target that a reply is of: by the maker's name; or by its index, if other actors stand between. */
+/* Whether two actors differ in their index alone, as maker_0 and maker_1. */
+static bool
+are_alike(const char *a, const char *b)
+{
+    const char *end = strrchr(a, '_');
+    size_t length = end ? (size_t)(end - a) + 1 : 0;
+    return length > 0 && strncmp(a, b, length) == 0 && !strchr(b + length, '_');
+}
+
+/* The target that a reply is of: by the maker's name; or by its index, if other actors stand between
+ * the trainer and its makers. NULL: the maker is another trainer's. */
 static struct target *
 sender_of(exo_publisher *p, const exo_item *item, const char *name)
 {
     struct target *found = find(p, name);
+    for (size_t i = 0; !found && i < p->count; i++)
+        if (are_alike(p->targets[i].name, name))
+            return NULL;
     for (size_t i = 0; !found && i < p->count; i++)
         if (p->targets[i].index == item->from)
             found = &p->targets[i];
@@ -434,14 +455,28 @@ is_greeting(const exo_update_reply *reply)
     return reply->answer == EXO_UPDATE_NEED_WHOLE && reply->version == 0;
 }
 
-/* Whether a reply has no consequence: it is of an earlier life of the maker or of this trainer, or
- * to an update that was sent again since. */
+/* Whether a reply has no consequence for updates: it answers none, or is of an earlier life of the
+ * maker or of this trainer, or to an update that was sent again since. */
 static bool
 is_late(const exo_publisher *p, const struct target *t, const exo_parameters_reply *r)
 {
-    return r->life < t->maker_life || is_greeting(&r->reply) ||
+    return r->sent || r->life < t->maker_life || is_greeting(&r->reply) ||
            (r->reply.version > 0 && r->reply.life != p->at.life) ||
            (r->reply.answer == EXO_UPDATE_ACCEPTED && (!t->owes || r->reply.version != t->version));
+}
+
+/* A maker says how many draws the run has: all makers say the same. */
+static exo_status
+note_draws(exo_publisher *p, const exo_parameters_reply *r, exo_err *err)
+{
+    if (p->known && r->total != p->draws)
+        return exo_fail(
+            err, EXO_INVAL,
+            "%s makes the draws below %lld of the run, but others those below %lld (-1: "
+            "without end): let all makers have the same prompts, epochs and steps",
+            r->maker, (long long)r->total, (long long)p->draws);
+    p->draws = r->total;
+    return EXO_OK;
 }
 
 /* A replay_buffer has begun another life: items and replies that were in it are lost. */
@@ -465,10 +500,13 @@ exo_publisher_take(exo_publisher *p, const exo_item *item, exo_err *err)
         begin_round(p);
         return EXO_OK;
     }
+    st = note_draws(p, &r, err);
+    if (st != EXO_OK)
+        return st;
     struct target *t = sender_of(p, item, r.maker);
     p->formats[r.format] = p->known = true;
     if (!t) {
-        if (!is_greeting(&r.reply))
+        if (!r.sent && !is_greeting(&r.reply))
             EXO_LOG(WARN, GRAPH, "event=stray_reply maker=%s: no update was sent to it", r.maker);
         return EXO_OK;
     }

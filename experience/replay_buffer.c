@@ -1,8 +1,8 @@
 /* The graph class `replay_buffer`: it stands between makers and trainers, collects items of
  * experience into batches, and keeps them until trainers take them.
  *
- *     receive item -> [open batch] -> batch is full, or nothing came for `linger` -> [queue of its
- *     trainer] -> send
+ *     receive item -> [open batch] -> batch is full, or nothing came for `linger`, or a maker has
+ *     sent all its draws -> [queue of its trainer] -> send
  *
  * Item i goes to trainer i mod N, as trainers expect. Each has a queue of its own, so one that does
  * not take anything for a while keeps nothing from the others. When `capacity` batches wait, the
@@ -161,7 +161,7 @@ static exo_status
 take_reply(struct buffer *b, exo_item *item, exo_err *err)
 {
     uint32_t to = exo_parameters_reply_trainer(item);
-    exo_status st = EXO_OK;
+    exo_status st = exo_parameters_reply_is_last(item) ? close_batch(b, err) : EXO_OK;
     for (uint32_t i = 0; st == EXO_OK && i < b->num_queues; i++)
         if (to == EXO_ALL_TRAINERS || i == to % b->num_queues) {
             st = push(&b->queues[i], exo_item_hold(item), err);

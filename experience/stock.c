@@ -98,6 +98,13 @@ exo_stock_has(const exo_stock *s, size_t count)
     return true;
 }
 
+bool
+exo_stock_is_complete(const exo_stock *s, uint64_t draws)
+{
+    uint64_t own = draws > s->rank ? (draws - s->rank - 1) / s->size + 1 : 0;
+    return s->next + s->ahead + s->count >= own;
+}
+
 /* Notes that draw `index` was taken. Without slack those that are missing before it are passed over. */
 static void
 note_taken(exo_stock *s, uint64_t index)

@@ -32,6 +32,8 @@ void exo_stock_release(exo_stock *stock);
 exo_status exo_stock_put(exo_stock *stock, exo_item *item, uint64_t draw, exo_err *err);
 /* Whether `count` draws can be taken: they are here, and so are those that may not be overtaken. */
 bool exo_stock_has(const exo_stock *stock, size_t count);
+/* Whether every draw of this trainer below `draws` is here or was taken. */
+bool exo_stock_is_complete(const exo_stock *stock, uint64_t draws);
 /* Takes the item of the lowest draw that is here; NULL: none. */
 exo_item *exo_stock_take(exo_stock *stock);
 

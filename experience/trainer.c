@@ -314,16 +314,21 @@ take_reply(struct trainer *t, exo_graph_actor *actor, const exo_item *item, exo_
 
 /* --- Experience ------------------------------------------------------------------------------- */
 
-/* An item that no maker may have made yet is a fault. */
+/* An item that no maker may have made yet, or that the run does not have, is a fault. */
 static exo_status
 check_quota(const struct trainer *t, exo_graph_actor *actor, uint64_t draw, exo_err *err)
 {
     uint64_t quota = exo_graph_output(actor, "parameters") ? quota_of(t, actor) : UINT64_MAX;
-    return draw < quota ? EXO_OK
+    uint64_t draws = exo_publisher_draws(t->publisher);
+    if (draw >= quota)
+        return exo_fail(err, EXO_INVAL,
+                        "item %llu is beyond the quota: makers may make the items below %llu",
+                        (unsigned long long)draw, (unsigned long long)quota);
+    return draw < draws ? EXO_OK
                         : exo_fail(err, EXO_INVAL,
-                                   "item %llu is beyond the quota: makers may make the items below "
-                                   "%llu",
-                                   (unsigned long long)draw, (unsigned long long)quota);
+                                   "item %llu is beyond the end: the makers of this run make the "
+                                   "items below %llu",
+                                   (unsigned long long)draw, (unsigned long long)draws);
 }
 
 /* Whether no trainer learns from a draw: it comes after the last update. Makers may be ahead, and what
@@ -396,6 +401,14 @@ receive(struct trainer *t, exo_graph_actor *actor, exo_err *err)
     return st;
 }
 
+/* Whether no further items come: makers have ended, or all draws of the run are here. Makers keep
+ * their ports open as long as they may have to make draws again. */
+static bool
+has_all(const struct trainer *t)
+{
+    return t->closed || exo_stock_is_complete(&t->stock, exo_publisher_draws(t->publisher));
+}
+
 /* Receives the items of a batch: fewer at the end. */
 static exo_status
 collect(struct trainer *t, exo_graph_actor *actor, exo_err *err)
@@ -403,7 +416,7 @@ collect(struct trainer *t, exo_graph_actor *actor, exo_err *err)
     exo_status st = EXO_OK;
     exo_item *item = NULL;
     size_t end = t->held + (size_t)t->batch;
-    while (st == EXO_OK && !t->closed && !exo_stock_has(&t->stock, (size_t)t->batch)) {
+    while (st == EXO_OK && !has_all(t) && !exo_stock_has(&t->stock, (size_t)t->batch)) {
         st = receive(t, actor, err);
         t->closed = st == EXO_CLOSED;
         st = t->closed ? EXO_OK : st;
@@ -738,6 +751,14 @@ run_episode(struct trainer *t, exo_graph_actor *actor, bool *end, exo_err *err)
     return st;
 }
 
+/* With a restart rule no trainer ends before all have their last checkpoint: makers that follow this
+ * one only end with it, and could not make again what another one would lose. */
+static exo_status
+await_others(exo_graph_actor *actor, exo_group *group, exo_err *err)
+{
+    return group && exo_graph_may_restart(actor) ? exo_barrier(group, err) : EXO_OK;
+}
+
 static exo_status
 trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
@@ -749,6 +770,8 @@ trainer_run(void *self, exo_graph_actor *actor, exo_err *err)
         st = run_episode(t, actor, &end, err);
     if (st == EXO_OK && !exo_graph_cancelled(actor))
         st = save(t, actor, err);
+    if (st == EXO_OK && !exo_graph_cancelled(actor))
+        st = await_others(actor, state_of(t, actor).files.group, err);
     exo_learner_leave(t->learner);
     exo_observer_close(&t->observer);
     if (st == EXO_OK)

@@ -2,9 +2,10 @@
 # Makers and trainers of a language model on workers that are killed at random moments, and workers
 # that take their place: the run goes on, and ends with the bits of a run in one process. Each draw is
 # learned from once, by the ledger in the run's folder. Two of the graphs have a tool: a dialogue that a
-# death cuts begins anew. In the third, draws are dealt to makers as they get on. Then everything is killed at once, and --resume ends with the same bits. A
-# fourth graph oversamples: which draws an update takes depends on the real clock, so only the ledger is
-# compared.
+# death cuts begins anew. In two, draws are dealt to makers as they get on, in the last one by two
+# trainers, each to makers of its own. Then everything is killed at once, and --resume ends with the same
+# bits. The graph `over` oversamples: which draws an update takes depends on the real clock, so only the
+# ledger is compared.
 #
 # EXO_CHAOS_SEED: of the moments, and of the graph that is first. EXO_CHAOS_ROUNDS: how many runs are
 # killed in parts and as a whole (1), each with EXO_CHAOS_KILLS deaths of workers (2). EXO_CHAOS_STALE=N
@@ -69,7 +70,7 @@ sha() {
 # same RUN: its weights are those of the run in one process, and each draw was learned from once.
 same() {
     local name=${1##*/} final exact=yes
-    [ "$stale" = 0 ] && [ "$name" != four ] || exact=
+    [ "$stale" = 0 ] && [ "$name" != over ] || exact=
     [ -z "$exact" ] || [ -d "embedded/$name" ] || ok run "$name.yaml" --save-dir embedded
     for final in "$1"/final_trainer_*.json; do
         [ -z "$exact" ] || [ "$(sha "$final")" = "$(sha "embedded/$name/final_trainer_0.json")" ] ||
@@ -89,15 +90,21 @@ train() {
     started+=($!)
 }
 
+# learns FOLDER LINES: the tables have more lines, or the run has ended.
 learns() {
-    [ "$(cat "$1"/learned_trainer_*.csv 2>/dev/null | wc -l)" -gt 20 ]
+    [ "$(cat "$1"/learned_trainer_*.csv 2>/dev/null | wc -l)" -gt "$2" ] || gone "$run_pid"
 }
 
-# survives NAME ROUND: workers are killed and replaced during the run.
+# anywhere: how many lines the tables have at a random moment of a run, which has 480 items.
+anywhere() {
+    echo $((20 + RANDOM % 462))
+}
+
+# survives NAME ROUND: workers are killed and replaced from a random moment of the run on.
 survives() {
     local name=$1 folder=killed$2 kills=0 victim
     train "$folder" "$name" --head "ipc://$place/head"
-    until_true 60 learns "$folder/$name" || fail "$name does not begin: $(cat "$folder.err")"
+    until_true 60 learns "$folder/$name" "$(anywhere)" || fail "$name does not go on: $(cat "$folder.err")"
     while [ $kills -lt "$EXO_CHAOS_KILLS" ] && ! gone "$run_pid"; do
         nap 400
         victim=w$((RANDOM % 3 + 1))
@@ -111,15 +118,15 @@ survives() {
     points=$((points + kills))
 }
 
-# resumes NAME ROUND: the whole run is killed, and resumed.
+# resumes NAME ROUND: the whole run is killed, and resumed, in odd rounds on the cluster.
 resumes() {
-    local name=$1 folder=cut$2
+    local name=$1 folder=cut$2 where=()
     train "$folder" "$name"
-    until_true 60 learns "$folder/$name" || fail "$name does not begin: $(cat "$folder.err")"
-    nap 300
+    until_true 60 learns "$folder/$name" "$(anywhere)" || fail "$name does not go on: $(cat "$folder.err")"
     kill -9 "$run_pid" 2>/dev/null
     wait "$run_pid" 2>/dev/null
-    ok run "$name.yaml" --save-dir "$folder" --resume
+    [ $(($2 % 2)) = 0 ] || where=(--head "ipc://$place/head")
+    ok run "$name.yaml" --save-dir "$folder" --resume "${where[@]}"
     same "$folder/$name"
     points=$((points + 1))
 }
@@ -128,30 +135,33 @@ points=0 deaths=0
 graph one 1 1 8 round_robin "$dialogues"
 graph two 2 2 4 modulo "$numbers"
 graph three 3 1 8 buffer "$dialogues"
-graph four 2 1 8 round_robin "$numbers"
-sed -i 's/^\( *\)staleness: .*/\1staleness: 2\n\1oversample: 1.5/; s/^\( *\)answers: 4/&\n\1swap: step/' four.yaml
-sed -i 's/^\( *\)staleness: .*/&\n\1balance: true/' three.yaml
-grep -q 'balance: true' three.yaml || exit 1
-names=(one two three)
+graph four 3 2 4 buffer "$numbers"
+graph over 2 1 8 round_robin "$numbers"
+sed -i 's/^\( *\)staleness: .*/\1staleness: 2\n\1oversample: 1.5/; s/^\( *\)answers: 4/&\n\1swap: step/' over.yaml
+sed -i 's/^\( *\)staleness: .*/&\n\1balance: true/' three.yaml four.yaml
+sed -i 's/route: broadcast/route: modulo/' four.yaml
+grep -q 'balance: true' three.yaml && grep -q 'route: modulo' four.yaml || exit 1
+names=(one two three four)
+count=${#names[@]}
 head
 for w in w1 w2 w3; do
     worker $w
 done
 for ((round = 0; round < EXO_CHAOS_ROUNDS; round++)); do
-    survives ${names[(EXO_CHAOS_SEED + round) % 3]} $round
-    resumes ${names[(EXO_CHAOS_SEED + round + 1) % 3]} $round
+    survives ${names[(EXO_CHAOS_SEED + round) % count]} $round
+    resumes ${names[(EXO_CHAOS_SEED + round + 1) % count]} $round
 done
 EXO_CHAOS_KILLS=1
-survives four over
-resumes four over
+survives over $round
+resumes over $round
 echo "$points kills; $deaths lives of makers, trainers and buffers ended; each draw was learned from once"
-bad 2 'was begun with another actors.trainer.config.batch' run "${names[(EXO_CHAOS_SEED + 1) % 3]}.yaml" --save-dir cut0 --resume --set actors.trainer.config.batch=2
+bad 2 'was begun with another actors.trainer.config.batch' run "${names[(EXO_CHAOS_SEED + 1) % count]}.yaml" --save-dir cut0 --resume --set actors.trainer.config.batch=2
 bad 1 'holds no run' run one.yaml --save-dir nowhere --resume
 
 # Without a rule a death ends the run, and says so.
 sed 's/^ *restart:.*//' one.yaml >mortal.yaml
 train mortal mortal --head "ipc://$place/head"
-until_true 60 learns mortal/one || fail "mortal does not begin: $(cat mortal.err)"
+until_true 60 learns mortal/one 20 || fail "mortal does not begin: $(cat mortal.err)"
 for w in w1 w2 w3; do
     slay $w
 done

@@ -40,6 +40,9 @@ static struct {
     uint64_t most;           /* deaths of each kind */
     uint64_t dialogues;      /* that deaths have cut, of all runs */
     uint64_t stop_at;        /* the answer that ends the run; 0: none */
+    bool sleeps;             /* an update takes longer than makers wait for a version */
+    uint64_t first;          /* no item before this draw is damaged */
+    _Atomic uint64_t ends;   /* so many messages that all draws were sent are damaged, too */
     int64_t beyond;          /* is added to the number of the first item that passes; 0: nothing */
     _Atomic uint64_t answers;
 } plan;
@@ -67,13 +70,19 @@ score(void *self, const exo_answer *answer, double *out, exo_err *err)
 static const exo_reward_class fives = {
     .name = "fives", .help = "fives, or a failure", .score = score};
 
-/* Whether an item is one of the first draws: the actor between ends with the makers, and could not pass
- * on what they would make again after that. */
+/* Whether an item is to be damaged. */
 static bool
-is_early(const exo_item *item)
+is_doomed(const exo_item *item, exo_rng *rng)
 {
     exo_experience e;
-    return exo_experience_view(&e, item, NULL) == EXO_OK && e.id < DRAWS / 2;
+    if (exo_parameters_is_reply(item)) {
+        bool last = plan.ends > 0 && exo_parameters_reply_is_last(item);
+        plan.ends -= last;
+        return last;
+    }
+    return plan.one_in > 0 && plan.deaths < plan.most &&
+           exo_experience_view(&e, item, NULL) == EXO_OK && e.id >= plan.first &&
+           exo_rng_below(rng, plan.one_in) == 0;
 }
 
 /* A copy of an item with another number. */
@@ -112,10 +121,7 @@ between_run(void *self, exo_graph_actor *actor, exo_err *err)
         st = exo_port_receive(exo_graph_input(actor, "experience"), EXO_PORT_TIMEOUT, &item, err);
         if (st != EXO_OK)
             break;
-        bool spoils = plan.one_in > 0 && plan.deaths < plan.most &&
-                      !exo_parameters_is_reply(item) && is_early(item) &&
-                      exo_rng_below(rng, plan.one_in) == 0;
-        if (spoils) {
+        if (is_doomed(item, rng)) {
             exo_item *bad = damaged(item);
             exo_item_drop(&item);
             item = bad;
@@ -162,6 +168,7 @@ struct shape {
     const char *maker, *trainer; /* further options */
     const char *edges;           /* further edges */
     bool apart;                  /* each maker follows a trainer of its own */
+    bool behind;                 /* the actors between are behind the buffer */
 };
 
 struct end {
@@ -190,22 +197,30 @@ write_graph(char *out, size_t size, const struct shape *s, const char *rule)
                  "epochs: 40, "
                  "batch: 3, answers: 2, generate: {max_new_tokens: 4%s}, %s}}\n"
                  "  between: {class: between, count: %u}\n"
-                 "  trainer: {class: ppo_trainer, count: %u, %s, compute: {learn: 1 ms}, config: "
+                 "  trainer: {class: ppo_trainer, count: %u, %s, compute: {learn: %s}, config: "
                  "{model: *m, algorithm: {name: grpo, kl_coef: 0.02, kl_target: 1}, slices: 2, "
                  "batch: %u, checkpoint: {every: 3}, optimizer: {name: adamw, lr: 3e-3}, %s}}\n",
-                 s->makers, rule, stop, s->maker, s->buffer ? 1 : s->makers, s->trainers, rule,
-                 8 / s->trainers, s->trainer);
+                 s->makers, rule, stop, s->maker,
+                 s->behind   ? s->trainers
+                 : s->buffer ? 1
+                             : s->makers,
+                 s->trainers, rule, plan.sleeps ? "2 min" : "1 ms", 8 / s->trainers, s->trainer);
     if (s->buffer)
         n += snprintf(out + n, size - (size_t)n,
                       "  buffer: {class: replay_buffer, %s, config: {batch: 4, capacity: 2}}\n",
                       rule);
     n += snprintf(out + n, size - (size_t)n,
                   "edges:\n"
-                  "  - {from: maker, to: between, carries: experience%s}\n"
+                  "  - {from: maker, to: %s, carries: experience%s}\n"
                   "  - {from: trainer, to: maker, carries: parameters, route: %s, buffer: "
-                  "{on_full: latest}}\n",
-                  s->buffer ? "" : ", route: one", s->apart ? "modulo" : "broadcast");
-    if (s->buffer)
+                  "{on_full: latest}%s}\n",
+                  s->behind ? "buffer" : "between", s->buffer ? "" : ", route: one",
+                  s->apart ? "modulo" : "broadcast", plan.sleeps ? ", deadline: 1 min" : "");
+    if (s->behind)
+        n += snprintf(out + n, size - (size_t)n,
+                      "  - {from: buffer, to: between, carries: experience}\n"
+                      "  - {from: between, to: trainer, carries: experience, route: one}\n");
+    else if (s->buffer)
         n += snprintf(out + n, size - (size_t)n,
                       "  - {from: between, to: buffer, carries: experience}\n"
                       "  - {from: buffer, to: trainer, carries: experience}\n");
@@ -257,10 +272,10 @@ read_ledgers(const char *folder, unsigned trainers, struct end *end)
         end->missing += !seen[i];
 }
 
-/* Runs a graph in a folder. one_in, stop_at: of the plan; mortal: there is no rule. */
+/* Runs a graph in a folder. rule: of makers, trainers and buffers; one_in, stop_at: of the plan. */
 static struct end
-run_in(const char *folder, const struct shape *s, uint64_t seed, uint32_t one_in, bool mortal,
-       uint64_t stop_at, bool resume)
+run_under(const char *folder, const struct shape *s, uint64_t seed, uint32_t one_in,
+          const char *rule, uint64_t stop_at, bool resume)
 {
     char text[4096];
     exo_graph_spec *spec = NULL;
@@ -279,8 +294,7 @@ run_in(const char *folder, const struct shape *s, uint64_t seed, uint32_t one_in
     for (size_t i = 0; i < MAX_SITES; i++)
         exo_rng_init(&plan.rng[i], seed, EXO_RNG_USER, 0, i);
     exo_rng_init(&plan.of_rewards, seed, EXO_RNG_USER, 1, 0);
-    write_graph(text, sizeof text, s,
-                mortal ? "restart: {when: never}" : "restart: {when: on_failure}");
+    write_graph(text, sizeof text, s, rule);
     cr_assert_eq(
         exo_graph_parse(&spec, "test.yaml", text, &(exo_graph_opts){.name = "test"}, &end.err),
         EXO_OK, "%s", end.err.text);
@@ -293,6 +307,16 @@ run_in(const char *folder, const struct shape *s, uint64_t seed, uint32_t one_in
     exo_graph_result_release(&result);
     exo_graph_spec_free(&spec);
     return end;
+}
+
+/* The same; mortal: there is no rule. */
+static struct end
+run_in(const char *folder, const struct shape *s, uint64_t seed, uint32_t one_in, bool mortal,
+       uint64_t stop_at, bool resume)
+{
+    return run_under(folder, s, seed, one_in,
+                     mortal ? "restart: {when: never}" : "restart: {when: on_failure}", stop_at,
+                     resume);
 }
 
 static struct end
@@ -319,14 +343,15 @@ expect_each_once(const struct end *end, size_t shape, uint64_t seed)
 #define DIALOGUES  "tool: {name: fragile, turn_tokens: 1}"
 
 static const struct shape shapes[] = {
-    {1, 1, false, "swap: batch", "staleness: 0", NULL, false},
-    {2, 1, false, "swap: step", "staleness: 0, update_steps: 2, epochs: 2", NULL, false},
-    {2, 2, false, "swap: batch", "update: {form: bf16_delta}", GRADIENTS, false},
-    {3, 1, true, "swap: step, " DIALOGUES, "staleness: 0", NULL, false},
-    {2, 2, true, "swap: batch", "update: {form: int8}", GRADIENTS, false},
-    {2, 2, false, "swap: batch", "updates: 15, strategy: {name: diloco, H: 6}", PARAMETERS, true},
-    {2, 1, false, "swap: batch, " DIALOGUES, "staleness: 0", NULL, false},
-    {3, 1, false, "swap: step", "balance: true", NULL, false},
+    {1, 1, false, "swap: batch", "staleness: 0", NULL, false, false},
+    {2, 1, false, "swap: step", "staleness: 0, update_steps: 2, epochs: 2", NULL, false, false},
+    {2, 2, false, "swap: batch", "update: {form: bf16_delta}", GRADIENTS, false, false},
+    {3, 1, true, "swap: step, " DIALOGUES, "staleness: 0", NULL, false, false},
+    {2, 2, true, "swap: batch", "update: {form: int8}", GRADIENTS, false, false},
+    {2, 2, false, "swap: batch", "updates: 15, strategy: {name: diloco, H: 6}", PARAMETERS, true,
+     false},
+    {2, 1, false, "swap: batch, " DIALOGUES, "staleness: 0", NULL, false, false},
+    {3, 1, false, "swap: step", "balance: true", NULL, false, false},
 };
 
 Test(survival, deaths_change_no_bit_and_each_draw_is_learned_from_once, .timeout = 400)
@@ -348,16 +373,85 @@ Test(survival, deaths_change_no_bit_and_each_draw_is_learned_from_once, .timeout
     cr_expect_geq(plan.dialogues, SANITIZED ? 1 : 4, "%llu", (unsigned long long)plan.dialogues);
 }
 
+/* The receivers of the last items fail, and those of the word that makers have sent all: trainers and
+ * buffers, when nothing is left to be made. */
+Test(survival, deaths_at_the_very_end_lose_no_draw, .timeout = 400)
+{
+    static const struct shape late[] = {
+        {2, 1, false, "swap: batch", "staleness: 0", NULL, false, false},
+        {3, 1, true, "swap: step", "staleness: 0", NULL, false, false},
+        {3, 1, true, "swap: batch", "staleness: 0", NULL, false, true},
+        {2, 2, true, "swap: step", "staleness: 0", GRADIENTS, false, true},
+        {2, 2, false, "swap: batch", "updates: 15, strategy: {name: diloco, H: 6}", PARAMETERS,
+         true, false},
+        {3, 1, false, "swap: step", "balance: true", NULL, false, false},
+        {3, 1, true, "swap: batch", "balance: true", NULL, false, true},
+        {3, 2, true, "swap: step", "balance: true, staleness: 0", GRADIENTS, true, true},
+        {3, 1, true, "swap: step", "staleness: 4", NULL, false, true},
+        {3, 2, true, "swap: step", "staleness: 2, oversample: 1.75", GRADIENTS, false, true},
+    };
+    for (size_t k = 0; k < sizeof late / sizeof *late; k++) {
+        bool exact = k < 8;
+        struct end calm = {0};
+        if (exact)
+            calm = run(&late[k], 0, 0);
+        cr_assert_eq(calm.status, EXO_OK, "shape %zu: %s", k, calm.err.text);
+        plan.first = DRAWS - 12;
+        for (uint64_t seed = SANITIZED ? 2 : 1; seed <= 2; seed++) {
+            plan.ends = 3;
+            struct end end = run(&late[k], seed, 4);
+            cr_assert_eq(end.status, EXO_OK, "shape %zu, seed %llu: %s", k,
+                         (unsigned long long)seed, end.err.text);
+            cr_expect_eq(plan.ends, 0, "shape %zu: %llu", k, (unsigned long long)plan.ends);
+            cr_expect_geq(plan.deaths, 4);
+            expect_each_once(&end, k, seed);
+            if (exact)
+                cr_expect_str_eq(end.sha256, calm.sha256, "shape %zu, seed %llu", k,
+                                 (unsigned long long)seed);
+        }
+        plan.first = 0;
+    }
+}
+
+/* Makers that have sent all do not wait for ever: neither for a trainer that is dead, nor for one that
+ * does nothing. */
+Test(survival, makers_end_without_their_trainers, .timeout = 100)
+{
+    const struct shape dies = {3, 1, true, "swap: batch", "staleness: 0", NULL, false, true};
+    const struct shape sleeps = {2, 1, false, "swap: batch", "staleness: 20", NULL, false, false};
+    char folder[256];
+    temp_folder(folder, sizeof folder);
+    plan.ends = 100;
+    struct end end =
+        run_under(folder, &dies, 1, 0, "restart: {when: on_failure, max: 2}", 0, false);
+    plan.ends = 0;
+    cr_expect_neq(end.status, EXO_OK);
+    cr_expect(strstr(end.err.text, "trainer_0") && strstr(end.err.text, "experience"), "%s",
+              end.err.text);
+    temp_remove(folder);
+
+    temp_folder(folder, sizeof folder);
+    plan.sleeps = true;
+    end = run_under(folder, &sleeps, 1, 0, "restart: {when: on_failure, max: 1}", 0, false);
+    plan.sleeps = false;
+    cr_expect_neq(end.status, EXO_OK);
+    cr_expect(strstr(end.err.text, "maker_") &&
+                  strstr(end.err.text, "all draws were sent, but the trainers have neither ended"),
+              "%s", end.err.text);
+    temp_remove(folder);
+}
+
 /* With staleness the bits are others, as items that are made again have newer weights. */
 Test(survival, items_that_wait_in_a_trainer_are_not_lost, .timeout = 200)
 {
     const struct shape stale[] = {
-        {3, 1, false, "swap: step, kv: keep, " DIALOGUES, "staleness: 4", NULL, false},
-        {3, 1, true, "swap: batch", "staleness: 6", NULL, false},
-        {2, 1, false, "swap: step", "staleness: 3, oversample: 1.5", NULL, false},
-        {3, 2, true, "swap: step", "staleness: 2, oversample: 1.75", GRADIENTS, false},
-        {3, 1, false, "swap: step", "staleness: 3, balance: true", NULL, false},
-        {3, 1, true, "swap: batch", "staleness: 2, oversample: 1.5, balance: true", NULL, false}};
+        {3, 1, false, "swap: step, kv: keep, " DIALOGUES, "staleness: 4", NULL, false, false},
+        {3, 1, true, "swap: batch", "staleness: 6", NULL, false, false},
+        {2, 1, false, "swap: step", "staleness: 3, oversample: 1.5", NULL, false, false},
+        {3, 2, true, "swap: step", "staleness: 2, oversample: 1.75", GRADIENTS, false, false},
+        {3, 1, false, "swap: step", "staleness: 3, balance: true", NULL, false, false},
+        {3, 1, true, "swap: batch", "staleness: 2, oversample: 1.5, balance: true", NULL, false,
+         false}};
     for (size_t k = 0; k < sizeof stale / sizeof *stale; k++)
         for (uint64_t seed = 1; seed <= 3; seed++) {
             struct end end = run(&stale[k], seed, 11);
@@ -411,8 +505,8 @@ copy_files(const char *from, const char *to)
  * again; a run that is resumed twice ends with the same bits. */
 Test(survival, an_oversampling_run_resumes_with_the_draws_that_are_not_learned_from, .timeout = 100)
 {
-    const struct shape s = {2,    1,    false, "swap: step", "staleness: 3, oversample: 1.5",
-                            NULL, false};
+    const struct shape s = {2,    1,     false, "swap: step", "staleness: 3, oversample: 1.5",
+                            NULL, false, false};
     for (uint64_t at = 100; at <= 160; at += 30) {
         struct end ends[2];
         char folders[2][256];
@@ -534,7 +628,7 @@ Test(survival, a_damaged_checkpoint_is_passed_over, .timeout = 100)
 
 Test(survival, an_error_about_files_names_one_and_removes_none, .timeout = 100)
 {
-    const struct shape learns_twice = {1, 1, false, "swap: batch", "epochs: 2", NULL, false};
+    const struct shape learns_twice = {1, 1, false, "swap: batch", "epochs: 2", NULL, false, false};
     char folder[256], other[256], paths[4][512], strange[4][512], path[600], aside[600];
     struct end calm = run(&shapes[0], 0, 0);
     temp_folder(folder, sizeof folder);

@@ -222,9 +222,10 @@ Test(experience, a_damaged_item_with_an_update_has_no_chunk)
     cr_assert_eq(exo_item_new(&item, parts, 2, &err), EXO_OK);
     int64_t *header = item->parts[0].data;
     uint8_t *body = item->parts[1].data;
-    header[0] = 5;
+    header[0] = 6;
     header[1] = 3;
     header[2] = 12;
+    header[5] = 1;
     body[0] = 5;
     body[13] = 9;
     cr_assert_eq(exo_parameters_view(&p, item, &err), EXO_OK, "%s", err.text);
@@ -257,7 +258,8 @@ Test(experience, an_item_with_an_update_lists_finished_draws_as_ranges)
     exo_err err = {0};
     cr_assert_eq(exo_item_new(&item, parts, 2, &err), EXO_OK);
     int64_t *header = item->parts[0].data;
-    header[0] = 5;
+    header[0] = 6;
+    header[2] = 24;                                                          /* quota */
     header[5] = 2;                                                           /* trainers */
     header[6] = 7;                                                           /* learned */
     memcpy(header + 12, (const int64_t[]){7, 2, 13, 5}, 4 * sizeof *header); /* 7, 9; 13, 15, ... */
@@ -281,9 +283,55 @@ Test(experience, an_item_with_an_update_lists_finished_draws_as_ranges)
     exo_item_drop(&item);
 }
 
+Test(experience, an_item_with_an_update_names_no_draw_beyond_its_quota)
+{
+    exo_item *item = NULL;
+    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 16}, {.dtype = EXO_U8}};
+    exo_parameters p;
+    exo_err err = {0};
+    cr_assert_eq(exo_item_new(&item, parts, 2, &err), EXO_OK);
+    int64_t *header = item->parts[0].data;
+    memcpy(header, (const int64_t[]){6, 0, 22, 0, 1, 2, 7, 0, 0, 0, EXO_DEALING, 1, 7, 8, 2, 21},
+           16 * sizeof *header); /* 7, 9, ... 21 are finished, maker 2 makes 21 */
+    cr_assert_eq(exo_parameters_view(&p, item, &err), EXO_OK, "%s", err.text);
+    static const struct {
+        size_t word;
+        int64_t value;
+        const char *says;
+    } wrong[] = {
+        {2, 21,
+         "the finished draws (8 of them in steps of 2 from 7 on) are not all from 7 on below "
+         "the quota 21"},
+        {13, 9, "below the quota 22"},
+        {13, INT64_MAX, "below the quota 22"},
+        {12, 22, "below the quota 22"},
+        {12, INT64_MAX, "below the quota 22"},
+        {6, 23, "23 draws are learned from, but the quota is 22"},
+        {15, 22,
+         "draw 22 is dealt to maker 2, but makers make the draws from 7 on below the quota "
+         "22"},
+        {15, 6, "draw 6 is dealt to maker 2"},
+        {14, INT64_C(1) << 32, "is dealt to maker 4294967296"},
+        {4, 2, "this is no item with a weight update"},
+        {4, -1, "this is no item with a weight update"},
+        {5, 0, "this is no item with a weight update"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        int64_t right = header[wrong[i].word];
+        header[wrong[i].word] = wrong[i].value;
+        cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_INVAL, "case %zu", i);
+        cr_expect(strstr(err.text, wrong[i].says), "case %zu: %s", i, err.text);
+        header[wrong[i].word] = right;
+    }
+    header[2] = INT64_MAX; /* no sum may overflow */
+    header[13] = (INT64_MAX - 7) / 2;
+    cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_OK, "%s", err.text);
+    exo_item_drop(&item);
+}
+
 Test(experience, a_reply_is_read_as_it_was_written)
 {
-    exo_parameters_reply r = {.maker = "maker_3", .format = EXO_WEIGHTS_INT8}, seen;
+    exo_parameters_reply r = {.maker = "maker_3", .total = 77, .format = EXO_WEIGHTS_INT8}, seen;
     exo_item *item = NULL;
     exo_err err = {0};
     r.reply = (exo_update_reply){.answer = EXO_UPDATE_REFUSED, .version = 4, .code = EXO_DAMAGED};
@@ -295,8 +343,31 @@ Test(experience, a_reply_is_read_as_it_was_written)
     cr_expect_eq(seen.format, EXO_WEIGHTS_INT8);
     cr_expect_eq(seen.reply.version, 4);
     cr_expect_str_eq(seen.reply.text, "chunk 2");
+    cr_expect_not(seen.sent || exo_parameters_reply_is_last(item));
+    cr_expect_eq(seen.total, 77);
+    int64_t *header = item->parts[0].data;
+    for (size_t word = 0; word < item->parts[0].count; word++) { /* each is in a range */
+        int64_t right = header[word];
+        header[word] = -2;
+        cr_expect_eq(exo_parameters_reply_read(&seen, item, &err), EXO_DAMAGED, "word %zu", word);
+        header[word] = right;
+    }
     ((uint8_t *)item->parts[2].data)[40] ^= 1;
     cr_expect_eq(exo_parameters_reply_read(&seen, item, &err), EXO_DAMAGED);
+    exo_item_drop(&item);
+}
+
+Test(experience, a_maker_says_that_it_has_sent_all)
+{
+    exo_parameters_reply r = {.maker = "maker_3", .total = UINT64_MAX, .sent = true}, seen;
+    exo_item *item = NULL;
+    exo_err err = {0};
+    r.reply.answer = EXO_UPDATE_NEED_WHOLE;
+    cr_assert_eq(exo_parameters_reply_new(&item, &r, &err), EXO_OK);
+    cr_expect(exo_parameters_reply_is_last(item));
+    cr_assert_eq(exo_parameters_reply_read(&seen, item, &err), EXO_OK, "%s", err.text);
+    cr_expect(seen.sent);
+    cr_expect_eq(seen.total, UINT64_MAX);
     exo_item_drop(&item);
 }
 
@@ -309,6 +380,25 @@ any_item(void)
     cr_assert_eq(exo_item_new(&item, &(exo_item_part){.dtype = EXO_U8, .count = 1}, 1, NULL),
                  EXO_OK);
     return item;
+}
+
+/* Trainer 1 of 3 has the draws 1, 4, 7, ... */
+Test(experience, a_stock_is_complete_when_all_draws_of_the_run_have_come)
+{
+    exo_stock s = {.rank = 1, .size = 3};
+    exo_err err = {0};
+    cr_expect(exo_stock_is_complete(&s, 0) && exo_stock_is_complete(&s, 1));
+    cr_expect_not(exo_stock_is_complete(&s, 2));
+    cr_assert_eq(exo_stock_put(&s, any_item(), 4, &err), EXO_OK, "%s", err.text);
+    cr_expect_not(exo_stock_is_complete(&s, 5));
+    cr_assert_eq(exo_stock_put(&s, any_item(), 1, &err), EXO_OK, "%s", err.text);
+    cr_expect(exo_stock_is_complete(&s, 5) && exo_stock_is_complete(&s, 7));
+    cr_expect_not(exo_stock_is_complete(&s, 8) || exo_stock_is_complete(&s, UINT64_MAX));
+    exo_item *taken = exo_stock_take(&s);
+    exo_item_drop(&taken);
+    cr_expect(exo_stock_is_complete(&s, 7));
+    cr_expect_not(exo_stock_is_complete(&s, 8));
+    exo_stock_release(&s);
 }
 
 Test(experience, a_stock_gives_items_in_the_order_of_their_draws)
