@@ -1,5 +1,5 @@
-/* Causal attention (exo_attention). A kernel turns the queries and keys and lays heads apart; then
- * each block computes a tile of queries from tiles of keys, and keeps the maximum and the sum of
+/* Causal attention (exo_attention), and its kernels in fp32: one turns the queries and keys and lays
+ * heads apart; then each block computes a tile of queries from tiles of keys, and keeps the maximum and the sum of
  * each row as it goes on (Dao et al., 2022, arXiv:2205.14135). Scores are kept in binary logarithms.
  *
  * The arithmetic of a row depends on its position alone, so `invariant` needs nothing else. No
@@ -8,45 +8,83 @@
 
 #include "nn/cuda/kernels.h"
 
-/* --- Heads apart ------------------------------------------------------------------------------ */
+/* --- Heads ------------------------------------------------------------------------------------ */
 
-/* out (N, H + 2 G, T, D) = x (N T, (H + 2 G) D), queries and keys turned. */
+/* Element d of a head at position t, turned. */
 template <typename T>
-__global__ static void
-lay_apart(exo_cuda_attention_call k, const void *x, float *out)
+__device__ static float
+turned(const exo_cuda_attention_call &k, const T *head, size_t t, unsigned d)
 {
-    const size_t all = k.heads + 2 * k.kv_heads, half = k.turned / 2;
-    for (EXO_CUDA_EACH(i, k.sequences * all * k.tokens * k.width)) {
-        const size_t d = i % k.width, t = i / k.width % k.tokens;
-        const size_t head = i / k.width / k.tokens % all, n = i / k.width / k.tokens / all;
-        const size_t row = ((n * k.tokens + t) * all + head) * k.width;
-        float value = exo_cuda_load<T>(x, row + d);
-        if (d < k.turned && head < k.heads + k.kv_heads) {
-            const float *turn = k.turns + t * k.turned + d % half;
-            const float other = exo_cuda_load<T>(x, row + (d < half ? d + half : d - half));
-            value = value * turn[0] + (d < half ? -other : other) * turn[half];
-        }
-        out[i] = value;
+    const unsigned half = static_cast<unsigned>(k.turned) / 2;
+    const float value = exo_cuda_get(head, d);
+    if (d >= 2 * half)
+        return value;
+    const float *turn = k.turns + t * k.turned + d % half;
+    const float other = exo_cuda_get(head, d < half ? d + half : d - half);
+    return value * turn[0] + (d < half ? -other : other) * turn[half];
+}
+
+/* out (N, H + 2 G, T, D) = x (N T, (H + 2 G) D), queries and keys turned. A block is a token. */
+__global__ static void
+lay_apart(exo_cuda_attention_call k, const float *x, float *out)
+{
+    const unsigned all = static_cast<unsigned>(k.heads + 2 * k.kv_heads),
+                   width = static_cast<unsigned>(k.width);
+    const size_t t = blockIdx.x % k.tokens, n = blockIdx.x / k.tokens;
+    const float *row = x + static_cast<size_t>(blockIdx.x) * all * width;
+    for (unsigned e = threadIdx.x; e < all * width; e += blockDim.x) {
+        const unsigned head = e / width, d = e % width;
+        out[((n * all + head) * k.tokens + t) * width + d] =
+            head < k.heads + k.kv_heads ? turned(k, row + head * width, t, d) : row[e];
     }
 }
 
-/* dx (N T, (H + 2 G) D) (+)= grads (N, H + 2 G, T, D), queries and keys turned back. */
+/* out (N T, (H + G) D) = the queries and keys of x, turned. A block is a token. */
+__global__ static void
+turn_rows(exo_cuda_attention_call k, const exo_cuda_bf16 *x, exo_cuda_bf16 *out)
+{
+    const unsigned width = static_cast<unsigned>(k.width),
+                   count = static_cast<unsigned>(k.heads + k.kv_heads) * width;
+    const size_t t = blockIdx.x % k.tokens;
+    x += blockIdx.x * (count + k.kv_heads * width);
+    out += static_cast<size_t>(blockIdx.x) * count;
+    for (unsigned e = threadIdx.x; e < count; e += blockDim.x)
+        exo_cuda_set(out, e, turned(k, x + e / width * width, t, e % width));
+}
+
+/* Element d of a head's gradient: the sum of the parts that `share` heads of queries have of it. */
+__device__ static float
+add_parts(const exo_cuda_attention_call &k, const float *part, unsigned share, unsigned d)
+{
+    float sum = part[d];
+    for (unsigned s = 1; s < share; s++)
+        sum += part[s * k.tokens * k.width + d];
+    return sum;
+}
+
+/* dx (N T, (H + 2 G) D) (+)= grads (N, 3 H, T, D), parts added up, and queries and keys turned back.
+ * A block is a token. */
 template <typename T>
 __global__ static void
 lay_together(exo_cuda_attention_call k, const float *grads, void *dx)
 {
-    const size_t all = k.heads + 2 * k.kv_heads, half = k.turned / 2;
-    for (EXO_CUDA_EACH(i, k.sequences * all * k.tokens * k.width)) {
-        const size_t d = i % k.width, head = i / k.width % all;
-        const size_t t = i / k.width / all % k.tokens, n = i / k.width / all / k.tokens;
-        const float *row = grads + ((n * all + head) * k.tokens + t) * k.width;
-        float value = row[d];
-        if (d < k.turned && head < k.heads + k.kv_heads) {
+    const unsigned heads = static_cast<unsigned>(k.heads), width = static_cast<unsigned>(k.width),
+                   groups = static_cast<unsigned>(k.kv_heads), share = heads / groups,
+                   half = static_cast<unsigned>(k.turned) / 2;
+    const size_t t = blockIdx.x % k.tokens, n = blockIdx.x / k.tokens;
+    T *to = static_cast<T *>(dx) + static_cast<size_t>(blockIdx.x) * (heads + 2 * groups) * width;
+    for (unsigned e = threadIdx.x; e < (heads + 2 * groups) * width; e += blockDim.x) {
+        const unsigned head = e / width, d = e % width;
+        const unsigned parts = head < heads ? 1 : share,
+                       from = head < heads ? head : heads + (head - heads) * share;
+        const float *part = grads + ((n * 3 * heads + from) * k.tokens + t) * width;
+        float value = add_parts(k, part, parts, d);
+        if (d < 2 * half && head < heads + groups) {
             const float *turn = k.turns + t * k.turned + d % half;
-            const float other = row[d < half ? d + half : d - half];
+            const float other = add_parts(k, part, parts, d < half ? d + half : d - half);
             value = value * turn[0] + (d < half ? other : -other) * turn[half];
         }
-        exo_cuda_store<T>(dx, i, value, k.add);
+        exo_cuda_store<T>(to, e, value, k.add);
     }
 }
 
@@ -96,11 +134,11 @@ weigh(const exo_cuda_attention_call &k, float slope, size_t i0, size_t j0, const
 }
 
 /* Writes the rows of a tile, and their lse. */
-template <typename T, int TILE, int D>
+template <int TILE, int D>
 __device__ static void
 write_rows(const exo_cuda_attention_call &k, size_t n, size_t head, size_t i0,
            softmax_rows<TILE / EXO_ATTENTION_SIDE> *rows,
-           float out[TILE / EXO_ATTENTION_SIDE][D / EXO_ATTENTION_SIDE], void *y, float *lse)
+           float out[TILE / EXO_ATTENTION_SIDE][D / EXO_ATTENTION_SIDE], float *y, float *lse)
 {
     const int count = TILE / EXO_ATTENTION_SIDE;
     const unsigned first = threadIdx.x / EXO_ATTENTION_SIDE * count,
@@ -115,8 +153,7 @@ write_rows(const exo_cuda_attention_call &k, size_t n, size_t head, size_t i0,
         for (int c = 0; c < D / EXO_ATTENTION_SIDE; c++) {
             const size_t d = x + c * EXO_ATTENTION_SIDE;
             if (d < k.width)
-                exo_cuda_set(static_cast<T *>(y),
-                             ((n * k.tokens + i) * k.heads + head) * k.width + d, out[r][c] / sum);
+                y[((n * k.tokens + i) * k.heads + head) * k.width + d] = out[r][c] / sum;
         }
         if (lse && x == 0)
             lse[(n * k.heads + head) * k.tokens + i] = log2f(sum) + rows->most[r];
@@ -133,9 +170,9 @@ forward_shared(void)
 
 /* A block is a tile of the queries of one head of one sequence; late ones, which have the most keys,
  * come first. */
-template <typename T, int TILE, int D>
+template <int TILE, int D>
 __global__ static void
-__launch_bounds__(EXO_CUDA_BLOCK) forward_tile(exo_cuda_attention_call k, void *y, float *lse)
+__launch_bounds__(EXO_CUDA_BLOCK) forward_tile(exo_cuda_attention_call k, float *y, float *lse)
 {
     const int count = TILE / EXO_ATTENTION_SIDE;
     EXO_CUDA_SHARED(float, queries);
@@ -161,7 +198,7 @@ __launch_bounds__(EXO_CUDA_BLOCK) forward_tile(exo_cuda_attention_call k, void *
         __syncthreads();
         exo_cuda_take_rows<float, TILE, D>(rows_of_keys, keys, k.width, j0, k.tokens, k.width);
         if (k.drop.dropped)
-            exo_cuda_draw_tile<TILE>(k, n, head, i0, j0, keep);
+            exo_cuda_draw_tile<TILE, TILE>(k, n, head, i0, j0, keep);
         __syncthreads();
         exo_cuda_tile_scores<TILE, D>(queries, rows_of_keys, s);
         weigh<TILE>(k, slope, i0, j0, keep, s, &rows, weights, shrink);
@@ -173,61 +210,76 @@ __launch_bounds__(EXO_CUDA_BLOCK) forward_tile(exo_cuda_attention_call k, void *
         __syncthreads();
         exo_cuda_tile_product<TILE, D>(weights, rows_of_keys, out);
     }
-    write_rows<T, TILE, D>(k, n, head, i0, &rows, out, y, lse);
+    write_rows<TILE, D>(k, n, head, i0, &rows, out, y, lse);
 }
 
-template <typename T, int TILE, int D>
+template <int TILE, int D>
 static exo_status
-launch_forward(exo_cuda_device *cuda, const exo_cuda_attention_call *call, void *y, float *lse,
+launch_forward(exo_cuda_device *cuda, const exo_cuda_attention_call *call, float *y, float *lse,
                exo_err *err)
 {
     const size_t tiles = (call->tokens + TILE - 1) / TILE, shared = forward_shared<TILE, D>();
     const size_t blocks = tiles * call->sequences * call->heads;
     const exo_status st =
-        exo_cuda_status(exo_cuda_allow_shared(forward_tile<T, TILE, D>, shared), "attention", err);
+        exo_cuda_status(exo_cuda_allow_shared(forward_tile<TILE, D>, shared), "attention", err);
     if (st != EXO_OK)
         return st;
-    exo_cuda_launch((forward_tile<T, TILE, D>), static_cast<unsigned>(blocks), EXO_CUDA_BLOCK,
-                    shared, cuda->stream, *call, y, lse);
+    exo_cuda_launch((forward_tile<TILE, D>), static_cast<unsigned>(blocks), EXO_CUDA_BLOCK, shared,
+                    cuda->stream, *call, y, lse);
     return exo_cuda_launched("attention", err);
 }
 
-template <typename T>
 static exo_status
-forward(exo_cuda_device *cuda, const exo_cuda_attention_call *call, void *y, float *lse,
+forward(exo_cuda_device *cuda, const exo_cuda_attention_call *call, float *y, float *lse,
         exo_err *err)
 {
     if (call->width <= 32)
-        return launch_forward<T, 64, 32>(cuda, call, y, lse, err);
+        return launch_forward<64, 32>(cuda, call, y, lse, err);
     if (call->width <= 64)
-        return launch_forward<T, 64, 64>(cuda, call, y, lse, err);
+        return launch_forward<64, 64>(cuda, call, y, lse, err);
     if (call->width <= 128)
-        return launch_forward<T, 64, 128>(cuda, call, y, lse, err);
-    return launch_forward<T, 32, EXO_CUDA_MAX_HEAD>(cuda, call, y, lse, err);
+        return launch_forward<64, 128>(cuda, call, y, lse, err);
+    return launch_forward<32, EXO_CUDA_MAX_HEAD>(cuda, call, y, lse, err);
 }
 
 /* --- Calls ------------------------------------------------------------------------------------ */
 
 struct room {
-    float *apart, *grads; /* (N, H + 2 G, T, D); grads for backward alone */
-    float *delta;         /* (N, H, T), for backward */
+    float *apart;          /* fp32: (N, H + 2 G, T, D) */
+    exo_cuda_bf16 *turned; /* bf16 with rotary positions: (N T, (H + G) D) */
+    float *delta;          /* for backward: (N, H, T) */
+    float *grads;          /* for backward, unless `direct`: (N, 3 H, T, D) */
     size_t bytes;
 };
+
+/* Whether the gradients of a head in bf16 are what dx has of it. */
+static bool
+direct(const exo_attention_shape *s)
+{
+    return s->dtype == EXO_BF16 && s->turned == 0 && s->heads == s->kv_heads;
+}
 
 static room
 lay_out(const exo_attention_shape *s, exo_scratch_use use, void *scratch)
 {
     exo_cuda_room r = {static_cast<char *>(scratch), 0};
-    const size_t all = s->heads + 2 * s->kv_heads;
+    const bool half = s->dtype == EXO_BF16;
     size_t rows = 0, row = 0, elements = 0;
     room out = {};
     if (__builtin_mul_overflow(s->sequences, s->tokens, &rows) ||
-        __builtin_mul_overflow(all, s->width, &row) || __builtin_mul_overflow(rows, row, &elements))
+        __builtin_mul_overflow(3 * s->heads, s->width, &row) ||
+        __builtin_mul_overflow(rows, row, &elements))
         r.bytes = SIZE_MAX;
-    out.apart = static_cast<float *>(exo_cuda_take(&r, elements, sizeof(float)));
+    const size_t keys = rows * (s->heads + s->kv_heads) * s->width;
+    if (!half)
+        out.apart = static_cast<float *>(
+            exo_cuda_take(&r, keys + rows * s->kv_heads * s->width, sizeof(float)));
+    else if (s->turned > 0)
+        out.turned = static_cast<exo_cuda_bf16 *>(exo_cuda_take(&r, keys, sizeof(exo_cuda_bf16)));
     if (use != EXO_SCRATCH_FORWARD) {
-        out.grads = static_cast<float *>(exo_cuda_take(&r, elements, sizeof(float)));
         out.delta = static_cast<float *>(exo_cuda_take(&r, rows * s->heads, sizeof(float)));
+        if (!direct(s))
+            out.grads = static_cast<float *>(exo_cuda_take(&r, elements, sizeof(float)));
     }
     out.bytes = r.bytes;
     return out;
@@ -240,7 +292,7 @@ exo_cuda_attention_scratch(const exo_attention_shape *shape, exo_scratch_use use
 }
 
 static exo_cuda_attention_call
-call_of(const exo_cuda_plan *p, const exo_attention_drop *drop, const room *r)
+call_of(const exo_cuda_plan *p, const exo_attention_drop *drop)
 {
     const exo_attention_shape *s = &p->attention;
     exo_cuda_attention_call call = {};
@@ -254,34 +306,41 @@ call_of(const exo_cuda_plan *p, const exo_attention_drop *drop, const room *r)
     call.alibi = s->alibi != 0;
     call.drop = *drop;
     call.kept = static_cast<float>(1 / (1 - static_cast<double>(drop->dropped) / 65536));
-    call.heads_of_x = r->apart;
     call.turns = static_cast<const float *>(p->memory);
     call.turned = s->turned;
     return call;
 }
 
-static size_t
-elements_of(const exo_attention_shape *s)
+static bool
+at_sixteen(const void *address)
 {
-    return s->sequences * s->tokens * (s->heads + 2 * s->kv_heads) * s->width;
+    return reinterpret_cast<uintptr_t>(address) % 16 == 0;
 }
 
-template <typename T>
+/* Lets the call find its heads: fp32 lays them apart, and bf16 reads them where they are, or turned
+ * ones in the scratch. */
 static void
-start_apart(exo_cuda_device *cuda, size_t count, const exo_cuda_attention_call &call, const void *x,
-            float *out)
+find_heads(exo_cuda_device *cuda, exo_cuda_attention_call *call, bool half, const room *r,
+           const void *x)
 {
-    exo_cuda_launch_each(lay_apart<T>, exo_cuda_blocks(count, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
-                         cuda->stream, call, x, out);
-}
-
-template <typename T>
-static void
-start_together(exo_cuda_device *cuda, size_t count, const exo_cuda_attention_call &call,
-               const float *grads, void *dx)
-{
-    exo_cuda_launch_each(lay_together<T>, exo_cuda_blocks(count, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
-                         cuda->stream, call, grads, dx);
+    const unsigned tokens = static_cast<unsigned>(call->sequences * call->tokens);
+    if (!half) {
+        call->heads_of_x = r->apart;
+        exo_cuda_launch_each(lay_apart, tokens, EXO_CUDA_BLOCK, cuda->stream, *call,
+                             static_cast<const float *>(x), r->apart);
+        return;
+    }
+    const exo_cuda_bf16 *const from = static_cast<const exo_cuda_bf16 *>(x);
+    const size_t keys = (call->heads + call->kv_heads) * call->width;
+    call->queries = r->turned ? r->turned : from;
+    call->keys = call->queries + call->heads * call->width;
+    call->values = from + keys;
+    call->value_pitch = keys + call->kv_heads * call->width;
+    call->pitch = r->turned ? keys : call->value_pitch;
+    call->aligned = call->width % 8 == 0 && at_sixteen(from);
+    if (r->turned)
+        exo_cuda_launch_each(turn_rows, tokens, EXO_CUDA_BLOCK, cuda->stream, *call, from,
+                             r->turned);
 }
 
 exo_status
@@ -289,14 +348,15 @@ exo_cuda_attention(exo_device *device, const exo_attention_args *k, exo_err *err
 {
     const exo_cuda_plan *p = exo_cuda_plan_of(k->plan);
     const exo_attention_shape *s = &p->attention;
+    const bool half = s->dtype == EXO_BF16;
     exo_cuda_device *cuda = exo_cuda_of(device);
     const room r = lay_out(s, EXO_SCRATCH_FORWARD, k->scratch);
-    const exo_cuda_attention_call call = call_of(p, &k->drop, &r);
-    const size_t count = elements_of(s);
-    if (count == 0)
+    exo_cuda_attention_call call = call_of(p, &k->drop);
+    if (s->sequences * s->tokens * s->heads * s->width == 0)
         return EXO_OK;
-    EXO_CUDA_BY_TYPE(s->dtype, start_apart, cuda, count, call, k->x, r.apart);
-    return EXO_CUDA_BY_TYPE(s->dtype, forward, cuda, &call, k->y, k->lse, err);
+    find_heads(cuda, &call, half, &r, k->x);
+    return half ? exo_cuda_attention_bf16(cuda, &call, k->y, k->lse, err)
+                : forward(cuda, &call, static_cast<float *>(k->y), k->lse, err);
 }
 
 exo_status
@@ -304,17 +364,30 @@ exo_cuda_attention_backward(exo_device *device, const exo_attention_backward_arg
 {
     const exo_cuda_plan *p = exo_cuda_plan_of(k->plan);
     const exo_attention_shape *s = &p->attention;
+    const bool half = s->dtype == EXO_BF16;
     exo_cuda_device *cuda = exo_cuda_of(device);
     const room r = lay_out(s, EXO_SCRATCH_BACKWARD, k->scratch);
-    exo_cuda_attention_call call = call_of(p, &k->drop, &r);
-    const size_t count = elements_of(s);
-    if (count == 0)
+    exo_cuda_attention_call call = call_of(p, &k->drop);
+    const exo_cuda_attention_gradients g = {
+        k->y,    k->dy,   k->lse,
+        r.delta, r.grads, direct(s) ? static_cast<exo_cuda_bf16 *>(k->dx) : NULL};
+    if (s->sequences * s->tokens * s->heads * s->width == 0)
         return EXO_OK;
     call.add = k->add;
-    EXO_CUDA_BY_TYPE(s->dtype, start_apart, cuda, count, call, k->x, r.apart);
-    const exo_status st = exo_cuda_attention_grads(cuda, &call, k, r.delta, r.grads, err);
-    if (st != EXO_OK)
+    find_heads(cuda, &call, half, &r, k->x);
+    exo_status st =
+        exo_cuda_attention_delta(cuda, static_cast<exo_dtype>(s->dtype), &call, &g, err);
+    if (st == EXO_OK)
+        st = half ? exo_cuda_attention_bf16_grads(cuda, &call, &g, err)
+                  : exo_cuda_attention_grads(cuda, &call, &g, err);
+    if (st != EXO_OK || g.dx)
         return st;
-    EXO_CUDA_BY_TYPE(s->dtype, start_together, cuda, count, call, r.grads, k->dx);
+    const unsigned tokens = static_cast<unsigned>(s->sequences * s->tokens);
+    if (half)
+        exo_cuda_launch_each(lay_together<exo_cuda_bf16>, tokens, EXO_CUDA_BLOCK, cuda->stream,
+                             call, r.grads, k->dx);
+    else
+        exo_cuda_launch_each(lay_together<float>, tokens, EXO_CUDA_BLOCK, cuda->stream, call,
+                             r.grads, k->dx);
     return exo_cuda_launched("attention_backward", err);
 }

@@ -1,7 +1,8 @@
-/* What the kernels of attention share: rows in shared memory, products of tiles, and the weights of
- * a tile of scores.
+/* What the kernels of attention share: the call, slopes and dropout; and for fp32, rows in shared
+ * memory, products of tiles, and the weights of a tile of scores. bf16 has kernels of its own, for
+ * the tensor cores (attention_mma.h).
  *
- * A block of 256 threads is a square of 16 x 16. It works on tiles of TILE queries and TILE keys,
+ * In fp32, a block of 256 threads is a square of 16 x 16. It works on tiles of TILE queries and TILE keys,
  * of heads with D elements (narrower heads are filled up with zeros). A thread has ROWS consecutive
  * rows of a tile, and every 16th of its columns. All sums are fmaf in a fixed order. No state. Read
  * next: attention.cu. */
@@ -24,10 +25,15 @@ typedef struct exo_cuda_attention_call {
     float scale, scale2; /* of scores; times log2 e */
     bool alibi, add;
     exo_attention_drop drop;
-    float kept;              /* what dropout multiplies kept weights by */
-    const float *heads_of_x; /* (N, H + 2 G, T, D): queries and keys are turned */
-    const float *turns;      /* of the plan, or NULL */
+    float kept;         /* what dropout multiplies kept weights by */
+    const float *turns; /* of the plan, or NULL */
     size_t turned;
+    const float *heads_of_x; /* fp32: (N, H + 2 G, T, D), queries and keys are turned */
+    /* bf16: rows of a token begin every `pitch` elements, of queries and keys, which are turned, and
+     * every `value_pitch` elements. aligned: heads begin at multiples of 16 bytes. */
+    const exo_cuda_bf16 *queries, *keys, *values;
+    size_t pitch, value_pitch;
+    bool aligned;
 } exo_cuda_attention_call;
 
 /* The slope of ALiBi, times log2 e; 0 without. */
@@ -109,16 +115,16 @@ exo_cuda_tile_product(const float *weights, const float *values,
     }
 }
 
-/* keep (TILE, TILE / 8): bit b of a byte is whether the weight of query i0 + row and key
+/* keep (ROWS, KEYS / 8): bit b of a byte is whether the weight of query i0 + row and key
  * j0 + 8 byte + b stays (ref_heads.c, draw). */
-template <int TILE>
+template <int ROWS, int KEYS>
 __device__ static inline void
 exo_cuda_draw_tile(const exo_cuda_attention_call &k, size_t n, size_t head, size_t i0, size_t j0,
                    uint8_t *keep)
 {
-    const unsigned across = TILE / EXO_ATTENTION_GROUP;
+    const unsigned across = KEYS / EXO_ATTENTION_GROUP;
     const uint64_t row_blocks = (k.tokens + EXO_ATTENTION_GROUP - 1) / EXO_ATTENTION_GROUP;
-    for (unsigned e = threadIdx.x; e < TILE * across; e += EXO_CUDA_BLOCK) {
+    for (unsigned e = threadIdx.x; e < ROWS * across; e += blockDim.x) {
         const uint64_t row = (n * k.heads + head) * k.tokens + i0 + e / across;
         const uint64_t block = row * row_blocks + j0 / EXO_ATTENTION_GROUP + e % across;
         const uint64_t part = block / EXO_CUDA_DROPOUT_BLOCKS,
@@ -148,8 +154,25 @@ exo_cuda_kept(const exo_cuda_attention_call &k, const uint8_t *keep, unsigned ro
                : 0.0f;
 }
 
-/* attention_backward.cu: dq, dk and dv (N, H + 2 G, T, D), of queries and keys that are turned. */
-exo_status exo_cuda_attention_grads(exo_cuda_device *cuda, const exo_cuda_attention_call *call,
-                                    const exo_attention_backward_args *k, float *delta,
-                                    float *grads, exo_err *err);
+/* The arrays of a backward call. Each head of queries has its own part of the gradients of the keys
+ * and values that it shares. */
+typedef struct exo_cuda_attention_gradients {
+    const void *y, *dy; /* (N T, H D) */
+    const float *lse;   /* (N, H, T) */
+    float *delta;       /* (N, H, T) */
+    float *grads;       /* (N, 3 H, T, D): dq, dk and dv, of queries and keys that are turned */
+    exo_cuda_bf16 *dx;  /* (N T, 3 H D) in place of grads, or NULL; bf16 */
+} exo_cuda_attention_gradients;
+
+/* attention_backward.cu: delta, in the type of y, then dq, dk and dv of fp32. */
+exo_status exo_cuda_attention_delta(exo_cuda_device *cuda, exo_dtype dtype,
+                                    const exo_cuda_attention_call *k,
+                                    const exo_cuda_attention_gradients *g, exo_err *err);
+exo_status exo_cuda_attention_grads(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
+                                    const exo_cuda_attention_gradients *g, exo_err *err);
+/* attention_mma.cu and attention_mma_backward.cu: both of bf16. */
+exo_status exo_cuda_attention_bf16(exo_cuda_device *cuda, const exo_cuda_attention_call *k, void *y,
+                                   float *lse, exo_err *err);
+exo_status exo_cuda_attention_bf16_grads(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
+                                         const exo_cuda_attention_gradients *g, exo_err *err);
 #endif

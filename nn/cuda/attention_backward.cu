@@ -1,5 +1,5 @@
-/* The gradients of attention: one kernel for queries, and one for keys and values, which computes
- * the weights again. So each sum is one thread's, in a fixed order.
+/* The gradients of attention in fp32: one kernel for queries, and one for keys and values, which
+ * computes the weights again. So each sum is one thread's, in a fixed order.
  *
  *     P = 2^(score - lse), dP = dy v^T, dS = P (kept dP - delta), delta = the sum of dy y of a row
  *     dq = scale dS k, dk = scale dS^T q, dv = (kept P)^T dy
@@ -8,18 +8,10 @@
 #include "nn/cuda/attention.h"
 #include "nn/cuda/kernels.h"
 
-/* The arrays of a backward call. */
-struct gradients {
-    const void *y, *dy; /* (N T, H D) */
-    const float *lse;   /* (N, H, T) */
-    float *delta;       /* (N, H, T) */
-    float *grads;       /* (N, H + 2 G, T, D) */
-};
-
 /* delta of one row a warp. */
 template <typename T>
 __global__ static void
-sum_rows(exo_cuda_attention_call k, gradients g)
+sum_rows(exo_cuda_attention_call k, exo_cuda_attention_gradients g)
 {
     const unsigned lane = threadIdx.x % EXO_CUDA_WARP, warps = EXO_CUDA_BLOCK / EXO_CUDA_WARP;
     const size_t row = static_cast<size_t>(blockIdx.x) * warps + threadIdx.x / EXO_CUDA_WARP;
@@ -71,16 +63,16 @@ lay_out(float *shared)
 }
 
 /* The queries from i0 on, with all that belongs to them. */
-template <typename T, int TILE, int D>
+template <int TILE, int D>
 __device__ static void
-take_queries(const exo_cuda_attention_call &k, const gradients &g, const tiles &t, size_t n,
-             size_t head, size_t i0)
+take_queries(const exo_cuda_attention_call &k, const exo_cuda_attention_gradients &g,
+             const tiles &t, size_t n, size_t head, size_t i0)
 {
     const size_t all = k.heads + 2 * k.kv_heads, size = k.tokens * k.width;
-    const T *dy = static_cast<const T *>(g.dy) + (n * k.tokens * k.heads + head) * k.width;
+    const float *dy = static_cast<const float *>(g.dy) + (n * k.tokens * k.heads + head) * k.width;
     exo_cuda_take_rows<float, TILE, D>(t.queries, k.heads_of_x + (n * all + head) * size, k.width,
                                        i0, k.tokens, k.width);
-    exo_cuda_take_rows<T, TILE, D>(t.dys, dy, k.heads * k.width, i0, k.tokens, k.width);
+    exo_cuda_take_rows<float, TILE, D>(t.dys, dy, k.heads * k.width, i0, k.tokens, k.width);
     if (threadIdx.x < TILE && i0 + threadIdx.x < k.tokens) {
         const size_t row = (n * k.heads + head) * k.tokens + i0 + threadIdx.x;
         t.lse[threadIdx.x] = g.lse[row];
@@ -124,7 +116,7 @@ write_tile(const exo_cuda_attention_call &k, float *grads, size_t n, size_t head
            float factor, float out[TILE / EXO_ATTENTION_SIDE][D / EXO_ATTENTION_SIDE])
 {
     const int rows = TILE / EXO_ATTENTION_SIDE;
-    const size_t all = k.heads + 2 * k.kv_heads;
+    const size_t all = 3 * k.heads;
     const unsigned y = threadIdx.x / EXO_ATTENTION_SIDE * rows,
                    x = threadIdx.x % EXO_ATTENTION_SIDE;
     for (int r = 0; r < rows; r++)
@@ -136,9 +128,10 @@ write_tile(const exo_cuda_attention_call &k, float *grads, size_t n, size_t head
 }
 
 /* dq of a tile of queries. */
-template <typename T, int TILE, int D>
+template <int TILE, int D>
 __global__ static void
-__launch_bounds__(EXO_CUDA_BLOCK) query_grads(exo_cuda_attention_call k, gradients g)
+__launch_bounds__(EXO_CUDA_BLOCK)
+    query_grads(exo_cuda_attention_call k, exo_cuda_attention_gradients g)
 {
     const int rows = TILE / EXO_ATTENTION_SIDE;
     EXO_CUDA_SHARED(float, shared);
@@ -150,13 +143,13 @@ __launch_bounds__(EXO_CUDA_BLOCK) query_grads(exo_cuda_attention_call k, gradien
                    x = threadIdx.x % EXO_ATTENTION_SIDE;
     const float slope = exo_cuda_slope2(k, head);
     float out[rows][D / EXO_ATTENTION_SIDE] = {};
-    take_queries<T, TILE, D>(k, g, t, n, head, i0);
+    take_queries<TILE, D>(k, g, t, n, head, i0);
     for (size_t j0 = 0; j0 <= i0; j0 += TILE) {
         float s[rows][rows], dp[rows][rows], p;
         __syncthreads();
         take_keys<TILE, D>(k, t, n, head / (k.heads / k.kv_heads), j0);
         if (k.drop.dropped)
-            exo_cuda_draw_tile<TILE>(k, n, head, i0, j0, t.keep);
+            exo_cuda_draw_tile<TILE, TILE>(k, n, head, i0, j0, t.keep);
         __syncthreads();
         exo_cuda_tile_scores<TILE, D>(t.queries, t.keys, s);
         exo_cuda_tile_scores<TILE, D>(t.dys, t.values, dp);
@@ -203,75 +196,77 @@ add_to_keys(const exo_cuda_attention_call &k, const tiles &t, float slope, size_
     exo_cuda_tile_product<TILE, D>(t.weights, t.queries, dk);
 }
 
-/* dk and dv of a tile of keys: from the heads that share them, one after the other. */
-template <typename T, int TILE, int D>
+/* dk and dv of a tile of keys, from one head of queries. */
+template <int TILE, int D>
 __global__ static void
-__launch_bounds__(EXO_CUDA_BLOCK) key_grads(exo_cuda_attention_call k, gradients g)
+__launch_bounds__(EXO_CUDA_BLOCK)
+    key_grads(exo_cuda_attention_call k, exo_cuda_attention_gradients g)
 {
     const int rows = TILE / EXO_ATTENTION_SIDE;
     EXO_CUDA_SHARED(float, shared);
     const tiles t = lay_out<TILE, D>(shared);
-    const size_t pairs = k.sequences * k.kv_heads, pair = blockIdx.x % pairs;
-    const size_t n = pair / k.kv_heads, kv_head = pair % k.kv_heads, share = k.heads / k.kv_heads;
+    const size_t pairs = k.sequences * k.heads, pair = blockIdx.x % pairs;
+    const size_t n = pair / k.heads, head = pair % k.heads;
     const size_t j0 = blockIdx.x / pairs * TILE; /* early keys have the most queries */
+    const float slope = exo_cuda_slope2(k, head);
     float dk[rows][D / EXO_ATTENTION_SIDE] = {}, dv[rows][D / EXO_ATTENTION_SIDE] = {};
-    take_keys<TILE, D>(k, t, n, kv_head, j0);
-    for (size_t head = kv_head * share; head < (kv_head + 1) * share; head++) {
-        const float slope = exo_cuda_slope2(k, head);
-        for (size_t i0 = j0; i0 < k.tokens; i0 += TILE) {
-            __syncthreads();
-            take_queries<T, TILE, D>(k, g, t, n, head, i0);
-            if (k.drop.dropped)
-                exo_cuda_draw_tile<TILE>(k, n, head, i0, j0, t.keep);
-            __syncthreads();
-            add_to_keys<TILE, D>(k, t, slope, i0, j0, dk, dv);
-        }
+    take_keys<TILE, D>(k, t, n, head / (k.heads / k.kv_heads), j0);
+    for (size_t i0 = j0; i0 < k.tokens; i0 += TILE) {
+        __syncthreads();
+        take_queries<TILE, D>(k, g, t, n, head, i0);
+        if (k.drop.dropped)
+            exo_cuda_draw_tile<TILE, TILE>(k, n, head, i0, j0, t.keep);
+        __syncthreads();
+        add_to_keys<TILE, D>(k, t, slope, i0, j0, dk, dv);
     }
-    write_tile<TILE, D>(k, g.grads, n, k.heads + kv_head, j0, k.scale, dk);
-    write_tile<TILE, D>(k, g.grads, n, k.heads + k.kv_heads + kv_head, j0, 1, dv);
+    write_tile<TILE, D>(k, g.grads, n, k.heads + head, j0, k.scale, dk);
+    write_tile<TILE, D>(k, g.grads, n, 2 * k.heads + head, j0, 1, dv);
 }
 
-template <typename T, int TILE, int D>
+template <int TILE, int D>
 static exo_status
-launch(exo_cuda_device *cuda, const exo_cuda_attention_call *k, const gradients *g, exo_err *err)
+launch(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
+       const exo_cuda_attention_gradients *g, exo_err *err)
 {
     const size_t count = (k->tokens + TILE - 1) / TILE, shared = shared_bytes<TILE, D>();
-    const size_t rows = k->sequences * k->heads * k->tokens, warps = EXO_CUDA_BLOCK / EXO_CUDA_WARP;
-    cudaError_t error = exo_cuda_allow_shared(query_grads<T, TILE, D>, shared);
+    const unsigned blocks = static_cast<unsigned>(count * k->sequences * k->heads);
+    cudaError_t error = exo_cuda_allow_shared(query_grads<TILE, D>, shared);
     if (error == cudaSuccess)
-        error = exo_cuda_allow_shared(key_grads<T, TILE, D>, shared);
+        error = exo_cuda_allow_shared(key_grads<TILE, D>, shared);
     if (error != cudaSuccess)
         return exo_cuda_status(error, "attention_backward", err);
-    exo_cuda_launch(sum_rows<T>, static_cast<unsigned>((rows + warps - 1) / warps), EXO_CUDA_BLOCK,
-                    0, cuda->stream, *k, *g);
-    exo_cuda_launch((query_grads<T, TILE, D>),
-                    static_cast<unsigned>(count * k->sequences * k->heads), EXO_CUDA_BLOCK, shared,
-                    cuda->stream, *k, *g);
-    exo_cuda_launch((key_grads<T, TILE, D>),
-                    static_cast<unsigned>(count * k->sequences * k->kv_heads), EXO_CUDA_BLOCK,
-                    shared, cuda->stream, *k, *g);
+    exo_cuda_launch((query_grads<TILE, D>), blocks, EXO_CUDA_BLOCK, shared, cuda->stream, *k, *g);
+    exo_cuda_launch((key_grads<TILE, D>), blocks, EXO_CUDA_BLOCK, shared, cuda->stream, *k, *g);
     return exo_cuda_launched("attention_backward", err);
 }
 
 template <typename T>
-static exo_status
-start(exo_cuda_device *cuda, const exo_cuda_attention_call *k, const gradients *g, exo_err *err)
+static void
+start_delta(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
+            const exo_cuda_attention_gradients *g)
 {
-    if (k->width <= 32)
-        return launch<T, 64, 32>(cuda, k, g, err);
-    if (k->width <= 64)
-        return launch<T, 64, 64>(cuda, k, g, err);
-    if (k->width <= 128)
-        return launch<T, 64, 128>(cuda, k, g, err);
-    return launch<T, 32, EXO_CUDA_MAX_HEAD>(cuda, k, g, err);
+    const size_t rows = k->sequences * k->heads * k->tokens, warps = EXO_CUDA_BLOCK / EXO_CUDA_WARP;
+    exo_cuda_launch(sum_rows<T>, static_cast<unsigned>((rows + warps - 1) / warps), EXO_CUDA_BLOCK,
+                    0, cuda->stream, *k, *g);
 }
 
 exo_status
-exo_cuda_attention_grads(exo_cuda_device *cuda, const exo_cuda_attention_call *call,
-                         const exo_attention_backward_args *k, float *delta, float *grads,
-                         exo_err *err)
+exo_cuda_attention_delta(exo_cuda_device *cuda, exo_dtype dtype, const exo_cuda_attention_call *k,
+                         const exo_cuda_attention_gradients *g, exo_err *err)
 {
-    const exo_attention_shape *s = &exo_cuda_plan_of(k->plan)->attention;
-    const gradients g = {k->y, k->dy, k->lse, delta, grads};
-    return EXO_CUDA_BY_TYPE(s->dtype, start, cuda, call, &g, err);
+    EXO_CUDA_BY_TYPE(dtype, start_delta, cuda, k, g);
+    return exo_cuda_launched("attention_backward", err);
+}
+
+exo_status
+exo_cuda_attention_grads(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
+                         const exo_cuda_attention_gradients *g, exo_err *err)
+{
+    if (k->width <= 32)
+        return launch<64, 32>(cuda, k, g, err);
+    if (k->width <= 64)
+        return launch<64, 64>(cuda, k, g, err);
+    if (k->width <= 128)
+        return launch<64, 128>(cuda, k, g, err);
+    return launch<32, EXO_CUDA_MAX_HEAD>(cuda, k, g, err);
 }

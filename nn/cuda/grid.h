@@ -43,6 +43,13 @@ enum {
 #define EXO_CUDA_SHARED(type, name) type *const name = reinterpret_cast<type *>(emulated_shared())
 #endif
 
+/* Before a loop with constant bounds: it is unrolled, so that its arrays are registers. */
+#ifdef __CUDACC__
+#define EXO_CUDA_UNROLL _Pragma("unroll")
+#else
+#define EXO_CUDA_UNROLL
+#endif
+
 /* Lets a kernel's blocks have `bytes` of EXO_CUDA_SHARED: above 48 KiB, a launch needs it. */
 template <typename Kernel>
 static inline cudaError_t

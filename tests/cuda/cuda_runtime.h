@@ -161,6 +161,13 @@ void emulated_exchange(void *value, size_t bytes, unsigned from);
 /* Whether each lane's `flag` is set, as bits. */
 unsigned __ballot_sync(unsigned mask, int flag);
 
+/* Instructions of a warp and of a thread (nn/cuda/mma.h), see mma.cc. */
+void emulated_mma(float sum[4], const uint32_t a[4], const uint32_t b[2]);
+void emulated_load_matrices(uint32_t word[4], const void *row, bool transposed);
+void emulated_begin_copy(void *shared, const void *from, bool zeros);
+void emulated_end_copies(void);
+void emulated_wait_copies(unsigned pending);
+
 static inline unsigned
 emulated_lane(void)
 {

@@ -17,7 +17,8 @@ enum {
     STACK = 256 * 1024,
     MOST_THREADS = 1024,
     WARP = 32,
-    LANE_BYTES = 16
+    LANE_BYTES = 16,
+    MEET_BYTES = 32
 };
 
 typedef enum fiber_state {
@@ -31,6 +32,7 @@ struct fiber {
     fiber_state state;
     dim3 index;
     bool started;
+    unsigned meets;   /* calls of cuda_emulated_meet */
     ucontext_t first; /* how it starts */
     void *jump[5];    /* where it goes on */
     void *fake_stack; /* of the address sanitizer */
@@ -51,6 +53,7 @@ static fiber fibers[MOST_THREADS];
 static char *stacks;
 static unsigned char lanes[MOST_THREADS][LANE_BYTES];
 static bool flags[MOST_THREADS];
+static unsigned char met[2][MOST_THREADS * MEET_BYTES];
 static std::vector<unsigned char> shared_bytes;
 
 static void
@@ -134,6 +137,7 @@ prepare(fiber *f, unsigned t)
     char *const stack = stacks + static_cast<size_t>(t) * STACK;
     f->state = READY;
     f->started = false;
+    f->meets = 0;
     f->fake_stack = NULL;
     f->index = dim3(t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y);
     getcontext(&f->first);
@@ -173,6 +177,17 @@ run_ready(unsigned threads)
 }
 
 static void
+expect_no_copies(unsigned threads)
+{
+    for (unsigned t = 0; t < threads; t++)
+        if (cuda_emulated_end_copies(t)) {
+            fprintf(stderr, "cuda: %s: thread %u waits for none of its last copies\n",
+                    block_now.name, t);
+            abort();
+        }
+}
+
+static void
 run_block(unsigned threads)
 {
     const unsigned lanes_most = WARP;
@@ -187,8 +202,10 @@ run_block(unsigned threads)
         released |= release(0, threads, AT_BLOCK);
         for (unsigned t = 0; t < threads; t++)
             ended += fibers[t].state == ENDED;
-        if (ended == threads)
+        if (ended == threads) {
+            expect_no_copies(threads);
             return;
+        }
         if (!released) {
             fprintf(stderr, "cuda: %s: a barrier that some threads of block %u do not reach\n",
                     block_now.name, blockIdx.x);
@@ -293,4 +310,16 @@ __ballot_sync(unsigned mask, int flag)
             bits |= 1u << lane;
     wait_as(AT_WARP);
     return bits;
+}
+
+const void *
+cuda_emulated_meet(const void *own, size_t bytes)
+{
+    /* A lane writes its next value elsewhere, and the one after that only when all lanes have come
+     * to the next meeting: so none waits for the others to have read. */
+    const unsigned self = own_number(), parity = block_now.running->meets++ % 2;
+    unsigned char *const warp = met[parity] + static_cast<size_t>(self / WARP) * WARP * MEET_BYTES;
+    memcpy(warp + self % WARP * bytes, own, bytes);
+    wait_as(AT_WARP);
+    return warp;
 }

@@ -1,5 +1,5 @@
-/* Grids on the host: blocks as a loop, the threads of a block as fibers. Only emulator.cc calls it,
- * with its lock. */
+/* Grids on the host: blocks as a loop, the threads of a block as fibers. Only emulator.cc and mma.cc
+ * call it, with the emulator's lock. */
 #ifndef EXO_TEST_CUDA_FIBERS_H
 #define EXO_TEST_CUDA_FIBERS_H
 
@@ -10,6 +10,11 @@
  * themselves. */
 void cuda_emulated_grid(const char *name, dim3 grid, dim3 block, size_t shared, bool each,
                         const std::function<void()> &thread);
+/* Gives `bytes` of this lane, up to 32, and returns those of all lanes of the warp, one behind the
+ * other. They stay until the next meeting. */
+const void *cuda_emulated_meet(const void *own, size_t bytes);
+/* mma.cc: forgets the copies of a thread that has ended, and says whether any were left. */
+bool cuda_emulated_end_copies(unsigned thread);
 /* The next draw. */
 uint64_t cuda_emulated_random(void);
 

@@ -14,6 +14,7 @@
 #include "nn/device/device_impl.h"
 #include "nn/ref/ref_device.h"
 #include "support/numbers.h"
+#include "support/sanitized.h"
 
 enum {
     MOST = 8 /* arrays of a call */
@@ -113,58 +114,7 @@ expect_equal(call *gpu, call *ref, double tolerance, const char *what)
                      EXO_OK, "%s", err_.text);                                                     \
     } while (0)
 
-/* --- Attention -------------------------------------------------------------------------------- */
-
-static void
-attend(call *c, const exo_attention_shape *s, uint32_t dropped)
-{
-    const exo_attention_drop drop = {
-        .dropped = dropped, .ordinal = 3, .node = 1, .seed = 7, .step = 5};
-    size_t rows = s->sequences * s->tokens, all = (s->heads + 2 * s->kv_heads) * s->width;
-    float *x = drawn(c, rows * all), *dy = drawn(c, rows * s->heads * s->width),
-          *dx = drawn(c, rows * all), *y = drawn(c, rows * s->heads * s->width);
-    exo_array lse;
-    plan(c, EXO_SHAPE_ATTENTION, s);
-    cr_assert_eq(exo_array_init(&lse, c->device, EXO_F32, rows * s->heads, NULL), EXO_OK);
-    ASK(c, attention, .plan = c->plan, .drop = drop, .y = y, .lse = lse.data, .x = x,
-        .scratch = c->scratch[0].data);
-    ASK(c, attention_backward, .plan = c->plan, .drop = drop, .dx = dx, .x = x, .y = y, .dy = dy,
-        .lse = lse.data, .scratch = c->scratch[1].data, .add = s->alibi != 0);
-    exo_array_release(&lse);
-}
-
-Test(cuda_layers, attention_of_several_tiles)
-{
-    static const struct {
-        size_t tokens, heads, kv_heads, width, turned, alibi;
-        uint32_t dropped;
-    } cases[] = {{70, 2, 1, 20, 8, 0, 0},
-                 {67, 3, 3, 40, 0, 1, 9000},
-                 {65, 2, 2, 72, 8, 0, 0},
-                 {34, 2, 1, 130, 6, 1, 20000}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char what[64];
-        exo_attention_shape s;
-        call gpu = {.device = open_gpu()}, ref = {.device = exo_device_ref()};
-        memset(&s, 0, sizeof s);
-        s.sequences = 2;
-        s.tokens = cases[i].tokens;
-        s.heads = cases[i].heads;
-        s.kv_heads = cases[i].kv_heads;
-        s.width = cases[i].width;
-        s.turned = cases[i].turned;
-        s.alibi = cases[i].alibi;
-        s.dropout = cases[i].dropped > 0;
-        s.theta = 10000;
-        s.scale = 0.2;
-        snprintf(what, sizeof what, "heads of %zu", s.width);
-        attend(&gpu, &s, cases[i].dropped);
-        attend(&ref, &s, cases[i].dropped);
-        expect_equal(&gpu, &ref, 2e-5, what);
-    }
-}
-
-/* --- Linear layers ---------------------------------------------------------------------------- */
+/* --- bf16 ------------------------------------------------------------------------------------- */
 
 /* The first numbers of an array as bf16, in an array of their own. */
 static void *
@@ -191,6 +141,139 @@ widen(call *c)
             c->x[i] = wide;
         }
 }
+
+/* --- Attention -------------------------------------------------------------------------------- */
+
+/* Drawn numbers as the call's attention has them: in bf16, or, on the reference, in fp32 rounded to
+ * bf16. */
+static void *
+drawn_as(call *c, size_t count, size_t dtype)
+{
+    float *numbers = drawn(c, count);
+    if (dtype == EXO_F32)
+        return numbers;
+    void *half = as_bf16(c, numbers, count);
+    if (c->device != exo_device_ref())
+        return half;
+    exo_vec_cast(c->x[c->used - 2], c->x[c->used - 1]);
+    return numbers;
+}
+
+static void
+attend(call *c, const exo_attention_shape *shape, uint32_t dropped)
+{
+    const exo_attention_drop drop = {
+        .dropped = dropped, .ordinal = 3, .node = 1, .seed = 7, .step = 5};
+    exo_attention_shape s = *shape;
+    size_t rows = s.sequences * s.tokens, all = (s.heads + 2 * s.kv_heads) * s.width;
+    void *x = drawn_as(c, rows * all, s.dtype),
+         *dy = drawn_as(c, rows * s.heads * s.width, s.dtype),
+         *dx = drawn_as(c, rows * all, s.dtype),
+         *y = drawn_as(c, rows * s.heads * s.width, s.dtype);
+    exo_array lse;
+    if (c->device == exo_device_ref())
+        s.dtype = EXO_F32;
+    plan(c, EXO_SHAPE_ATTENTION, &s);
+    cr_assert_eq(exo_array_init(&lse, c->device, EXO_F32, rows * s.heads, NULL), EXO_OK);
+    ASK(c, attention, .plan = c->plan, .drop = drop, .y = y, .lse = lse.data, .x = x,
+        .scratch = c->scratch[0].data);
+    ASK(c, attention_backward, .plan = c->plan, .drop = drop, .dx = dx, .x = x, .y = y, .dy = dy,
+        .lse = lse.data, .scratch = c->scratch[1].data, .add = s.alibi != 0);
+    exo_array_release(&lse);
+    if (shape->dtype == EXO_BF16) { /* the fp32 copies have done their work; results remain */
+        for (size_t i = 0; i < c->used; i += 2)
+            if (c->device == exo_device_ref())
+                exo_vec_cast(c->x[i + 1], c->x[i]);
+            else
+                exo_vec_cast(c->x[i], c->x[i + 1]);
+        widen(c);
+    }
+}
+
+struct attention_case {
+    size_t tokens, heads, kv_heads, width, turned, alibi;
+    uint32_t dropped;
+};
+
+static exo_attention_shape
+attention_shape(const struct attention_case *k, exo_dtype dtype)
+{
+    exo_attention_shape s;
+    memset(&s, 0, sizeof s);
+    s.sequences = k->tokens > 100 ? 1 : 2;
+    s.tokens = k->tokens;
+    s.heads = k->heads;
+    s.kv_heads = k->kv_heads;
+    s.width = k->width;
+    s.turned = k->turned;
+    s.alibi = k->alibi;
+    s.dropout = k->dropped > 0;
+    s.dtype = (size_t)dtype;
+    s.theta = 10000;
+    s.scale = 0.2;
+    return s;
+}
+
+static void
+expect_attention(const struct attention_case *k, exo_dtype dtype, double tolerance)
+{
+    char what[64];
+    const exo_attention_shape s = attention_shape(k, dtype);
+    call gpu = {.device = open_gpu()}, ref = {.device = exo_device_ref()};
+    snprintf(what, sizeof what, "%s, heads of %zu", exo_dtype_name(dtype), s.width);
+    attend(&gpu, &s, k->dropped);
+    attend(&ref, &s, k->dropped);
+    expect_equal(&gpu, &ref, tolerance, what);
+}
+
+Test(cuda_layers, attention_of_several_tiles)
+{
+    static const struct attention_case cases[] = {{70, 2, 1, 20, 8, 0, 0},
+                                                  {67, 3, 3, 40, 0, 1, 9000},
+                                                  {65, 2, 2, 72, 8, 0, 0},
+                                                  {34, 4, 1, 130, 6, 1, 20000}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_attention(&cases[i], EXO_F32, 2e-5);
+}
+
+/* The bits of a call do not depend on the order in which threads, blocks and copies come. */
+Test(cuda_layers, attention_in_bf16_has_the_same_bits_every_time)
+{
+    static const struct attention_case k = {35, 2, 1, 24, 8, 0, 9000};
+    const exo_attention_shape s = attention_shape(&k, EXO_BF16);
+    exo_device *device = open_gpu();
+    call first = {.device = device}, second = {.device = device};
+    attend(&first, &s, k.dropped);
+    cuda_emulator_seed(2);
+    attend(&second, &s, k.dropped);
+    for (size_t i = 0; i < first.used; i++) {
+        const size_t count = first.x[i].count;
+        float *a = exo_calloc(count, sizeof *a), *b = exo_calloc(count, sizeof *b);
+        cr_assert(a && b);
+        cr_assert_eq(exo_array_read(first.x[i], a, NULL), EXO_OK);
+        cr_assert_eq(exo_array_read(second.x[i], b, NULL), EXO_OK);
+        cr_expect_arr_eq(a, b, count * sizeof *a, "array %zu", i);
+        exo_free(a);
+        exo_free(b);
+    }
+    end(&first);
+    end(&second);
+    exo_cuda_close(device);
+}
+
+/* On the tensor cores: heads that eight elements do and do not divide, in their place and turned,
+ * with gradients that are written at once and that are added up from parts. */
+Test(cuda_layers, attention_in_bf16)
+{
+    static const struct attention_case cases[] = {
+        {150, 2, 2, 32, 0, 0, 0}, {67, 2, 1, 20, 8, 0, 0}, {140, 1, 1, 64, 0, 1, 9000},
+        {67, 2, 1, 40, 8, 0, 0},  {70, 1, 1, 65, 0, 0, 0}, {97, 1, 1, 128, 128, 0, 20000},
+        {5, 1, 1, 136, 0, 0, 0},  {35, 2, 1, 256, 6, 1, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i += one_of(2))
+        expect_attention(&cases[i], EXO_BF16, 1e-2);
+}
+
+/* --- Linear layers ---------------------------------------------------------------------------- */
 
 static void
 linear_bf16(call *c, const exo_linear_shape *s)

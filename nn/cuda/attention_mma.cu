@@ -1,0 +1,199 @@
+/* Causal attention in bf16 on the tensor cores: a warp keeps the maximum and the sum of each of its
+ * rows in registers as it goes over the keys (Dao, 2023, arXiv:2307.08691). Scores are kept in binary
+ * logarithms; weights are rounded to bf16 for their product with the values. The order of all sums
+ * depends on a row's position alone. No state. Read next: attention_mma.h,
+ * attention_mma_backward.cu. */
+#include "nn/cuda/attention_mma.h"
+
+#include "nn/cuda/kernels.h"
+
+/* A warp's rows so far: row 8 h + its own of product m is at [m][h]. */
+template <int M, int D> struct warp_rows {
+    float most[M][2], sum[M][2];
+    float out[M][D / 8][4];
+};
+
+/* Scores of a row of products become weights before dropout; the rows so far shrink. */
+template <int M, int D, int KEYS>
+__device__ static void
+weigh(const exo_cuda_attention_call &k, float slope, size_t row, size_t j0, int m,
+      float s[KEYS / 8][4], warp_rows<M, D> *rows)
+{
+    const exo_cuda_lane lane = exo_cuda_own_lane();
+    EXO_CUDA_UNROLL
+    for (int h = 0; h < 2; h++) {
+        const size_t i = row + lane.row + static_cast<unsigned>(h) * 8;
+        float most = rows->most[m][h];
+        EXO_CUDA_UNROLL
+        for (int c = 0; c < KEYS / 4; c++) {
+            float &score = s[c / 2][h * 2 + c % 2];
+            const size_t j = j0 + static_cast<unsigned>(c / 2 * 8 + c % 2) + lane.column;
+            const float apart = static_cast<float>(j) - static_cast<float>(i);
+            score = j <= i ? fmaf(slope, apart, score * k.scale2) : -INFINITY;
+            most = fmaxf(most, score);
+        }
+        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 2));
+        const float shrink = exp2f(rows->most[m][h] - most);
+        float sum = rows->sum[m][h] * shrink;
+        rows->most[m][h] = most;
+        EXO_CUDA_UNROLL
+        for (int c = 0; c < KEYS / 4; c++) {
+            float &weight = s[c / 2][h * 2 + c % 2];
+            weight = exp2f(weight - most);
+            sum += weight;
+        }
+        rows->sum[m][h] = sum;
+        EXO_CUDA_UNROLL
+        for (int c = 0; c < D / 4; c++)
+            rows->out[m][c / 2][h * 2 + c % 2] *= shrink;
+    }
+}
+
+/* keep: of row 0 of the products, KEYS / 8 bytes a row. */
+template <int KEYS>
+__device__ static void
+drop(const exo_cuda_attention_call &k, const uint8_t *keep, float s[KEYS / 8][4])
+{
+    const exo_cuda_lane lane = exo_cuda_own_lane();
+    EXO_CUDA_UNROLL
+    for (int c = 0; c < KEYS / 2; c++) {
+        const unsigned row = lane.row + static_cast<unsigned>(c % 4 / 2) * 8;
+        s[c / 4][c % 4] *=
+            exo_cuda_kept_bit(k, keep[row * (KEYS / 8) + static_cast<unsigned>(c / 4)],
+                              lane.column + static_cast<unsigned>(c % 2));
+    }
+}
+
+/* Adds a tile of keys to a warp's rows, whose first one is `row`; queries and keep are of that row. */
+template <int M, int D, int KEYS>
+__device__ static void
+add_tile(const exo_cuda_attention_call &k, float slope, size_t row, size_t j0,
+         const exo_cuda_bf16 *queries, const exo_cuda_bf16 *keys, const exo_cuda_bf16 *values,
+         const uint8_t *keep, warp_rows<M, D> *rows)
+{
+    const int pitch = D + EXO_MMA_PAD;
+    float s[M][KEYS / 8][4] = {};
+    exo_cuda_mma_rows<M, KEYS / 8, D>(s, queries, keys, pitch);
+    EXO_CUDA_UNROLL
+    for (int m = 0; m < M; m++) {
+        weigh<M, D, KEYS>(k, slope, row + static_cast<unsigned>(m) * EXO_MMA_ROWS, j0, m, s[m],
+                          rows);
+        if (k.drop.dropped)
+            drop<KEYS>(k, keep + m * EXO_MMA_ROWS * (KEYS / 8), s[m]);
+    }
+    exo_cuda_mma_sums<M, D / 8, KEYS / 8>(rows->out, s, values, pitch);
+}
+
+template <int M, int D>
+__device__ static void
+write_rows(const exo_cuda_attention_call &k, size_t n, size_t head, size_t row,
+           const warp_rows<M, D> *rows, exo_cuda_bf16 *y, float *lse)
+{
+    const exo_cuda_lane lane = exo_cuda_own_lane();
+    EXO_CUDA_UNROLL
+    for (int m = 0; m < M; m++)
+        EXO_CUDA_UNROLL
+    for (int h = 0; h < 2; h++) {
+        const size_t i = row + static_cast<unsigned>(m * EXO_MMA_ROWS + h * 8) + lane.row;
+        float sum = rows->sum[m][h];
+        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
+        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+        if (i >= k.tokens)
+            continue;
+        exo_cuda_bf16 *to = y + ((n * k.tokens + i) * k.heads + head) * k.width;
+        EXO_CUDA_UNROLL
+        for (int c = 0; c < D / 4; c++) {
+            const size_t d = static_cast<unsigned>(c / 2 * 8 + c % 2) + lane.column;
+            if (d < k.width)
+                exo_cuda_set(to, d, rows->out[m][c / 2][h * 2 + c % 2] / sum);
+        }
+        if (lse && lane.column == 0)
+            lse[(n * k.heads + head) * k.tokens + i] = log2f(sum) + rows->most[m][h];
+    }
+}
+
+template <int M, int D, int KEYS>
+static constexpr size_t
+shared_bytes(void)
+{
+    return static_cast<size_t>(EXO_MMA_WARPS * EXO_MMA_ROWS * M + 4 * KEYS) * (D + EXO_MMA_PAD) *
+               sizeof(exo_cuda_bf16) +
+           static_cast<size_t>(EXO_MMA_WARPS * EXO_MMA_ROWS * M * KEYS / EXO_ATTENTION_GROUP);
+}
+
+/* A block is a tile of the queries of one head of one sequence; late ones, which have the most keys,
+ * come first. */
+template <int M, int D, int KEYS>
+__global__ static void
+__launch_bounds__(EXO_MMA_THREADS)
+    forward_mma(exo_cuda_attention_call k, exo_cuda_bf16 *y, float *lse)
+{
+    const int tile = EXO_MMA_WARPS * EXO_MMA_ROWS * M, pitch = D + EXO_MMA_PAD;
+    EXO_CUDA_SHARED(exo_cuda_bf16, queries);
+    exo_cuda_bf16 *const keys = queries + tile * pitch, *const values = keys + 2 * KEYS * pitch;
+    uint8_t *const keep = reinterpret_cast<uint8_t *>(values + 2 * KEYS * pitch);
+    const size_t tiles = (k.tokens + tile - 1) / tile, pairs = k.sequences * k.heads;
+    const size_t pair = blockIdx.x % pairs, n = pair / k.heads, head = pair % k.heads;
+    const size_t i0 = (tiles - 1 - blockIdx.x / pairs) * tile;
+    const size_t end = i0 + tile < k.tokens ? i0 + tile : k.tokens;
+    const unsigned first = threadIdx.x / EXO_CUDA_WARP * EXO_MMA_ROWS * M; /* of the warp */
+    const size_t row = i0 + first;
+    const float slope = exo_cuda_slope2(k, head);
+    warp_rows<M, D> rows = {};
+    for (int m = 0; m < M * 2; m++)
+        rows.most[m / 2][m % 2] = -INFINITY;
+    exo_cuda_fetch_rows<tile, D>(queries, exo_cuda_queries(k, n, head), i0, k.tokens, k.width);
+    exo_cuda_fetch_rows<KEYS, D>(keys, exo_cuda_keys(k, n, head), 0, k.tokens, k.width);
+    exo_cuda_fetch_rows<KEYS, D>(values, exo_cuda_values(k, n, head), 0, k.tokens, k.width);
+    exo_cuda_end_copies();
+    for (size_t j0 = 0, half = 0; j0 < end; j0 += KEYS, half ^= 1) {
+        const size_t next = j0 + KEYS, here = half * KEYS * pitch, there = KEYS * pitch - here;
+        if (next < end) {
+            exo_cuda_fetch_rows<KEYS, D>(keys + there, exo_cuda_keys(k, n, head), next, k.tokens,
+                                         k.width);
+            exo_cuda_fetch_rows<KEYS, D>(values + there, exo_cuda_values(k, n, head), next,
+                                         k.tokens, k.width);
+        }
+        exo_cuda_end_copies();
+        if (k.drop.dropped)
+            exo_cuda_draw_tile<tile, KEYS>(k, n, head, i0, j0, keep);
+        exo_cuda_wait_copies<1>();
+        __syncthreads();
+        if (row < k.tokens && j0 < row + EXO_MMA_ROWS * M) /* some of its rows see some keys */
+            add_tile<M, D, KEYS>(k, slope, row, j0, queries + first * pitch, keys + here,
+                                 values + here, keep + first * (KEYS / 8), &rows);
+        __syncthreads();
+    }
+    write_rows<M, D>(k, n, head, row, &rows, y, lse);
+}
+
+template <int M, int D, int KEYS>
+static exo_status
+launch(exo_cuda_device *cuda, const exo_cuda_attention_call *k, exo_cuda_bf16 *y, float *lse,
+       exo_err *err)
+{
+    const size_t tile = EXO_MMA_WARPS * EXO_MMA_ROWS * M, shared = shared_bytes<M, D, KEYS>();
+    const size_t blocks = (k->tokens + tile - 1) / tile * k->sequences * k->heads;
+    const exo_status st =
+        exo_cuda_status(exo_cuda_allow_shared(forward_mma<M, D, KEYS>, shared), "attention", err);
+    if (st != EXO_OK)
+        return st;
+    exo_cuda_launch((forward_mma<M, D, KEYS>), static_cast<unsigned>(blocks), EXO_MMA_THREADS,
+                    shared, cuda->stream, *k, y, lse);
+    return exo_cuda_launched("attention", err);
+}
+
+exo_status
+exo_cuda_attention_bf16(exo_cuda_device *cuda, const exo_cuda_attention_call *k, void *y,
+                        float *lse, exo_err *err)
+{
+    exo_cuda_bf16 *const to = static_cast<exo_cuda_bf16 *>(y);
+    if (k->width <= 32)
+        return launch<2, 32, 64>(cuda, k, to, lse, err);
+    if (k->width <= 64)
+        return launch<2, 64, 64>(cuda, k, to, lse, err);
+    if (k->width <= 128)
+        return launch<1, 128, 64>(cuda, k, to, lse, err);
+    return launch<1, EXO_CUDA_MAX_HEAD, 32>(cuda, k, to, lse, err);
+}

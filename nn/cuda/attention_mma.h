@@ -1,0 +1,90 @@
+/* What the kernels of attention in bf16 share, which compute on the tensor cores (mma.h).
+ *
+ * A block is four warps of one head. Each has 16 M rows of scores, and all share tiles of the other
+ * side in shared memory, of which the next one is copied while one is computed with. Rows in shared
+ * memory have D elements, of which those beyond the width of a head are zero, and a pad, so that the
+ * eight rows of a matrix lie in different banks. Scores and their gradients stay in registers: as
+ * sums of one product they are an operand of the next. No state. Read next: attention_mma.cu. */
+#ifndef EXO_CUDA_ATTENTION_MMA_H
+#define EXO_CUDA_ATTENTION_MMA_H
+
+#include "nn/cuda/attention.h"
+#include "nn/cuda/mma.h"
+
+enum {
+    EXO_MMA_WARPS = 4,
+    EXO_MMA_THREADS = EXO_MMA_WARPS * EXO_CUDA_WARP,
+    EXO_MMA_ROWS = 16, /* of a warp's product */
+    EXO_MMA_PAD = 8    /* elements behind a row */
+};
+
+/* Rows of a head: element d of token t is from[t pitch + d]. */
+typedef struct exo_cuda_head_rows {
+    const exo_cuda_bf16 *from;
+    size_t pitch;
+    bool aligned; /* eight elements can be copied at once */
+} exo_cuda_head_rows;
+
+/* Begins to copy rows [first, first + ROWS) to `to` (ROWS, D + pad): zeros beyond `count` and
+ * `width`. */
+template <int ROWS, int D>
+__device__ static inline void
+exo_cuda_fetch_rows(exo_cuda_bf16 *to, const exo_cuda_head_rows &rows, size_t first, size_t count,
+                    size_t width)
+{
+    const unsigned across = D / 8;
+    for (unsigned e = threadIdx.x; e < ROWS * across; e += EXO_MMA_THREADS) {
+        const unsigned r = e / across, d = e % across * 8;
+        exo_cuda_bf16 *at = to + r * (D + EXO_MMA_PAD) + d;
+        const bool inside = first + r < count && d < width;
+        const exo_cuda_bf16 *from = inside ? rows.from + (first + r) * rows.pitch + d : rows.from;
+        if (rows.aligned) {
+            exo_cuda_begin_copy(at, from, !inside);
+            continue;
+        }
+        for (unsigned i = 0; i < 8; i++)
+            at[i].bits = inside && d + i < width ? from[i].bits : static_cast<uint16_t>(0);
+    }
+}
+
+/* The queries, keys and values of a head of queries. */
+__device__ static inline exo_cuda_head_rows
+exo_cuda_queries(const exo_cuda_attention_call &k, size_t n, size_t head)
+{
+    return {k.queries + n * k.tokens * k.pitch + head * k.width, k.pitch, k.aligned};
+}
+
+__device__ static inline exo_cuda_head_rows
+exo_cuda_keys(const exo_cuda_attention_call &k, size_t n, size_t head)
+{
+    const size_t kv_head = head / (k.heads / k.kv_heads);
+    return {k.keys + n * k.tokens * k.pitch + kv_head * k.width, k.pitch, k.aligned};
+}
+
+__device__ static inline exo_cuda_head_rows
+exo_cuda_values(const exo_cuda_attention_call &k, size_t n, size_t head)
+{
+    const size_t kv_head = head / (k.heads / k.kv_heads);
+    return {k.values + n * k.tokens * k.value_pitch + kv_head * k.width, k.value_pitch, k.aligned};
+}
+
+/* What dropout multiplies a weight by whose byte of `keep` this is (exo_cuda_draw_tile). */
+__device__ static inline float
+exo_cuda_kept_bit(const exo_cuda_attention_call &k, unsigned byte, unsigned bit)
+{
+    return byte >> bit & 1u ? k.kept : 0.0f;
+}
+
+/* Where a lane's sums are: rows `row` and row + 8, columns `column` and column + 1. */
+typedef struct exo_cuda_lane {
+    unsigned row, column;
+} exo_cuda_lane;
+
+__device__ static inline exo_cuda_lane
+exo_cuda_own_lane(void)
+{
+    const unsigned lane = threadIdx.x % EXO_CUDA_WARP;
+    return {lane / 4, lane % 4 * 2};
+}
+
+#endif

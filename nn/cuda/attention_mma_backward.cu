@@ -1,0 +1,318 @@
+/* The gradients of attention in bf16 on the tensor cores, by the formulas of attention_backward.cu:
+ * one kernel for queries, and one for keys and values, which computes the weights again, its scores
+ * transposed. So each sum is one lane's, in a fixed order. Weights and gradients of scores are
+ * rounded to bf16 for their products. Each head of queries has a part of the gradients of the keys
+ * that it shares; lay_together adds the parts up. No state. Read next: attention_mma.h. */
+#include "nn/cuda/attention_mma.h"
+
+#include "nn/cuda/kernels.h"
+
+enum {
+    TILE = EXO_MMA_WARPS * EXO_MMA_ROWS, /* rows of a block: 16 a warp */
+    WANT_VALUES = 1,                     /* of key_grads */
+    WANT_KEYS = 2
+};
+
+__device__ static exo_cuda_head_rows
+dy_of(const exo_cuda_attention_call &k, const exo_cuda_attention_gradients &g, size_t n,
+      size_t head)
+{
+    const exo_cuda_bf16 *dy = static_cast<const exo_cuda_bf16 *>(g.dy);
+    return {dy + (n * k.tokens * k.heads + head) * k.width, k.heads * k.width, k.aligned};
+}
+
+/* The weight of query i and key j, and in *ds the gradient of its score, from the product s of both
+ * and dp; kept: what dropout multiplies the weight by, as the result is. */
+__device__ static float
+score_gradient(const exo_cuda_attention_call &k, float slope, size_t i, size_t j, float s, float dp,
+               float lse, float delta, float kept, float *ds)
+{
+    const float apart = static_cast<float>(j) - static_cast<float>(i);
+    const bool seen = j <= i && i < k.tokens;
+    const float weight = seen ? exp2f(fmaf(slope, apart, s * k.scale2) - lse) : 0.0f;
+    *ds = seen ? weight * (kept * dp - delta) : 0.0f;
+    return weight * kept;
+}
+
+/* Writes factor times a warp's gradients, of rows from `first` on: kind 0 is dq, 1 dk, 2 dv. */
+template <int D>
+__device__ static void
+write_grads(const exo_cuda_attention_call &k, const exo_cuda_attention_gradients &g, size_t n,
+            size_t head, unsigned kind, size_t first, float factor, const float out[1][D / 8][4])
+{
+    const exo_cuda_lane lane = exo_cuda_own_lane();
+    const size_t part = kind * k.heads + head;
+    EXO_CUDA_UNROLL
+    for (int c = 0; c < D / 2; c++) {
+        const size_t row = first + lane.row + static_cast<unsigned>(c % 4 / 2) * 8,
+                     d = static_cast<unsigned>(c / 4 * 8 + c % 2) + lane.column;
+        const float value = factor * out[0][c / 4][c % 4];
+        if (row >= k.tokens || d >= k.width)
+            continue;
+        if (g.dx)
+            exo_cuda_store<exo_cuda_bf16>(
+                g.dx, ((n * k.tokens + row) * 3 * k.heads + part) * k.width + d, value, k.add);
+        else
+            g.grads[((n * 3 * k.heads + part) * k.tokens + row) * k.width + d] = value;
+    }
+}
+
+/* --- Queries ---------------------------------------------------------------------------------- */
+
+/* Turns the products of a warp's rows into gradients of scores, in s. */
+template <int KEYS>
+__device__ static void
+grade(const exo_cuda_attention_call &k, float slope, size_t row, size_t j0, const uint8_t *keep,
+      const float lse[2], const float delta[2], float s[KEYS / 8][4], const float dp[KEYS / 8][4])
+{
+    const exo_cuda_lane lane = exo_cuda_own_lane();
+    EXO_CUDA_UNROLL
+    for (int c = 0; c < KEYS / 2; c++) {
+        const unsigned down = lane.row + static_cast<unsigned>(c % 4 / 2) * 8,
+                       column = lane.column + static_cast<unsigned>(c % 2);
+        float kept = 1;
+        if (k.drop.dropped)
+            kept = exo_cuda_kept_bit(k, keep[down * (KEYS / 8) + static_cast<unsigned>(c / 4)],
+                                     column);
+        (void)score_gradient(k, slope, row + down, j0 + static_cast<unsigned>(c / 4 * 8) + column,
+                             s[c / 4][c % 4], dp[c / 4][c % 4], lse[c % 4 / 2], delta[c % 4 / 2],
+                             kept, &s[c / 4][c % 4]);
+    }
+}
+
+/* dq of a tile of queries. */
+template <int D, int KEYS>
+__global__ static void
+__launch_bounds__(EXO_MMA_THREADS)
+    query_grads(exo_cuda_attention_call k, exo_cuda_attention_gradients g)
+{
+    const int pitch = D + EXO_MMA_PAD;
+    EXO_CUDA_SHARED(exo_cuda_bf16, queries);
+    exo_cuda_bf16 *const dys = queries + TILE * pitch, *const keys = dys + TILE * pitch,
+                         *const values = keys + 2 * KEYS * pitch;
+    uint8_t *const keep = reinterpret_cast<uint8_t *>(values + 2 * KEYS * pitch);
+    const size_t tiles = (k.tokens + TILE - 1) / TILE, pairs = k.sequences * k.heads;
+    const size_t pair = blockIdx.x % pairs, n = pair / k.heads, head = pair % k.heads;
+    const size_t i0 = (tiles - 1 - blockIdx.x / pairs) * TILE;
+    const size_t end = i0 + TILE < k.tokens ? i0 + TILE : k.tokens;
+    const unsigned first = threadIdx.x / EXO_CUDA_WARP * EXO_MMA_ROWS;
+    const size_t row = i0 + first;
+    const float slope = exo_cuda_slope2(k, head);
+    float out[1][D / 8][4] = {}, lse[2], delta[2];
+    for (unsigned h = 0; h < 2; h++) {
+        const size_t i = row + exo_cuda_own_lane().row + h * 8;
+        const size_t at = (n * k.heads + head) * k.tokens + i;
+        lse[h] = i < k.tokens ? g.lse[at] : 0.0f;
+        delta[h] = i < k.tokens ? g.delta[at] : 0.0f;
+    }
+    exo_cuda_fetch_rows<TILE, D>(queries, exo_cuda_queries(k, n, head), i0, k.tokens, k.width);
+    exo_cuda_fetch_rows<TILE, D>(dys, dy_of(k, g, n, head), i0, k.tokens, k.width);
+    exo_cuda_fetch_rows<KEYS, D>(keys, exo_cuda_keys(k, n, head), 0, k.tokens, k.width);
+    exo_cuda_fetch_rows<KEYS, D>(values, exo_cuda_values(k, n, head), 0, k.tokens, k.width);
+    exo_cuda_end_copies();
+    for (size_t j0 = 0, half = 0; j0 < end; j0 += KEYS, half ^= 1) {
+        const size_t next = j0 + KEYS, here = half * KEYS * pitch, there = KEYS * pitch - here;
+        if (next < end) {
+            exo_cuda_fetch_rows<KEYS, D>(keys + there, exo_cuda_keys(k, n, head), next, k.tokens,
+                                         k.width);
+            exo_cuda_fetch_rows<KEYS, D>(values + there, exo_cuda_values(k, n, head), next,
+                                         k.tokens, k.width);
+        }
+        exo_cuda_end_copies();
+        if (k.drop.dropped)
+            exo_cuda_draw_tile<TILE, KEYS>(k, n, head, i0, j0, keep);
+        exo_cuda_wait_copies<1>();
+        __syncthreads();
+        if (row < k.tokens && j0 < row + EXO_MMA_ROWS) { /* some of its rows see some keys */
+            float s[1][KEYS / 8][4] = {}, dp[1][KEYS / 8][4] = {};
+            exo_cuda_mma_rows<1, KEYS / 8, D>(s, queries + first * pitch, keys + here, pitch);
+            exo_cuda_mma_rows<1, KEYS / 8, D>(dp, dys + first * pitch, values + here, pitch);
+            grade<KEYS>(k, slope, row, j0, keep + first * (KEYS / 8), lse, delta, s[0], dp[0]);
+            exo_cuda_mma_sums<1, D / 8, KEYS / 8>(out, s, keys + here, pitch);
+        }
+        __syncthreads();
+    }
+    write_grads<D>(k, g, n, head, 0, row, k.scale, out);
+}
+
+/* --- Keys and values -------------------------------------------------------------------------- */
+
+/* A tile of queries in shared memory, as it is computed with. */
+struct query_tile {
+    exo_cuda_bf16 *queries, *dys;
+    float *lse, *delta; /* 0 beyond the tokens */
+};
+
+template <int D, int ROWS>
+__device__ static void
+fetch_queries(const exo_cuda_attention_call &k, const exo_cuda_attention_gradients &g,
+              const query_tile &t, size_t n, size_t head, size_t i0)
+{
+    exo_cuda_fetch_rows<ROWS, D>(t.queries, exo_cuda_queries(k, n, head), i0, k.tokens, k.width);
+    exo_cuda_fetch_rows<ROWS, D>(t.dys, dy_of(k, g, n, head), i0, k.tokens, k.width);
+    if (threadIdx.x < ROWS) {
+        const size_t i = i0 + threadIdx.x, at = (n * k.heads + head) * k.tokens + i;
+        t.lse[threadIdx.x] = i < k.tokens ? g.lse[at] : 0.0f;
+        t.delta[threadIdx.x] = i < k.tokens ? g.delta[at] : 0.0f;
+    }
+}
+
+/* Turns the transposed products of a warp's 16 keys into weights after dropout, in s, and gradients
+ * of scores, in dp. first: of the keys in the tile; keep (ROWS, TILE / 8). */
+template <int ROWS>
+__device__ static void
+grade_transposed(const exo_cuda_attention_call &k, float slope, size_t i0, size_t j0,
+                 unsigned first, const query_tile &t, const uint8_t *keep, float s[ROWS / 8][4],
+                 float dp[ROWS / 8][4])
+{
+    const exo_cuda_lane lane = exo_cuda_own_lane();
+    EXO_CUDA_UNROLL
+    for (int c = 0; c < ROWS / 2; c++) {
+        const unsigned key = first + lane.row + static_cast<unsigned>(c % 4 / 2) * 8,
+                       query = static_cast<unsigned>(c / 4 * 8 + c % 2) + lane.column;
+        float kept = 1;
+        if (k.drop.dropped)
+            kept = exo_cuda_kept_bit(k, keep[query * (TILE / 8) + key / 8], key % 8);
+        s[c / 4][c % 4] =
+            score_gradient(k, slope, i0 + query, j0 + key, s[c / 4][c % 4], dp[c / 4][c % 4],
+                           t.lse[query], t.delta[query], kept, &dp[c / 4][c % 4]);
+    }
+}
+
+/* Adds what a tile of queries gives to the gradients of a warp's keys. */
+template <int D, int ROWS, int WANTED>
+__device__ static void
+add_queries(const exo_cuda_attention_call &k, float slope, size_t i0, size_t j0, unsigned first,
+            const query_tile &t, const exo_cuda_bf16 *keys, const exo_cuda_bf16 *values,
+            const uint8_t *keep, float dk[1][D / 8][4], float dv[1][D / 8][4])
+{
+    const int pitch = D + EXO_MMA_PAD;
+    float s[1][ROWS / 8][4] = {}, dp[1][ROWS / 8][4] = {};
+    exo_cuda_mma_rows<1, ROWS / 8, D>(s, keys + first * pitch, t.queries, pitch);
+    if (WANTED & WANT_KEYS)
+        exo_cuda_mma_rows<1, ROWS / 8, D>(dp, values + first * pitch, t.dys, pitch);
+    grade_transposed<ROWS>(k, slope, i0, j0, first, t, keep, s[0], dp[0]);
+    if (WANTED & WANT_VALUES)
+        exo_cuda_mma_sums<1, D / 8, ROWS / 8>(dv, s, t.dys, pitch);
+    if (WANTED & WANT_KEYS)
+        exo_cuda_mma_sums<1, D / 8, ROWS / 8>(dk, dp, t.queries, pitch);
+}
+
+template <int D, int ROWS>
+__device__ static query_tile
+lay_out(exo_cuda_bf16 *shared, size_t half)
+{
+    const size_t pitch = D + EXO_MMA_PAD;
+    float *const numbers = reinterpret_cast<float *>(shared + (2 * TILE + 4 * ROWS) * pitch);
+    exo_cuda_bf16 *const rows = shared + (2 * TILE + 2 * half * ROWS) * pitch;
+    return {rows, rows + ROWS * pitch, numbers + 2 * half * ROWS, numbers + (2 * half + 1) * ROWS};
+}
+
+/* dk and dv of a tile of keys, from one head of queries. */
+template <int D, int ROWS, int WANTED>
+__global__ static void
+__launch_bounds__(EXO_MMA_THREADS)
+    key_grads(exo_cuda_attention_call k, exo_cuda_attention_gradients g)
+{
+    const int pitch = D + EXO_MMA_PAD;
+    EXO_CUDA_SHARED(exo_cuda_bf16, keys);
+    exo_cuda_bf16 *const values = keys + TILE * pitch;
+    uint8_t *const keep = reinterpret_cast<uint8_t *>(lay_out<D, ROWS>(keys, 2).lse);
+    const size_t pairs = k.sequences * k.heads, pair = blockIdx.x % pairs;
+    const size_t n = pair / k.heads, head = pair % k.heads;
+    const size_t j0 = blockIdx.x / pairs * TILE; /* early keys have the most queries */
+    const unsigned first = threadIdx.x / EXO_CUDA_WARP * EXO_MMA_ROWS;
+    const float slope = exo_cuda_slope2(k, head);
+    float dk[1][D / 8][4] = {}, dv[1][D / 8][4] = {};
+    exo_cuda_fetch_rows<TILE, D>(keys, exo_cuda_keys(k, n, head), j0, k.tokens, k.width);
+    exo_cuda_fetch_rows<TILE, D>(values, exo_cuda_values(k, n, head), j0, k.tokens, k.width);
+    fetch_queries<D, ROWS>(k, g, lay_out<D, ROWS>(keys, 0), n, head, j0);
+    exo_cuda_end_copies();
+    for (size_t i0 = j0, half = 0; i0 < k.tokens; i0 += ROWS, half ^= 1) {
+        const query_tile t = lay_out<D, ROWS>(keys, half);
+        if (i0 + ROWS < k.tokens)
+            fetch_queries<D, ROWS>(k, g, lay_out<D, ROWS>(keys, half ^ 1), n, head, i0 + ROWS);
+        exo_cuda_end_copies();
+        if (k.drop.dropped)
+            exo_cuda_draw_tile<ROWS, TILE>(k, n, head, i0, j0, keep);
+        exo_cuda_wait_copies<1>();
+        __syncthreads();
+        if (j0 + first < k.tokens && j0 + first < i0 + ROWS) /* some queries see some of its keys */
+            add_queries<D, ROWS, WANTED>(k, slope, i0, j0, first, t, keys, values, keep, dk, dv);
+        __syncthreads();
+    }
+    if (WANTED & WANT_KEYS)
+        write_grads<D>(k, g, n, head, 1, j0 + first, k.scale, dk);
+    if (WANTED & WANT_VALUES)
+        write_grads<D>(k, g, n, head, 2, j0 + first, 1, dv);
+}
+
+/* --- Calls ------------------------------------------------------------------------------------ */
+
+template <int D, int ROWS, int WANTED>
+static exo_status
+launch_keys(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
+            const exo_cuda_attention_gradients *g, exo_err *err)
+{
+    const size_t blocks = (k->tokens + TILE - 1) / TILE * k->sequences * k->heads;
+    const size_t shared = (2 * TILE + 4 * ROWS) * (D + EXO_MMA_PAD) * sizeof(exo_cuda_bf16) +
+                          4 * ROWS * sizeof(float) + ROWS * TILE / EXO_ATTENTION_GROUP;
+    const exo_status st = exo_cuda_status(exo_cuda_allow_shared(key_grads<D, ROWS, WANTED>, shared),
+                                          "attention_backward", err);
+    if (st != EXO_OK)
+        return st;
+    exo_cuda_launch((key_grads<D, ROWS, WANTED>), static_cast<unsigned>(blocks), EXO_MMA_THREADS,
+                    shared, cuda->stream, *k, *g);
+    return exo_cuda_launched("attention_backward", err);
+}
+
+template <int D, int KEYS>
+static exo_status
+launch_queries(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
+               const exo_cuda_attention_gradients *g, exo_err *err)
+{
+    const size_t blocks = (k->tokens + TILE - 1) / TILE * k->sequences * k->heads;
+    const size_t shared = (2 * TILE + 4 * KEYS) * (D + EXO_MMA_PAD) * sizeof(exo_cuda_bf16) +
+                          TILE * KEYS / EXO_ATTENTION_GROUP;
+    const exo_status st = exo_cuda_status(exo_cuda_allow_shared(query_grads<D, KEYS>, shared),
+                                          "attention_backward", err);
+    if (st != EXO_OK)
+        return st;
+    exo_cuda_launch((query_grads<D, KEYS>), static_cast<unsigned>(blocks), EXO_MMA_THREADS, shared,
+                    cuda->stream, *k, *g);
+    return exo_cuda_launched("attention_backward", err);
+}
+
+/* ROWS: queries of a tile of key_grads; KEYS: keys of a tile of query_grads. */
+template <int D, int KEYS, int ROWS>
+static exo_status
+launch(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
+       const exo_cuda_attention_gradients *g, exo_err *err)
+{
+    exo_status st = launch_queries<D, KEYS>(cuda, k, g, err);
+    if constexpr (D <= 128) {
+        if (st == EXO_OK)
+            st = launch_keys<D, ROWS, WANT_KEYS | WANT_VALUES>(cuda, k, g, err);
+    } else { /* both do not fit into registers */
+        if (st == EXO_OK)
+            st = launch_keys<D, ROWS, WANT_VALUES>(cuda, k, g, err);
+        if (st == EXO_OK)
+            st = launch_keys<D, ROWS, WANT_KEYS>(cuda, k, g, err);
+    }
+    return st;
+}
+
+exo_status
+exo_cuda_attention_bf16_grads(exo_cuda_device *cuda, const exo_cuda_attention_call *call,
+                              const exo_cuda_attention_gradients *g, exo_err *err)
+{
+    exo_cuda_attention_call k = *call;
+    k.aligned = k.aligned && reinterpret_cast<uintptr_t>(g->dy) % 16 == 0;
+    if (k.width <= 32)
+        return launch<32, 64, 64>(cuda, &k, g, err);
+    if (k.width <= 64)
+        return launch<64, 64, 64>(cuda, &k, g, err);
+    if (k.width <= 128)
+        return launch<128, 64, 32>(cuda, &k, g, err);
+    return launch<EXO_CUDA_MAX_HEAD, 32, 32>(cuda, &k, g, err);
+}
