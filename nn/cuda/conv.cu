@@ -6,6 +6,7 @@
  * matmul.h, plans.h. */
 #include "nn/cuda/grid.h"
 #include "nn/cuda/kernels.h"
+#include "nn/cuda/map.h"
 #include "nn/cuda/matmul.h"
 #include "nn/cuda/plans.h"
 
@@ -39,7 +40,11 @@ lay_out(const exo_conv_shape *s, void *memory)
     room out = {};
     out.columns = s->in_channels * s->kernel_height * s->kernel_width;
     const size_t sample = s->out_height * s->out_width * out.columns * element;
-    const size_t fit = sample > 0 ? CHUNK_BYTES / sample : s->batch;
+    const size_t image = s->height * s->width * s->in_channels;
+    const size_t larger = sample > image ? sample : image,
+                 fit = CHUNK_BYTES / (larger ? larger : 1);
+    if (larger > UINT32_MAX / 2 && !is_plain(s))
+        r.bytes = SIZE_MAX; /* kernels count the elements of a chunk in 32 bits */
     out.chunk = fit < s->batch && !is_plain(s) ? fit : s->batch;
     out.chunk = out.chunk == 0 ? 1 : out.chunk;
     out.weights = exo_cuda_take(&r, s->out_channels * out.columns, sizeof(float));
@@ -56,6 +61,28 @@ size_t
 exo_cuda_conv_bytes(const exo_conv_shape *shape)
 {
     return lay_out(shape, NULL).bytes;
+}
+
+/* The shape, for kernels over windows. */
+struct sides {
+    unsigned channels, height, width, out_height, out_width, stride, padding, kernel_width;
+    unsigned pixels, places; /* of an output, of a window */
+};
+
+static sides
+sides_of(const exo_conv_shape *s)
+{
+    const auto small = [](size_t number) { return static_cast<unsigned>(number); };
+    return {small(s->in_channels),
+            small(s->height),
+            small(s->width),
+            small(s->out_height),
+            small(s->out_width),
+            small(s->stride),
+            small(s->padding),
+            small(s->kernel_width),
+            small(s->out_height * s->out_width),
+            small(s->kernel_height * s->kernel_width)};
 }
 
 /* --- Kernels ---------------------------------------------------------------------------------- */
@@ -85,50 +112,55 @@ add_unpacked(exo_conv_shape s, const float *gradient, float *dweight)
     }
 }
 
-/* windows (samples, H', W', R, S, I) of x (samples, H, W, I); 0 outside of x. */
-template <typename T>
+/* windows (samples, H', W', R, S, I) of x (samples, H, W, I); 0 outside of x. A thread has N
+ * channels. Numbers of elements fit into 32 bits (lay_out), as wider divisions cost more than the
+ * access. */
+template <typename T, int N>
 __global__ static void
-lay_windows(exo_conv_shape s, size_t samples, const T *x, T *windows)
+lay_windows(sides s, unsigned samples, const T *x, T *windows)
 {
-    const size_t places = s.kernel_height * s.kernel_width, pixels = s.out_height * s.out_width;
-    for (EXO_CUDA_EACH(at, samples * pixels * places * s.in_channels)) {
-        const size_t i = at % s.in_channels, place = at / s.in_channels % places;
-        const size_t pixel = at / s.in_channels / places, n = pixel / pixels;
-        const size_t row = pixel % pixels / s.out_width * s.stride + place / s.kernel_width;
-        const size_t column = pixel % s.out_width * s.stride + place % s.kernel_width;
+    const unsigned groups = s.channels / N, count = samples * s.pixels * s.places * groups;
+    for (EXO_CUDA_EACH(group, count)) {
+        const unsigned at = static_cast<unsigned>(group);
+        const unsigned i = at % groups * N, place = at / groups % s.places;
+        const unsigned pixel = at / groups / s.places, n = pixel / s.pixels,
+                       inner = pixel - n * s.pixels;
         /* an index in the padding before x wraps around, and is too large */
-        const size_t h = row - s.padding, w = column - s.padding;
-        const bool inside = h < s.height && w < s.width;
-        exo_cuda_set(windows, at,
-                     inside
-                         ? exo_cuda_get(x, ((n * s.height + h) * s.width + w) * s.in_channels + i)
-                         : 0.0f);
+        const unsigned h = inner / s.out_width * s.stride + place / s.kernel_width - s.padding,
+                       w = inner % s.out_width * s.stride + place % s.kernel_width - s.padding;
+        float value[N] = {};
+        if (h < s.height && w < s.width)
+            exo_cuda_read<N>(x, ((n * s.height + h) * s.width + w) * s.channels + i, value);
+        exo_cuda_write<N>(windows, static_cast<size_t>(at) * N, value);
     }
 }
 
-/* dx (samples, H, W, I) = the sums over the windows that cover each pixel, in their order. */
-template <typename T>
+/* dx (samples, H, W, I) = the sums over the windows that cover each pixel, in their order. A thread
+ * has N channels. */
+template <typename T, int N>
 __global__ static void
-gather_windows(exo_conv_shape s, size_t samples, const float *windows, T *dx)
+gather_windows(sides s, unsigned samples, const float *windows, T *dx)
 {
-    for (EXO_CUDA_EACH(at, samples * s.height * s.width * s.in_channels)) {
-        const size_t i = at % s.in_channels, w = at / s.in_channels % s.width;
-        const size_t h = at / s.in_channels / s.width % s.height,
-                     n = at / s.in_channels / s.width / s.height;
-        float sum = 0;
-        for (size_t r = 0; r < s.kernel_height; r++)
-            for (size_t c = 0; c < s.kernel_width; c++) {
-                const size_t row = h + s.padding - r, column = w + s.padding - c;
-                const size_t y = row / s.stride, x = column / s.stride;
-                if (row % s.stride || column % s.stride || y >= s.out_height || x >= s.out_width)
+    const unsigned groups = s.channels / N, count = samples * s.height * s.width * groups;
+    const unsigned down = s.places / s.kernel_width;
+    for (EXO_CUDA_EACH(group, count)) {
+        const unsigned at = static_cast<unsigned>(group);
+        const unsigned i = at % groups * N, pixel = at / groups, w = pixel % s.width;
+        const unsigned h = pixel / s.width % s.height, n = pixel / s.width / s.height;
+        float sum[N] = {}, value[N];
+        for (unsigned place = 0, r = 0; r < down; r++)
+            for (unsigned c = 0; c < s.kernel_width; c++, place++) {
+                const unsigned row = h + s.padding - r, column = w + s.padding - c;
+                const unsigned y = row / s.stride, x = column / s.stride;
+                if (y * s.stride != row || x * s.stride != column || y >= s.out_height ||
+                    x >= s.out_width)
                     continue; /* also if row or column wrapped around */
-                const size_t window = (n * s.out_height + y) * s.out_width + x;
-                sum =
-                    sum +
-                    windows[((window * s.kernel_height + r) * s.kernel_width + c) * s.in_channels +
-                            i];
+                const unsigned window = n * s.pixels + y * s.out_width + x;
+                exo_cuda_read<N>(windows, (window * s.places + place) * s.channels + i, value);
+                for (int e = 0; e < N; e++)
+                    sum[e] = sum[e] + value[e];
             }
-        exo_cuda_set(dx, at, sum);
+        exo_cuda_write<N>(dx, static_cast<size_t>(at) * N, sum);
     }
 }
 
@@ -172,8 +204,15 @@ windows_of(exo_cuda_device *cuda, const exo_conv_shape *s, const room *r, const 
     T *windows = static_cast<T *>(r->windows);
     if (is_plain(s))
         return samples;
-    exo_cuda_launch_each(lay_windows<T>, exo_cuda_blocks(c->rows * r->columns, EXO_CUDA_BLOCK),
-                         EXO_CUDA_BLOCK, cuda->stream, *s, c->count, samples, windows);
+    const unsigned count = static_cast<unsigned>(c->count);
+    if (s->in_channels % 4 == 0 && exo_cuda_has_fours(samples) && exo_cuda_has_fours(windows))
+        exo_cuda_launch_each((lay_windows<T, 4>),
+                             exo_cuda_blocks(c->rows * r->columns / 4, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, cuda->stream, sides_of(s), count, samples, windows);
+    else
+        exo_cuda_launch_each((lay_windows<T, 1>),
+                             exo_cuda_blocks(c->rows * r->columns, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
+                             cuda->stream, sides_of(s), count, samples, windows);
     return windows;
 }
 
@@ -265,10 +304,14 @@ input_gradient(exo_cuda_device *cuda, const exo_conv_shape *s, const room *r, co
     p.c = r->windows;
     const exo_status st = exo_cuda_multiply(cuda, &p, err);
     const size_t count = c->count * s->height * s->width * s->in_channels;
-    if (st == EXO_OK)
-        exo_cuda_launch_each(gather_windows<T>, exo_cuda_blocks(count, EXO_CUDA_BLOCK),
-                             EXO_CUDA_BLOCK, cuda->stream, *s, c->count,
-                             static_cast<const float *>(r->windows), dx);
+    const unsigned samples = static_cast<unsigned>(c->count);
+    const float *windows = static_cast<const float *>(r->windows);
+    if (st == EXO_OK && s->in_channels % 4 == 0 && exo_cuda_has_fours(dx))
+        exo_cuda_launch_each((gather_windows<T, 4>), exo_cuda_blocks(count / 4, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, cuda->stream, sides_of(s), samples, windows, dx);
+    else if (st == EXO_OK)
+        exo_cuda_launch_each((gather_windows<T, 1>), exo_cuda_blocks(count, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, cuda->stream, sides_of(s), samples, windows, dx);
     return st;
 }
 

@@ -10,11 +10,11 @@
 
 #include "nn/cuda/activations.h"
 #include "nn/cuda/kernels.h"
+#include "nn/cuda/map.h"
 #include "nn/cuda/row_norm.h"
 
 enum {
     WARPS = 16, /* of a product's block, which share out the inputs */
-    ROWS = 8,   /* of a product's block */
     DEPTH = WARPS * EXO_CUDA_LINE,
     KEYS = EXO_CUDA_BLOCK /* of a chunk of attention */
 };
@@ -139,31 +139,46 @@ activate(size_t rows, size_t inner, bool gated, exo_activation activation, const
 
 /* --- Products --------------------------------------------------------------------------------- */
 
-/* sum[r] += the products of output o with a line of inputs from `first` on; x (line, ROWS). */
+/* Four weights of output o, from input k on, which is a multiple of 4. */
 template <exo_weight_format FORMAT>
+__device__ static void
+four_weights(const exo_cuda_matrix &m, size_t o, size_t k, float scale, float minimum, float w[4])
+{
+    EXO_CUDA_UNROLL
+    for (unsigned n = 0; n < 4; n++)
+        if (FORMAT == EXO_WEIGHTS_F32)
+            w[n] = exo_cuda_float(m.words[(k + n) * m.pitch + o]);
+        else if (FORMAT == EXO_WEIGHTS_INT8)
+            w[n] = scale * static_cast<float>(static_cast<int8_t>(
+                               m.words[k / EXO_CUDA_LEVELS8 * m.pitch + o] >> n * 8));
+        else
+            w[n] = scale * static_cast<float>(m.words[k / EXO_CUDA_LEVELS4 * m.pitch + o] >>
+                                                  (k % EXO_CUDA_LEVELS4 + n) * 4 &
+                                              15u) +
+                   minimum;
+}
+
+/* sum[r] += the products of output o with a line of inputs from `first` on; x (line, ROWS), of which
+ * four numbers are read at a time: the threads of a warp read the same ones, and each read is one of
+ * few that shared memory can do beside the weights' way from memory. */
+template <exo_weight_format FORMAT, int ROWS>
 __device__ static void
 add_line(const exo_cuda_matrix &m, size_t o, size_t first, const float *x, float sum[ROWS])
 {
-    const unsigned each = FORMAT == EXO_WEIGHTS_F32    ? 1u
-                          : FORMAT == EXO_WEIGHTS_INT8 ? static_cast<unsigned>(EXO_CUDA_LEVELS8)
-                                                       : static_cast<unsigned>(EXO_CUDA_LEVELS4);
     const size_t group = first / EXO_CUDA_GROUP * m.pitch + o;
     const float scale = FORMAT == EXO_WEIGHTS_F32 ? 1.0f : m.scales[group];
     const float minimum = FORMAT == EXO_WEIGHTS_INT4 ? m.minimums[group] : 0.0f;
-    const uint32_t *words = m.words + first / each * m.pitch + o;
-    for (unsigned i = 0; i < EXO_CUDA_LINE; i += each) {
-        const uint32_t word = words[i / each * m.pitch];
-        for (unsigned n = 0; n < each; n++) {
-            float w;
-            if (FORMAT == EXO_WEIGHTS_F32)
-                w = exo_cuda_float(word);
-            else if (FORMAT == EXO_WEIGHTS_INT8)
-                w = scale * static_cast<float>(static_cast<int8_t>(word >> n * 8));
-            else
-                w = scale * static_cast<float>(word >> n * 4 & 15u) + minimum;
-            for (unsigned r = 0; r < ROWS; r++)
-                sum[r] = fmaf(w, x[(i + n) * ROWS + r], sum[r]);
-        }
+    EXO_CUDA_UNROLL
+    for (unsigned i = 0; i < EXO_CUDA_LINE; i += 4) {
+        float w[4];
+        exo_cuda_four<float> xs[ROWS];
+        four_weights<FORMAT>(m, o, first + i, scale, minimum, w);
+        EXO_CUDA_UNROLL
+        for (int r = 0; r < ROWS; r++)
+            xs[r] = reinterpret_cast<const exo_cuda_four<float> *>(x + i * ROWS)[r];
+        EXO_CUDA_UNROLL
+        for (int n = 0; n < 4 * ROWS; n++)
+            sum[n % ROWS] = fmaf(w[n / ROWS], xs[n / 4].at[n % 4], sum[n % ROWS]);
     }
 }
 
@@ -177,12 +192,13 @@ struct product_args {
 };
 
 /* y (+)= x W^T + bias, for 32 outputs and ROWS rows. Warp w has lines w, w + WARPS and so on of the
- * inputs; the warps are added up in their order. */
-template <exo_weight_format FORMAT>
+ * inputs; the warps are added up in their order. A row has the same bits with any ROWS. */
+template <exo_weight_format FORMAT, int ROWS>
 __global__ static void
 __launch_bounds__(DEPTH) multiply_rows(product_args k)
 {
-    __shared__ float xs[DEPTH * ROWS], sums[WARPS][ROWS][EXO_CUDA_LINE];
+    __shared__ __align__(16) float xs[DEPTH * ROWS];
+    __shared__ float sums[WARPS][ROWS][EXO_CUDA_LINE];
     const unsigned warp = threadIdx.x / EXO_CUDA_WARP, lane = threadIdx.x % EXO_CUDA_WARP;
     const size_t o = static_cast<size_t>(blockIdx.x) * EXO_CUDA_LINE, inputs = k.weight.inputs;
     const size_t row = static_cast<size_t>(blockIdx.y) * ROWS;
@@ -195,7 +211,8 @@ __launch_bounds__(DEPTH) multiply_rows(product_args k)
                 row + r < k.rows && at < inputs ? k.x[(row + r) * inputs + at] : 0.0f;
         __syncthreads();
         if (first < inputs)
-            add_line<FORMAT>(k.weight, o + lane, first, xs + warp * EXO_CUDA_LINE * ROWS, sum);
+            add_line<FORMAT, ROWS>(k.weight, o + lane, first, xs + warp * EXO_CUDA_LINE * ROWS,
+                                   sum);
     }
     for (unsigned r = 0; r < ROWS; r++)
         sums[warp][r][lane] = sum[r];
@@ -210,13 +227,26 @@ __launch_bounds__(DEPTH) multiply_rows(product_args k)
     *y = k.add ? *y + total : total;
 }
 
+template <exo_weight_format FORMAT, int ROWS>
+static void
+launch_rows(exo_cuda_device *cuda, const product_args &k)
+{
+    const dim3 grid(static_cast<unsigned>(k.weight.pitch / EXO_CUDA_LINE),
+                    static_cast<unsigned>((k.rows + ROWS - 1) / ROWS));
+    exo_cuda_launch((multiply_rows<FORMAT, ROWS>), grid, DEPTH, 0, cuda->stream, k);
+}
+
+/* Few rows are not filled up to many. */
 template <exo_weight_format FORMAT>
 static void
 launch_product(exo_cuda_device *cuda, const product_args &k)
 {
-    const dim3 grid(static_cast<unsigned>(k.weight.pitch / EXO_CUDA_LINE),
-                    static_cast<unsigned>((k.rows + ROWS - 1) / ROWS));
-    exo_cuda_launch(multiply_rows<FORMAT>, grid, DEPTH, 0, cuda->stream, k);
+    if (k.rows == 1)
+        launch_rows<FORMAT, 1>(cuda, k);
+    else if (k.rows <= 4)
+        launch_rows<FORMAT, 4>(cuda, k);
+    else
+        launch_rows<FORMAT, 8>(cuda, k);
 }
 
 /* --- A pass under way ------------------------------------------------------------------------- */

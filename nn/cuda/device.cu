@@ -98,6 +98,44 @@ send(exo_cuda_device *cuda, char *to, const char *from, size_t bytes)
     return error;
 }
 
+/* Takes a piece that has arrived in a slot out of it. */
+static cudaError_t
+take(exo_cuda_slot *slot, char *to, size_t bytes)
+{
+    const cudaError_t error = cudaEventSynchronize(slot->free);
+    if (error == cudaSuccess)
+        memcpy(to, slot->memory, bytes);
+    return error;
+}
+
+/* Copies to the host through pinned memory: while a piece is taken out of its slot, the next ones are
+ * on their way. The driver would do the same for memory that is not pinned, one piece at a time. */
+static cudaError_t
+receive(exo_cuda_device *cuda, char *to, const char *from, size_t bytes)
+{
+    const size_t room = EXO_CUDA_SLOT_BYTES, pieces = (bytes + room - 1) / room;
+    const size_t ahead = EXO_CUDA_SLOTS - 1, slot_of_first = cuda->next_slot;
+    cudaError_t error = cudaSuccess;
+    for (size_t p = 0; p < pieces + ahead && error == cudaSuccess; p++) {
+        if (p >= ahead) { /* the slot that is used next but `ahead` */
+            const size_t at = p - ahead, left = bytes - at * room;
+            error = take(&cuda->slots[(slot_of_first + at) % EXO_CUDA_SLOTS], to + at * room,
+                         left < room ? left : room);
+        }
+        if (p >= pieces || error != cudaSuccess)
+            continue;
+        exo_cuda_slot *slot = &cuda->slots[(slot_of_first + p) % EXO_CUDA_SLOTS];
+        const size_t left = bytes - p * room;
+        /* in the order of the stream behind a copy from the host that may still use the slot */
+        error = cudaMemcpyAsync(slot->memory, from + p * room, left < room ? left : room,
+                                cudaMemcpyDeviceToHost, cuda->stream);
+        if (error == cudaSuccess)
+            error = cudaEventRecord(slot->free, cuda->stream);
+        slot->used = true;
+    }
+    return error;
+}
+
 static exo_status
 cuda_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy_kind kind,
           exo_err *err)
@@ -110,7 +148,7 @@ cuda_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy
             error = send(cuda, static_cast<char *>(to), static_cast<const char *>(from), bytes);
             break;
         case EXO_COPY_FROM_DEVICE:
-            error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, cuda->stream);
+            error = receive(cuda, static_cast<char *>(to), static_cast<const char *>(from), bytes);
             break;
         case EXO_COPY_ON_DEVICE:
             error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda->stream);

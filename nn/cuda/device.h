@@ -26,7 +26,8 @@ extern "C" {
 enum {
     EXO_CUDA_SLOTS = 4,
     EXO_CUDA_SLOT_BYTES = 1 << 20, /* of pinned memory, for one piece of a copy from the host */
-    EXO_CUDA_PARTIALS = 1024       /* doubles of exo_cuda_device.partials */
+    EXO_CUDA_PARTIALS = 1 << 16,   /* doubles of exo_cuda_device.partials */
+    EXO_CUDA_PARTS = 1024          /* blocks of a sum that leave one of them, at most */
 };
 
 typedef struct exo_cuda_matmul exo_cuda_matmul; /* matmul.h */
@@ -44,7 +45,7 @@ typedef struct exo_cuda_device {
     cudaStream_t stream;
     exo_cuda_slot slots[EXO_CUDA_SLOTS];
     size_t next_slot;
-    double *partials; /* on the device: of a sum that has several blocks */
+    double *partials; /* on the device: of sums that have several blocks */
     exo_cuda_matmul *matmul;
 } exo_cuda_device;
 

@@ -1,6 +1,7 @@
 /* Linear layers: a product of matrices, then one sweep for what cuBLASLt does not add. No state.
  * Read next: matmul.h, plans.h. */
 #include "nn/cuda/activations.h"
+#include "nn/cuda/columns.h"
 #include "nn/cuda/each.h"
 #include "nn/cuda/matmul.h"
 #include "nn/cuda/plans.h"
@@ -152,39 +153,67 @@ exo_cuda_lora_merge(exo_device *device, const exo_lora_merge_args *k, exo_err *e
 /* --- Sums of columns -------------------------------------------------------------------------- */
 
 enum {
-    SUM_COLUMNS = 32, /* of a block: a warp reads them side by side */
-    SUM_LANES = 16    /* warps of a block, which share out the rows */
+    PART_ROWS = 128 /* of a part, at least */
 };
 
-/* Lane w adds up rows w, w + SUM_LANES and so on; then the lanes are added up in their order. */
+__device__ static void
+write_column(const exo_column_sums_args &k, size_t c, double sum)
+{
+    k.y[c] = (k.add ? k.y[c] : 0.0f) + static_cast<float>(sum);
+}
+
+/* A block has a part of the rows (y). The only part writes the result, else each leaves its sums in
+ * `partials` (parts, columns). */
 template <typename T>
 __global__ static void
-__launch_bounds__(SUM_COLUMNS *SUM_LANES) add_columns(exo_column_sums_args k)
+__launch_bounds__(EXO_CUDA_COLUMN_BLOCK)
+    add_columns(exo_column_sums_args k, size_t part_rows, double *partials)
 {
-    __shared__ double room[SUM_LANES][SUM_COLUMNS];
-    const unsigned x = threadIdx.x % SUM_COLUMNS, lane = threadIdx.x / SUM_COLUMNS;
-    const size_t c = static_cast<size_t>(blockIdx.x) * SUM_COLUMNS + x;
-    double sum = 0;
-    for (size_t r = lane; c < k.columns && r < k.rows; r += SUM_LANES)
-        sum += static_cast<double>(exo_cuda_get(static_cast<const T *>(k.x), r * k.columns + c));
-    room[lane][x] = sum;
-    __syncthreads();
-    if (lane > 0 || c >= k.columns)
+    const size_t c = exo_cuda_own_column(), first = blockIdx.y * part_rows;
+    const size_t end = first + part_rows < k.rows ? first + part_rows : k.rows;
+    const double sum = exo_cuda_column_total(static_cast<const T *>(k.x), k.columns, first, end);
+    if (threadIdx.x >= EXO_CUDA_COLUMNS || c >= k.columns)
         return;
-    sum = 0;
-    for (unsigned l = 0; l < SUM_LANES; l++)
-        sum += room[l][x];
-    k.y[c] = (k.add ? k.y[c] : 0.0f) + static_cast<float>(sum);
+    if (gridDim.y == 1)
+        write_column(k, c, sum);
+    else
+        partials[blockIdx.y * k.columns + c] = sum;
+}
+
+__global__ static void
+add_column_parts(exo_column_sums_args k, size_t parts, const double *partials)
+{
+    for (EXO_CUDA_EACH(c, k.columns)) {
+        double sum = 0;
+        for (size_t p = 0; p < parts; p++)
+            sum += partials[p * k.columns + c];
+        write_column(k, c, sum);
+    }
+}
+
+/* The parts of the rows: as many as there are partials for, by the shape alone. */
+static size_t
+parts_for(const exo_column_sums_args *k)
+{
+    const size_t most = EXO_CUDA_PARTIALS / k->columns, parts = k->rows / PART_ROWS;
+    return parts > most ? (most ? most : 1) : (parts ? parts : 1);
 }
 
 template <typename T>
 static exo_status
 column_sums(exo_device *device, const exo_column_sums_args *k, exo_err *err)
 {
-    const unsigned blocks = static_cast<unsigned>((k->columns + SUM_COLUMNS - 1) / SUM_COLUMNS);
-    if (blocks > 0)
-        exo_cuda_launch(add_columns<T>, blocks, SUM_COLUMNS * SUM_LANES, 0,
-                        exo_cuda_of(device)->stream, *k);
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    if (k->columns == 0)
+        return EXO_OK;
+    const size_t parts = parts_for(k);
+    const dim3 grid(static_cast<unsigned>((k->columns + EXO_CUDA_COLUMNS - 1) / EXO_CUDA_COLUMNS),
+                    static_cast<unsigned>(parts));
+    exo_cuda_launch(add_columns<T>, grid, EXO_CUDA_COLUMN_BLOCK, 0, cuda->stream, *k,
+                    (k->rows + parts - 1) / parts, cuda->partials);
+    if (parts > 1)
+        exo_cuda_launch_each(add_column_parts, exo_cuda_blocks(k->columns, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, cuda->stream, *k, parts, cuda->partials);
     return exo_cuda_launched("column_sums", err);
 }
 

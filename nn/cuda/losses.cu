@@ -1,35 +1,26 @@
-/* Losses: means and sums in double in the order of the elements, and the terms of single rows. No
+/* Losses: means and sums in double, and the terms of single rows. No
  * state. Read next: softmax.cu, losses over classes; nn/device/loss_terms.h. */
 #include "nn/device/loss_terms.h"
 
 #include "nn/cuda/each.h"
 #include "nn/cuda/map.h"
 
-/* --- Sums in order ---------------------------------------------------------------------------- */
+/* --- Means ------------------------------------------------------------------------------------ */
 
 enum {
-    TILE = 512 /* elements */
+    MEAN_BLOCK = 1024 /* threads of the only block */
 };
 
-/* The sum of terms 0 to count - 1 in this order, for the first thread of a block. The threads fetch
- * a tile of terms together; the first thread adds it up while the others fetch the next one. tiles:
- * shared, 2 TILE elements. All threads call it. */
+/* The sum of terms 0 to count - 1 by a block, in an order that depends on the count alone. Every
+ * thread gets it. room: shared, EXO_CUDA_WARP elements. All threads call it. */
 template <typename Term>
 __device__ static inline double
-ordered_sum(size_t count, const Term &term, double *tiles)
+sum_terms(size_t count, const Term &term, double *room)
 {
-    double sum = 0;
-    __syncthreads(); /* tiles may still be read from the call before */
-    for (size_t first = 0, t = 0; first < count; first += TILE, t++) {
-        double *const tile = tiles + t % 2 * TILE;
-        const size_t most = TILE, length = count - first < most ? count - first : most;
-        for (size_t i = threadIdx.x; i < length; i += blockDim.x)
-            tile[i] = term(first + i);
-        __syncthreads();
-        for (size_t i = 0; i < length && threadIdx.x == 0; i++)
-            sum += tile[i];
-    }
-    return sum;
+    double own = 0;
+    for (size_t i = threadIdx.x; i < count; i += blockDim.x)
+        own += term(i);
+    return exo_cuda_block_sum(own, room);
 }
 
 struct plain_term {
@@ -53,8 +44,8 @@ struct masked_term {
 __global__ static void
 mean_of(exo_mean_args k)
 {
-    __shared__ double tiles[2 * TILE];
-    const double sum = ordered_sum(k.count, plain_term{k.x}, tiles);
+    __shared__ double room[EXO_CUDA_WARP];
+    const double sum = sum_terms(k.count, plain_term{k.x}, room);
     if (threadIdx.x == 0)
         k.y[0] = static_cast<float>(sum / static_cast<double>(k.count));
 }
@@ -62,16 +53,16 @@ mean_of(exo_mean_args k)
 exo_status
 exo_cuda_mean(exo_device *device, const exo_mean_args *k, exo_err *err)
 {
-    exo_cuda_launch(mean_of, 1, EXO_CUDA_BLOCK, 0, exo_cuda_of(device)->stream, *k);
+    exo_cuda_launch(mean_of, 1, MEAN_BLOCK, 0, exo_cuda_of(device)->stream, *k);
     return exo_cuda_launched("mean", err);
 }
 
 __global__ static void
 masked_mean_of(exo_masked_mean_args k)
 {
-    __shared__ double tiles[2 * TILE];
-    const double sum = ordered_sum(k.count, masked_term{k.x, k.mask}, tiles);
-    const double weight = k.sum ? 1 : ordered_sum(k.count, masked_term{NULL, k.mask}, tiles);
+    __shared__ double room[EXO_CUDA_WARP];
+    const double sum = sum_terms(k.count, masked_term{k.x, k.mask}, room);
+    const double weight = k.sum ? 1 : sum_terms(k.count, masked_term{NULL, k.mask}, room);
     if (threadIdx.x == 0) {
         k.y[0] = weight != 0 ? static_cast<float>(sum / weight) : 0;
         k.factor[0] = weight != 0 ? static_cast<float>(1 / weight) : 0;
@@ -81,7 +72,7 @@ masked_mean_of(exo_masked_mean_args k)
 exo_status
 exo_cuda_masked_mean(exo_device *device, const exo_masked_mean_args *k, exo_err *err)
 {
-    exo_cuda_launch(masked_mean_of, 1, EXO_CUDA_BLOCK, 0, exo_cuda_of(device)->stream, *k);
+    exo_cuda_launch(masked_mean_of, 1, MEAN_BLOCK, 0, exo_cuda_of(device)->stream, *k);
     return exo_cuda_launched("masked_mean", err);
 }
 
@@ -95,13 +86,12 @@ EXO_CUDA_MAP(masked_mean_backward, k.dx, k.mask, EXO_CUDA_NOTHING, k.add, k.dy[0
 __global__ static void
 sequence_sums(exo_sequence_sum_args k)
 {
-    __shared__ double tiles[2 * TILE];
+    __shared__ double room[EXO_CUDA_WARP];
     for (size_t n = blockIdx.x; n < k.count; n += gridDim.x) {
         const int32_t first = k.offsets[n], end = k.offsets[n + 1];
         const size_t rows = end > first ? static_cast<size_t>(end - first) : 0;
-        const double sum = k.mask
-                               ? ordered_sum(rows, masked_term{k.x + first, k.mask + first}, tiles)
-                               : ordered_sum(rows, plain_term{k.x + first}, tiles);
+        const double sum = k.mask ? sum_terms(rows, masked_term{k.x + first, k.mask + first}, room)
+                                  : sum_terms(rows, plain_term{k.x + first}, room);
         if (threadIdx.x == 0)
             k.y[n] = static_cast<float>(sum);
     }

@@ -8,6 +8,8 @@
  * and dbias; a second grid adds up the blocks in their order. No state. Read next: row_norm.h. */
 #include "nn/cuda/row_norm.h"
 
+#include "nn/cuda/columns.h"
+
 enum {
     PARTS = 1024,           /* blocks of backward, at most */
     SHARED_WIDTH = 4 * 1024 /* rows whose sums fit into shared memory */
@@ -117,18 +119,14 @@ row_norm_backward_rows(exo_row_norm_backward_args k, bool fits)
 }
 
 __global__ static void
-add_parts(exo_row_norm_backward_args k, size_t parts)
+__launch_bounds__(EXO_CUDA_COLUMN_BLOCK) add_parts(exo_row_norm_backward_args k, size_t parts)
 {
-    const size_t width = k.shape.width;
-    const float *sums = static_cast<const float *>(k.scratch);
-    for (EXO_CUDA_EACH(i, 2 * width)) {
-        float *const to = i < width ? k.dweight : k.dbias;
-        double sum = 0;
-        for (size_t p = 0; p < parts && to; p++)
-            sum += static_cast<double>(sums[p * 2 * width + i]);
-        if (to)
-            to[i % width] += static_cast<float>(sum);
-    }
+    const size_t width = k.shape.width, i = exo_cuda_own_column();
+    const double sum =
+        exo_cuda_column_total(static_cast<const float *>(k.scratch), 2 * width, 0, parts);
+    float *const to = i < width ? k.dweight : k.dbias;
+    if (threadIdx.x < EXO_CUDA_COLUMNS && i < 2 * width && to)
+        to[i % width] += static_cast<float>(sum);
 }
 
 template <typename T>
@@ -144,8 +142,8 @@ start_backward(cudaStream_t stream, const exo_row_norm_backward_args *k)
                     exo_cuda_row_block(width), wanted && fits ? 2 * width * sizeof(float) : 0,
                     stream, args, fits);
     if (wanted)
-        exo_cuda_launch_each(add_parts, exo_cuda_blocks(2 * width, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
-                             stream, args, parts);
+        exo_cuda_launch(add_parts, exo_cuda_blocks(2 * width, EXO_CUDA_COLUMNS),
+                        EXO_CUDA_COLUMN_BLOCK, 0, stream, args, parts);
 }
 
 exo_status

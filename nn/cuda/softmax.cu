@@ -155,7 +155,7 @@ ELEMENTS(entropy_backward)
 static unsigned
 blocks_for(size_t rows)
 {
-    const size_t most = EXO_CUDA_PARTIALS;
+    const size_t most = EXO_CUDA_PARTS;
     return static_cast<unsigned>(rows == 0 ? 1 : rows < most ? rows : most);
 }
 

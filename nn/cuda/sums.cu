@@ -50,7 +50,7 @@ sum(exo_device *device, size_t count, Term term, double *out, const char *name, 
 {
     exo_cuda_device *cuda = exo_cuda_of(device);
     /* 8 elements of a thread, as far as there are partials */
-    const size_t most = EXO_CUDA_PARTIALS, each = static_cast<size_t>(EXO_CUDA_BLOCK) * 8;
+    const size_t most = EXO_CUDA_PARTS, each = static_cast<size_t>(EXO_CUDA_BLOCK) * 8;
     const size_t blocks = count / each + 1 < most ? count / each + 1 : most;
     exo_cuda_launch(add_up<Term>, static_cast<unsigned>(blocks), EXO_CUDA_BLOCK, 0, cuda->stream,
                     count, term, cuda->partials);
