@@ -294,11 +294,6 @@ exo_fit_check_parts(const exo_strategy *strategy, const exo_graph_spec *graph,
     const char *what = kind_of_parts(opts);
     exo_status st = opts->context_parallel > 1 ? check_context(strategy, err)
                                                : exo_strategy_check_parts(strategy, what, err);
-    if (st == EXO_OK && opts->pipeline <= 1 && graph && (graph->emulated || graph->virtual_clock))
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "%s does not go with emulated links and the virtual clock yet: leave "
-                        "clock, hosts and links out",
-                        what);
     if (st == EXO_OK)
         st = exo_comm_codec_new(&codec, exo_fit_edge_codec(graph), err);
     if (codec)

@@ -36,6 +36,14 @@ loss_of(const exo_replica *r, exo_tape *tape, const exo_batch *batch, exo_tensor
                                 : exo_fail(err, EXO_FAILED, "the model gave no loss and no reason");
 }
 
+/* Whether a pass tells which units it has left: for strategies, and for parts of models, whose messages
+ * leave between units, after the declared cost of those before. */
+static bool
+follows_units(const exo_replica *r)
+{
+    return exo_strategy_awaits_units(r->strategy) || (r->sharing[0] && r->step_cost >= 0);
+}
+
 /* Runs one forward and backward pass, which adds to the gradients, or takes the inner step. Adds
  * its loss to *loss. */
 static exo_status
@@ -56,7 +64,7 @@ run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t min
         .step = r->node.step * minibatches + minibatch,
         .sink = r->within ? &sink : NULL,
         .ready = tells ? &ready : NULL,
-        .units = exo_strategy_awaits_units(r->strategy) ? &units : NULL,
+        .units = follows_units(r) ? &units : NULL,
     };
     exo_tape_set_group(tape, r->sharing[0]);
     exo_tape_begin(tape, r->params, &pass);

@@ -98,6 +98,8 @@ def main():
             virtual = took(exogym, "linked.yaml", e, "virtual", cost)
             times.append(took(exogym, "linked.yaml", e, "real", cost))
             form = [e["strategy"], e["sharding_strategy"], e["pipeline"] > 1 and f"pipeline of {e['pipeline']}",
+                    e["tensor"] > 1 and f"{'sequence' if e['sequence'] else 'tensor'} of {e['tensor']}",
+                    e["context"] > 1 and f"context of {e['context']}",
                     e["overlap"] and "overlap", e["checkpoint"] and "checkpoint"]
             print(f"{name:10} {rank + 1:4} {e['memory'] / 1e6:13.1f} MB {bytes_used / 1e6:6.1f} MB {e['memory'] / bytes_used:6.3f}"
                   f" {e['step_seconds'] * 1e3:12.1f} ms {virtual * 1e3:7.1f} ms {times[-1] * 1e3:7.1f} ms {e['step_seconds'] / times[-1]:6.3f}"

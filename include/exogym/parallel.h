@@ -26,8 +26,8 @@
  * In a group of one member all operations are the identity. Tensors are summed in fp32; other types
  * are cast. An error of a collective (TIMEOUT, PEER_LOST, ...) ends the pass with the operation's
  * name: in forward as the tape's error, in backward as its status. If a checkpoint runs a part of
- * the pass again, this part calls its collectives again. A rehearsal (exo_model_pass_memory) calls
- * none.
+ * the pass again, this part calls its collectives again. A rehearsal of memory
+ * (exo_model_pass_memory) has no group, and calls none.
  *
  * The group belongs to the tape's thread and lives as long as the pass. From the begin of a pass to
  * the end of its backward the group is used for nothing else, unless all members do so at the same

@@ -34,7 +34,7 @@ stages_at(const exo_parallelism_scope *scope, size_t index)
     return 0;
 }
 
-/* ddp, full_shard, shard_grad_op, two forms for each size of groups, and ddp among copies in stages.
+/* ddp, full_shard, shard_grad_op, two forms for each size of groups, and ddp among copies that nodes share.
  * Groups that are apart have one size, because another one would train in another way. no_shard is left
  * out: it sends what ddp sends. */
 static size_t
@@ -49,7 +49,21 @@ count_shardings(const exo_parallelism_scope *scope)
         groups++;
     while (stages_at(scope, pipelines) > 0)
         pipelines++;
-    return 3 + 2 * groups + pipelines;
+    return 3 + 2 * groups + pipelines + scope->num_forms;
+}
+
+/* ddp among copies that nodes share: pipelines first. */
+static void
+share(const exo_parallelism_scope *scope, size_t index, exo_parallelism *c)
+{
+    size_t pipelines = 0;
+    while (stages_at(scope, pipelines) > 0)
+        pipelines++;
+    if (index >= pipelines)
+        *c = scope->forms[index - pipelines];
+    else
+        c->stages = stages_at(scope, index);
+    c->group_size = 1;
 }
 
 static void
@@ -57,7 +71,7 @@ set_sharding(const exo_parallelism_scope *scope, size_t index, exo_parallelism *
 {
     static const char *const hybrid[] = {"hybrid_shard", "hybrid_shard_zero2"};
     static const char *const whole[] = {NULL, "full_shard", "shard_grad_op"};
-    c->stages = 1;
+    c->stages = c->tensor = c->context = 1;
     if (scope->apart > 0) {
         c->sharding = hybrid[index];
         c->group_size = scope->apart;
@@ -71,8 +85,7 @@ set_sharding(const exo_parallelism_scope *scope, size_t index, exo_parallelism *
         size_t groups = 0;
         while (group_at(scope->nodes, groups) > 0)
             groups++;
-        c->group_size = 1;
-        c->stages = stages_at(scope, index - 3 - 2 * groups);
+        share(scope, index - 3 - 2 * groups, c);
     }
 }
 
@@ -134,13 +147,20 @@ exo_parallelisms(const exo_parallelism_scope *scope, exo_parallelism **out, size
             axes[a].set(scope, rest % values, c);
             rest /= values;
         }
-        /* the stages of a single copy average nothing */
-        *count += !(c->overlap && c->stages == scope->nodes && c->stages > 1);
+        /* the nodes of a single copy average nothing */
+        const uint32_t sharing = exo_parallelism_sharing(c);
+        *count += !(c->overlap && sharing == scope->nodes && sharing > 1);
     }
     return EXO_OK;
 }
 
 /* --- As a strategy ---------------------------------------------------------------------------- */
+
+uint32_t
+exo_parallelism_sharing(const exo_parallelism *c)
+{
+    return c->stages * c->tensor * c->context;
+}
 
 const char *
 exo_parallelism_strategy(const exo_parallelism *c)
@@ -199,13 +219,18 @@ exo_parallelism_options(const exo_parallelism *c, exo_config *given, exo_config_
 const char *
 exo_parallelism_text(const exo_parallelism *c, char out[EXO_PARALLELISM_TEXT])
 {
-    char group[24] = "", pipeline[32] = "";
+    char group[24] = "", shared[32] = "";
     if (c->sharding && strncmp(c->sharding, "hybrid", 6) == 0)
         snprintf(group, sizeof group, " of %u", c->group_size);
-    if (c->stages > 1)
-        snprintf(pipeline, sizeof pipeline, ", pipeline of %u", c->stages);
+    if (exo_parallelism_sharing(c) > 1)
+        snprintf(shared, sizeof shared, ", %s of %u",
+                 c->stages > 1    ? "pipeline"
+                 : c->context > 1 ? "context"
+                 : c->sequence    ? "sequence"
+                                  : "tensor",
+                 exo_parallelism_sharing(c));
     snprintf(out, EXO_PARALLELISM_TEXT, "%s%s%s%s%s%s%s", exo_parallelism_strategy(c),
-             c->sharding ? " " : "", c->sharding ? c->sharding : "", group, pipeline,
+             c->sharding ? " " : "", c->sharding ? c->sharding : "", group, shared,
              !c->overlap   ? ""
              : c->sharding ? ", prefetch"
                            : ", buckets",

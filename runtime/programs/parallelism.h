@@ -9,7 +9,10 @@
 typedef struct exo_parallelism {
     const char *sharding; /* sharding_strategy of fsdp, a literal; NULL: ddp */
     uint32_t group_size;  /* nodes that have all parameters together; 1 under ddp */
-    uint32_t stages; /* nodes of a pipeline that share a copy of the model; 1: none, under ddp */
+    /* Nodes that share a copy of the model, under ddp: stages of a pipeline, parts of layers (with
+     * `sequence`, and of the rows between them), or tokens. At most one is above 1. */
+    uint32_t stages, tensor, context;
+    bool sequence;
     bool overlap;    /* messages pass during backward: buckets of ddp, prefetch of fsdp */
     bool checkpoint; /* the model recomputes its blocks in backward */
 } exo_parallelism;
@@ -17,9 +20,12 @@ typedef struct exo_parallelism {
 /* What the axes may vary. */
 typedef struct exo_parallelism_scope {
     uint32_t nodes;
-    uint32_t apart;   /* nodes of a group, if groups follow a strategy of their own; else 0 */
-    bool shards;      /* nodes may keep shards */
-    uint32_t layers;  /* blocks that the stages of a pipeline can divide; 0: no stages */
+    uint32_t apart;  /* nodes of a group, if groups follow a strategy of their own; else 0 */
+    bool shards;     /* nodes may keep shards */
+    uint32_t layers; /* blocks that the stages of a pipeline can divide; 0: no stages */
+    /* The other forms of sharing a copy that the model and its sequences admit; owned by the caller. */
+    const struct exo_parallelism *forms;
+    size_t num_forms;
     bool checkpoints; /* the model can recompute its blocks */
     bool checkpoint;  /* it does, in the job */
 } exo_parallelism_scope;
@@ -32,6 +38,8 @@ enum {
 exo_status exo_parallelisms(const exo_parallelism_scope *scope, exo_parallelism **out,
                             size_t *count, exo_err *err);
 
+/* The nodes that share a copy of the model and of its batch. */
+uint32_t exo_parallelism_sharing(const exo_parallelism *c);
 /* The name of its strategy, a literal. */
 const char *exo_parallelism_strategy(const exo_parallelism *c);
 /* Makes the strategy's mapping, with what the job's own mapping `given` says beside the keys of

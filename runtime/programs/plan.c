@@ -159,8 +159,6 @@ print_table(const exo_job_plan *plan, const struct plan_args *args, exo_err *err
     }
     if (plan->num_refused > 0)
         printf("\n%zu more are impossible: %s\n", plan->num_refused, plan->refusal);
-    if (plan->parts)
-        printf("\nthis model can also be divided (parallel: {tensor: N}), which is not compared\n");
     return print_command(plan, args, err);
 }
 
@@ -187,14 +185,15 @@ static json_t *
 entry_json(const exo_job_plan *plan, const exo_job_plan_entry *e)
 {
     const exo_parallelism *c = &e->composition;
-    return json_pack("{s:s, s:s?, s:I, s:I, s:b, s:b, s:I, s:I, s:b, s:o, s:o, s:o}", "strategy",
-                     exo_parallelism_strategy(c), "sharding_strategy", c->sharding, "group_size",
-                     (json_int_t)c->group_size, "pipeline", (json_int_t)c->stages, "overlap",
-                     c->overlap, "checkpoint", c->checkpoint, "minibatch_size",
-                     (json_int_t)e->minibatch_size, "memory", (json_int_t)e->memory, "fits",
-                     e->fits, "step_seconds", e->fits ? json_real(e->seconds) : json_null(), "sent",
-                     e->fits ? json_integer((json_int_t)e->traffic) : json_null(), "set",
-                     sets_json(plan, e));
+    return json_pack(
+        "{s:s, s:s?, s:I, s:I, s:I, s:b, s:I, s:b, s:b, s:I, s:I, s:b, s:o, s:o, s:o}", "strategy",
+        exo_parallelism_strategy(c), "sharding_strategy", c->sharding, "group_size",
+        (json_int_t)c->group_size, "pipeline", (json_int_t)c->stages, "tensor",
+        (json_int_t)c->tensor, "sequence", c->sequence, "context", (json_int_t)c->context,
+        "overlap", c->overlap, "checkpoint", c->checkpoint, "minibatch_size",
+        (json_int_t)e->minibatch_size, "memory", (json_int_t)e->memory, "fits", e->fits,
+        "step_seconds", e->fits ? json_real(e->seconds) : json_null(), "sent",
+        e->fits ? json_integer((json_int_t)e->traffic) : json_null(), "set", sets_json(plan, e));
 }
 
 static exo_status

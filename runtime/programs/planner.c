@@ -34,6 +34,7 @@ struct planner {
     exo_job job;
     exo_config_doc *model_config; /* of the other model */
     exo_model *models[2];         /* by exo_composition.checkpoint; NULL: the scope has none */
+    exo_parallelism *forms;       /* of the scope; owned */
     uint64_t now;                 /* resident memory of this process before */
 };
 
@@ -125,14 +126,63 @@ make_other_model(struct planner *p, bool checkpoint, exo_err *err)
                         : st;
 }
 
+/* The job's options for a composition, without the size of minibatches. The nodes that share a copy
+ * compute together what they would compute alone: the batch of each. */
+static exo_fit_opts
+options_of(const struct planner *p, const exo_parallelism *c)
+{
+    exo_fit_opts opts = p->job.opts;
+    opts.pipeline = c->stages;
+    opts.tensor = c->tensor;
+    opts.sequence = c->sequence;
+    opts.context_parallel = c->context;
+    opts.batch_size *= exo_parallelism_sharing(c);
+    return opts;
+}
+
+/* Whether the job's model and sequences can be shared like this. */
+static bool
+admits(const struct planner *p, const exo_parallelism *c)
+{
+    exo_model *part = NULL;
+    const exo_fit_opts opts = options_of(p, c);
+    exo_status st = exo_fit_check_sequences(&opts, p->job.train, NULL);
+    if (st == EXO_OK)
+        st = (c->context > 1 ? exo_model_context_part : exo_model_part)(
+            &part, p->job.model, 0, exo_parallelism_sharing(c), NULL);
+    exo_model_drop(&part);
+    return st == EXO_OK;
+}
+
+/* Lists tensor, sequence and context parallelism over each number of nodes that divides them. */
+static exo_status
+make_forms(struct planner *p, exo_parallelism_scope *scope, exo_err *err)
+{
+    p->forms = exo_calloc(3 * (size_t)scope->nodes, sizeof *p->forms);
+    if (!p->forms)
+        return exo_fail(err, EXO_NOMEM, "out of memory");
+    for (uint32_t size = 2; size <= scope->nodes; size++) {
+        const exo_parallelism forms[] = {
+            {.stages = 1, .tensor = size, .context = 1},
+            {.stages = 1, .tensor = size, .context = 1, .sequence = true},
+            {.stages = 1, .tensor = 1, .context = size},
+        };
+        for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+            if (scope->nodes % size == 0 && admits(p, &forms[i]))
+                p->forms[scope->num_forms++] = forms[i];
+    }
+    scope->forms = p->forms;
+    return EXO_OK;
+}
+
 static exo_status
 make_models(struct planner *p, exo_parallelism_scope *scope, exo_err *err)
 {
     const exo_decoder_spec *spec = exo_decoder_spec_of(p->job.model);
-    exo_model *part = NULL, *stage = NULL;
-    p->plan->parts =
-        p->plan->nodes > 1 && exo_model_part(&part, p->job.model, 0, 2, NULL) == EXO_OK;
-    exo_model_drop(&part);
+    exo_model *stage = NULL;
+    exo_status st = spec ? make_forms(p, scope, err) : EXO_OK;
+    if (st != EXO_OK)
+        return st;
     if (spec && exo_model_stage(&stage, p->job.model, 0, 2, NULL) == EXO_OK)
         scope->layers = (uint32_t)spec->layers;
     exo_model_drop(&stage);
@@ -153,17 +203,6 @@ refuse(exo_job_plan *plan, exo_job_plan_entry *e, const exo_err *reason)
         snprintf(plan->refusal, sizeof plan->refusal, "%s", reason->text);
 }
 
-/* The job's options for a composition, without the size of minibatches. The nodes of a pipeline compute
- * together what they would compute alone: the batch of each. */
-static exo_fit_opts
-options_of(const struct planner *p, const exo_parallelism *c)
-{
-    exo_fit_opts opts = p->job.opts;
-    opts.pipeline = c->stages;
-    opts.batch_size *= c->stages;
-    return opts;
-}
-
 /* Whether the strategy takes the composition with the job's model and nodes. */
 static exo_status
 check_entry(const struct planner *p, exo_job_plan_entry *e, exo_err *err)
@@ -175,10 +214,11 @@ check_entry(const struct planner *p, exo_job_plan_entry *e, exo_err *err)
     if (st == EXO_OK)
         st = exo_strategy_new(&strategy, name, options, err);
     if (st == EXO_OK)
-        st = exo_strategy_check(strategy, p->plan->nodes / e->composition.stages, err);
+        st = exo_strategy_check(strategy, p->plan->nodes / exo_parallelism_sharing(&e->composition),
+                                err);
     if (st == EXO_OK)
         st = exo_strategy_check_model(strategy, p->job.model, err);
-    if (st == EXO_OK && e->composition.stages > 1) {
+    if (st == EXO_OK && exo_parallelism_sharing(&e->composition) > 1) {
         const exo_fit_opts opts = options_of(p, &e->composition);
         st = exo_fit_check_parts(strategy, p->job.runs[0].graph, &opts, err);
     }
@@ -220,11 +260,13 @@ plan_memory(const struct planner *p, exo_job_plan_entry *e, uint64_t *optimizer,
 {
     const exo_job *job = &p->job;
     const bool stages = e->composition.stages > 1;
+    const uint32_t sharing = exo_parallelism_sharing(&e->composition);
     exo_fit_opts opts = options_of(p, &e->composition);
     exo_fit_memory m = {.optimizer = *optimizer};
     size_t most = p->plan->job_minibatch ? p->plan->job_minibatch : job->opts.batch_size;
-    bool known = *optimizer > 0 && !stages;
-    if (stages) { /* enough minibatches keep them busy */
+    bool known = *optimizer > 0 && sharing == 1;
+    most *= stages ? 1 : sharing; /* of which each node computes a part */
+    if (stages) {                 /* enough minibatches keep them busy */
         const size_t cut = opts.batch_size / (MINIBATCHES * e->composition.stages);
         most = cut == 0 ? 1 : cut < most ? cut : most;
     }
@@ -238,7 +280,7 @@ plan_memory(const struct planner *p, exo_job_plan_entry *e, uint64_t *optimizer,
             &m, err);
         if (st != EXO_OK)
             return st;
-        known = !stages;
+        known = sharing == 1;
         *optimizer = m.optimizer;
         e->minibatch_size = size;
         e->memory = exo_fit_memory_of_node(&m);
@@ -251,8 +293,9 @@ plan_memory(const struct planner *p, exo_job_plan_entry *e, uint64_t *optimizer,
 static bool
 is_alike(const exo_parallelism *a, const exo_parallelism *b)
 {
-    return a->sharding == b->sharding && a->group_size == b->group_size && a->stages == 1 &&
-           b->stages == 1 && (a->sharding || a->overlap == b->overlap);
+    return a->sharding == b->sharding && a->group_size == b->group_size &&
+           exo_parallelism_sharing(a) == 1 && exo_parallelism_sharing(b) == 1 &&
+           (a->sharding || a->overlap == b->overlap);
 }
 
 /* Some strategies find out at their start that they do not go with the optimizer. */
@@ -297,7 +340,7 @@ static exo_status
 measure(struct planner *p, exo_time *cost, exo_err *err)
 {
     exo_fit_result result = {0};
-    const exo_parallelism alone = {.group_size = 1, .stages = 1};
+    const exo_parallelism alone = {.group_size = 1, .stages = 1, .tensor = 1, .context = 1};
     exo_config_doc *doc = NULL;
     exo_fit_opts opts = exo_fit_opts_init();
     opts.max_steps = MEASURED;
@@ -465,6 +508,7 @@ exo_job_plan_make(exo_job_plan *plan, exo_config_doc **doc, const exo_job_plan_o
     exo_model_drop(&p.models[0]);
     exo_model_drop(&p.models[1]);
     exo_config_free(&p.model_config);
+    exo_free(p.forms);
     exo_config_free(doc);
     return st;
 }
@@ -484,25 +528,29 @@ exo_job_plan_assignments(const exo_job_plan *plan, const exo_job_plan_entry *ent
                          char *sets[EXO_JOB_PLAN_SETS], size_t *count, exo_err *err)
 {
     char *text = NULL;
-    const char *checkpoint = entry->composition.checkpoint ? "true" : "false";
+    const exo_parallelism *c = &entry->composition;
+    const uint32_t sharing = exo_parallelism_sharing(c);
+    const char *checkpoint = c->checkpoint ? "true" : "false";
     *count = 0;
     exo_status st = exo_config_text(exo_config_root(entry->options), &text, err);
     if (st == EXO_OK)
         sets[(*count)++] = exo_text_make(err, "strategy=%s", text);
-    if (st == EXO_OK && entry->composition.stages > 1) {
-        sets[(*count)++] = exo_text_make(err, "train.batch_size=%zu",
-                                         plan->batch_size * entry->composition.stages);
-        sets[(*count)++] = exo_text_make(err, "parallel={pipeline: %u}", entry->composition.stages);
+    if (st == EXO_OK && sharing > 1) {
+        sets[(*count)++] = exo_text_make(err, "train.batch_size=%zu", plan->batch_size * sharing);
+        sets[(*count)++] = exo_text_make(err, "parallel={%s: %u%s}",
+                                         c->stages > 1    ? "pipeline"
+                                         : c->context > 1 ? "context"
+                                                          : "tensor",
+                                         sharing, c->sequence ? ", sequence: true" : "");
     }
-    if (st == EXO_OK &&
-        (entry->minibatch_size != plan->job_minibatch || entry->composition.stages > 1))
+    if (st == EXO_OK && (entry->minibatch_size != plan->job_minibatch || sharing > 1))
         sets[(*count)++] = exo_text_make(err, "train.minibatch_size=%zu", entry->minibatch_size);
-    if (st == EXO_OK && entry->composition.checkpoint != plan->job_checkpoint)
+    if (st == EXO_OK && c->checkpoint != plan->job_checkpoint)
         sets[(*count)++] =
             plan->model_is_name
                 ? exo_text_make(err, "model={name: %s, checkpoint: %s}", plan->model, checkpoint)
                 : exo_text_make(err, "model.checkpoint=%s", checkpoint);
-    if (st == EXO_OK && plan->job_parallel && entry->composition.stages == 1)
+    if (st == EXO_OK && plan->job_parallel && sharing == 1)
         sets[(*count)++] = exo_text_make(err, "parallel={}");
     exo_free(text);
     bool complete = st == EXO_OK;

@@ -54,7 +54,6 @@ typedef struct exo_job_plan {
     /* of the job, for assignments */
     size_t job_minibatch; /* 0: auto */
     bool job_checkpoint, job_parallel, model_is_name;
-    bool parts; /* the model can be divided for tensor parallelism, which no composition has */
 } exo_job_plan;
 
 enum {

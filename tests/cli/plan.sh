@@ -65,22 +65,27 @@ fox_text 40
 ok plan plain.yaml --step-time 1ms --set 'model={name: gpt, layers: 1, heads: 2, width: 16, context: 16}' --set 'data={name: text, path: text.txt, block: 16}'
 has out 'prefetch, checkpoint'
 has out 'the job declares no links: messages take no time'
-has out 'this model can also be divided (parallel: {tensor: N}), which is not compared'
+has out 'ddp, tensor of 2'
+has out 'ddp, sequence of 2'
+has out 'ddp, context of 2'
 
-# Pipelines: the batch of a copy is that of its nodes, so all compositions learn from as many samples, and the
+# Shared copies: the batch of a copy is that of its nodes, so all compositions learn from as many samples, and the
 # first one is a job that takes the predicted time.
 fox_text 100
 gpt=(--set 'model={name: gpt, layers: 4, heads: 2, width: 32, context: 16}' --set 'data={name: text, path: text.txt, block: 16}' --set nodes=4)
 ok plan wan.yaml "${gpt[@]}" --json
-python3 - out "$EXOGYM" "${gpt[@]}" <<'END' || fail 'a pipeline takes another time than planned'
+python3 - out "$EXOGYM" "${gpt[@]}" <<'END' || fail 'nodes that share a copy take another time than planned'
 import json, subprocess, sys
 all = json.load(open(sys.argv[1]))["compositions"]
 pipelines = [c for c in all if c["pipeline"] > 1]
 # in two stages with and without buckets, in four, and each with checkpoint
 assert sorted(c["pipeline"] for c in pipelines) == [2, 2, 2, 2, 4, 4], pipelines
-for c in (c for c in pipelines if not c["checkpoint"] and not c["overlap"]):
+# two heads, sequences of 16 tokens
+parts = [c for c in all if c["tensor"] > 1 or c["context"] > 1]
+assert {(c["tensor"], c["sequence"], c["context"]) for c in parts} == {(2, False, 1), (2, True, 1), (1, False, 2), (1, False, 4)}, parts
+for c in (c for c in pipelines + parts if not c["checkpoint"] and not c["overlap"]):
     sets = [word for one in c["set"] for word in ("--set", one)]
-    assert f"train.batch_size={8 * c['pipeline']}" in sets, sets
+    assert f"train.batch_size={8 * c['pipeline'] * c['tensor'] * c['context']}" in sets, sets
     took = []
     for steps in (2, 5):
         run = [sys.argv[2], "run", "wan.yaml", "--no-plot", "--overwrite", "--json", *sys.argv[3:], *sets]
@@ -159,7 +164,7 @@ END
     takes_what_is_planned 'None full_shard' 'model.hidden=[1500, 1500]'
     # activations are most of it, and an evaluation
     takes_what_is_planned None model=mnist_cnn train.batch_size=32 train.val_size=32
-    # a plain copy, and a pipeline
+    # a plain copy, and copies that nodes share
     fox_text 300
     takes_what_is_planned None 'model={name: gpt, layers: 4, heads: 4, width: 256, context: 64}' 'data={name: text, path: text.txt, block: 64}'
 fi

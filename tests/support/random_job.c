@@ -254,8 +254,6 @@ mend_parts(random_job *job)
         job->pipeline = 1;
     if (job->tensor > 1)
         job->alibi = false;
-    if (job->tensor > 1)
-        job->virtual_clock = false;
     job->elastic = job->correlates = false;
     if (job->tensor == 3)
         job->tensor = 2;
@@ -273,7 +271,7 @@ static void
 mend_context(random_job *job)
 {
     job->gpt = true;
-    job->dropout = job->alibi = job->virtual_clock = job->elastic = job->correlates = false;
+    job->dropout = job->alibi = job->elastic = job->correlates = false;
     job->lora = job->frozen = NULL;
     job->odd = 0;
     if (job->context == 4)
@@ -481,7 +479,6 @@ refuse_parts(const random_job *job, struct reasons *r)
     refuse_if(r, job->frozen, "frozen parameters");
     refuse_if(r, job->elastic, "elastic runs");
     refuse_if(r, job->correlates, "correlation_interval");
-    refuse_if(r, t > 1 && job->virtual_clock, "virtual clock");
     refuse_if(r, t > 1 && job->alibi, "alibi");
     refuse_if(r, t > 1 && (job->heads % t != 0 || kv % t != 0 || job->inner % t != 0),
               "must divide the model's");
@@ -504,7 +501,6 @@ refuse_context(const random_job *job, struct reasons *r)
     refuse_if(r, job->frozen, "frozen parameters");
     refuse_if(r, job->elastic, "elastic runs");
     refuse_if(r, job->correlates, "correlation_interval");
-    refuse_if(r, job->virtual_clock, "virtual clock");
     refuse_if(r, job->alibi, "alibi");
 }
 

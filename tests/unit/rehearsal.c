@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include <stdio.h>
+
 #include <exogym/exogym.h>
 
 #include "actors/fit_memory.h"
@@ -151,6 +153,59 @@ Test(rehearsal, takes_the_time_of_stages, .timeout = 120)
         cr_expect_eq(rehearsed.bytes_sent, real.bytes_sent);
         exo_params_free(&real.params);
         exo_config_free(&doc);
+        exo_model_drop(&model);
+    }
+    exo_dataset_drop(&train);
+}
+
+/* Parts of a gpt: sums and gathers within passes, between units. */
+Test(rehearsal, takes_the_time_of_parts, .timeout = 120)
+{
+    static const struct {
+        uint32_t tensor, context;
+        bool sequence, checkpoint;
+        const char *options;
+    } forms[] = {
+        {2, 1, false, false, "{}"},
+        {4, 1, false, true, "{max_norm: 1}"},
+        {2, 1, true, false, "{bucket_size: 1 kB}"},
+        {4, 1, true, true, "{}"},
+        {1, 2, false, false, "{max_norm: 1}"},
+        {1, 2, false, true, "{}"},
+    };
+    struct network network;
+    const exo_graph_spec *graph = connect(&network);
+    exo_dataset *train = token_rows_new(64, 12, 40);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        exo_fit_opts opts = options(i % 2 ? 2 : BATCH);
+        exo_config_doc *doc = NULL, *how = NULL;
+        exo_model *model = NULL;
+        exo_fit_result real = {0}, rehearsed = {0};
+        exo_err err = {0};
+        char text[160];
+        opts.tensor = forms[i].tensor;
+        opts.context_parallel = forms[i].context;
+        opts.sequence = forms[i].sequence;
+        snprintf(text, sizeof text,
+                 "{vocabulary: 41, context: 12, layers: 2, heads: 4, width: 16, checkpoint: %s}",
+                 forms[i].checkpoint ? "true" : "false");
+        cr_assert_eq(exo_config_parse(&doc, "model", text, NULL), EXO_OK);
+        cr_assert_eq(exo_config_parse(&how, "options", forms[i].options, NULL), EXO_OK);
+        cr_assert_eq(exo_model_new_named(&model, "gpt", exo_config_root(doc), &err), EXO_OK, "%s",
+                     err.text);
+        cr_assert_eq(exo_fit_run(model, train, NULL, "ddp", exo_config_root(how), &opts, NULL,
+                                 graph, NULL, &real, &err),
+                     EXO_OK, "%zu: %s", i, err.text);
+        cr_assert_eq(exo_fit_rehearse(model, train, "ddp", exo_config_root(how), &opts, graph, COST,
+                                      &rehearsed, &err),
+                     EXO_OK, "%zu: %s", i, err.text);
+        cr_expect_gt(real.train_seconds, STEPS * (double)COST * 1e-9);
+        cr_expect_eq(rehearsed.train_seconds, real.train_seconds, "form %zu: %.9f instead of %.9f",
+                     i, rehearsed.train_seconds, real.train_seconds);
+        cr_expect_eq(rehearsed.bytes_sent, real.bytes_sent, "form %zu", i);
+        exo_params_free(&real.params);
+        exo_config_free(&doc);
+        exo_config_free(&how);
         exo_model_drop(&model);
     }
     exo_dataset_drop(&train);
