@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How right `exogym plan` is: for three models, the memory and the time of the first compositions, each
+"""How right `exogym plan` is: for four models, the memory and the time of the first compositions, each
 as planned and in a run.
 
 Memory is the largest resident size of any process of a run with a worker for each node. Time is that of
@@ -20,7 +20,7 @@ import tempfile
 LINKS = """
 clock: virtual
 compute: {step: %d ms}
-hosts: {home: {count: 4, up: 200 Mbit/s, down: 1 Gbit/s}}
+hosts: {home: {count: 4, up: %d Mbit/s, down: 1 Gbit/s}}
 links: {default: {bandwidth: 1 Gbit/s, latency: 2 ms}}
 """
 JOB = """
@@ -31,12 +31,16 @@ nodes: %d
 model: %s
 data: %s
 """
-STEP = {"mlp": 200, "mnist_cnn": 1000, "gpt": 1000}  # ms
+STEP = {"mlp": 200, "mnist_cnn": 1000, "gpt": 1000, "texts": 1000}  # ms
+UP = {"texts": 20}  # Mbit/s; else 200
 MODELS = {
     "mlp": JOB % (32, 4, "{name: mlp, hidden: [1500, 1500]}", "{name: synthetic, count: 2560}"),
     "mnist_cnn": JOB % (64, 2, "mnist_cnn", "{name: synthetic, count: 2560}"),
     "gpt": JOB % (8, 2, "{name: gpt, layers: 6, heads: 4, width: 256, context: 64}",
                   "{name: text, path: text.txt, block: 64}"),
+    # few tokens and a slow uplink: activations are smaller than gradients
+    "texts": JOB % (2, 2, "{name: gpt, layers: 2, heads: 4, width: 256, context: 64, tied: false}",
+                    "{name: text, path: text.txt, block: 32}"),
 }
 
 
@@ -89,7 +93,7 @@ def main():
         with open("plain.yaml", "w") as file:
             file.write(job)
         with open("linked.yaml", "w") as file:
-            file.write(job + LINKS % STEP[name])
+            file.write(job + LINKS % (STEP[name], UP.get(name, 200)))
         plan = json.loads(run(exogym, ["plan", "linked.yaml", "--json"]))
         first, times = plan["compositions"][: args.first], []
         for rank, e in enumerate(first):
