@@ -264,6 +264,20 @@ trainer_release(void *self)
 
 /* --- Experience ------------------------------------------------------------------------------- */
 
+/* Reads an item; a batch of such items must have a sample for each minibatch. */
+static exo_status
+view_item(const struct trainer *t, exo_rollout *rollout, exo_item *item, exo_err *err)
+{
+    exo_status st = exo_rollout_view(rollout, item, exo_environment_spec_shape(t->play.spec), err);
+    uint64_t samples = st == EXO_OK ? t->batch * rollout->steps * rollout->environments : 0;
+    return st != EXO_OK || samples >= t->opts.minibatches
+               ? st
+               : exo_fail(err, EXO_INVAL,
+                          "batch: %llu such items have %llu samples, too few for minibatches: %llu",
+                          (unsigned long long)t->batch, (unsigned long long)samples,
+                          (unsigned long long)t->opts.minibatches);
+}
+
 /* Receives one item and holds it, unless it is too old. */
 static exo_status
 receive_item(struct trainer *t, exo_port *port, exo_err *err)
@@ -273,7 +287,7 @@ receive_item(struct trainer *t, exo_port *port, exo_err *err)
     exo_status st = exo_port_receive(port, EXO_PORT_TIMEOUT, &item, err);
     if (st != EXO_OK)
         return st;
-    st = exo_rollout_view(rollout, item, exo_environment_spec_shape(t->play.spec), err);
+    st = view_item(t, rollout, item, err);
     if (st != EXO_OK) {
         st = exo_fail_in(err, st, "experience from sender %u, item %llu", item->from,
                          (unsigned long long)item->number);

@@ -147,6 +147,19 @@ check_temperatures(const exo_experience *items, size_t count, exo_err *err)
     return EXO_OK;
 }
 
+/* An answer that has no others to be compared with has the advantage 0. */
+static exo_status
+check_groups(const exo_learner *l, const exo_experience *items, size_t count, exo_err *err)
+{
+    for (size_t i = 0; l->objective.groups && i < count; i++)
+        if (items[i].answers < 2)
+            return exo_fail(err, EXO_INVAL,
+                            "item %llu of maker %llu has one answer, but the trainer's algorithm "
+                            "compares the answers of a prompt: let makers have at least 2 answers",
+                            (unsigned long long)items[i].id, (unsigned long long)items[i].maker);
+    return EXO_OK;
+}
+
 exo_status
 exo_learner_list(exo_learner *l, exo_experience *items, size_t count, exo_err *err)
 {
@@ -155,6 +168,8 @@ exo_learner_list(exo_learner *l, exo_experience *items, size_t count, exo_err *e
     if (count > 1)
         qsort(items, count, sizeof *items, compare_ids);
     exo_status st = check_temperatures(items, count, err);
+    if (st == EXO_OK)
+        st = check_groups(l, items, count, err);
     if (st != EXO_OK)
         return st;
     for (size_t i = 0; i < count; i++) {

@@ -81,7 +81,7 @@ ppo=(--set "$trainer.algorithm={name: ppo, kl_coef: 0.2}" --set "$trainer.critic
 regret() {
     sed 's/.*"regret": \([^,]*\),.*/\1/' "runs/$1/exact_trainer_0.json"
 }
-short=()
+short=(--set $trainer.updates=120)
 [ $items = 400 ] || short=(--set $trainer.updates=3)
 ok run "$exact" --name first --set $trainer.updates=1 --set $trainer.optimizer.lr=1e-9
 awk "BEGIN { exit !($(regret first) > 0.1) }" || fail "J* - J is $(regret first) at the beginning"
@@ -140,6 +140,7 @@ bad 2 'maker_0 and other_0 have the same index' run names.yaml --name w6 --set a
 bad 2 'the vocabulary is 16, but the prompts need 21' run "$example/1m1t.yaml" --name w --set 'actors.maker.config.prompts.tokens=[[20]]'
 bad 2 'the context is 32, but prompts of 3 tokens and answers of 40 need 43' run "$example/1m1t.yaml" --name w --set actors.maker.config.generate.max_new_tokens=40
 bad 2 "did you mean 'share'" run "$example/1m1t.yaml" --name w --set actors.maker.config.reward=shar
+bad 2 'let makers have at least 2 answers' run "$example/1m1t.yaml" --name w --set actors.maker.config.answers=1
 bad 2 'ppo needs values' run "$example/1m1t.yaml" --name w --set actors.trainer.config.algorithm=ppo
 bad 2 "unknown key 'clap'" run "$example/1m1t.yaml" --name w --set actors.trainer.config.algorithm.clap=1
 bad 2 'slices: 3 is no multiple of the 2 trainers' run "$two" --name w --set actors.trainer.config.slices=3

@@ -639,15 +639,18 @@ Test(experience, a_number_far_from_the_others_is_no_claim)
 
 /* What is wrong with the last of two items. */
 static exo_status
-learn_from(void (*spoil)(exo_experience *), exo_err *err)
+learn_from(const char *algorithm, void (*spoil)(exo_experience *), exo_err *err)
 {
-    static const char text[] = "{algorithm: {name: reinforce++}, model: {name: gpt, layers: 1, "
-                               "heads: 1, width: 16, context: 8, vocabulary: 8}}";
+    char text[256];
     exo_config_doc *doc = NULL;
     exo_learner *learner = NULL;
     exo_learner_figures figures;
     exo_experience e[2];
     exo_item *items[2];
+    snprintf(text, sizeof text,
+             "{algorithm: %s, model: {name: gpt, layers: 1, heads: 1, width: 16, context: 8, "
+             "vocabulary: 8}}",
+             algorithm);
     cr_assert_eq(exo_config_parse(&doc, "test", text, err), EXO_OK, "%s", err->text);
     cr_assert_eq(exo_learner_read(&learner, exo_config_root(doc), err), EXO_OK, "%s", err->text);
     cr_assert_eq(exo_learner_start(learner, 1, 0, 1, err), EXO_OK, "%s", err->text);
@@ -669,6 +672,12 @@ static void
 leave(exo_experience *e)
 {
     (void)e;
+}
+
+static void
+set_one_answer(exo_experience *e)
+{
+    e->answers = 1;
 }
 
 static void
@@ -705,9 +714,20 @@ Test(experience, a_learner_refuses_what_does_not_fit_its_pass)
                  {set_last_token, "8"},
                  {set_first_token, "embedding: token 8"}};
     exo_err err = {0};
-    cr_expect_eq(learn_from(leave, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(learn_from("reinforce++", leave, &err), EXO_OK, "%s", err.text);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        cr_expect_eq(learn_from(cases[i].spoil, &err), EXO_INVAL, "case %zu", i);
+        cr_expect_eq(learn_from("reinforce++", cases[i].spoil, &err), EXO_INVAL, "case %zu", i);
         cr_expect_neq(strstr(err.text, cases[i].word), NULL, "case %zu: %s", i, err.text);
+    }
+}
+
+Test(experience, algorithms_that_compare_answers_refuse_items_of_one)
+{
+    static const char *const algorithms[] = {"grpo", "{name: dr_grpo, length: 4}", "rloo"};
+    exo_err err = {0};
+    for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++) {
+        cr_expect_eq(learn_from(algorithms[i], leave, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(learn_from(algorithms[i], set_one_answer, &err), EXO_INVAL);
+        cr_expect_neq(strstr(err.text, "item 1 of maker 1 has one answer"), NULL, "%s", err.text);
     }
 }

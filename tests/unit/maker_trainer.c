@@ -369,6 +369,9 @@ Test(maker_trainer, options_are_checked, .timeout = 120)
          "where 'maker' sends them, and of cartpole: 4 observations, 2 actions, 1 player, 64 units "
          "where 'trainer' takes them"},
         {{.trainer = "{units: 32}"}, "64 units where 'maker' sends them"},
+        {{.maker = "{environments: 2, steps: 8}", .trainer = "{batch: 2, minibatches: 33}"},
+         "experience from sender 0, item 0: batch: 2 such items have 32 samples, too few for "
+         "minibatches: 33"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct outcome out;
