@@ -106,6 +106,26 @@ exo_fit_new(exo_fit **out, uint32_t num_nodes, exo_err *err)
     return EXO_OK;
 }
 
+/* A number of nodes for exo_share, which has 0 for one. */
+static uint32_t
+several(uint32_t count)
+{
+    return count > 1 ? count : 0;
+}
+
+exo_share
+exo_fit_share_of(const exo_fit *fit, uint32_t rank)
+{
+    const exo_fit_place place = exo_fit_place_of(fit, rank);
+    return (exo_share){.part = place.part,
+                       .parts = several(fit->tensor),
+                       .sequence = fit->sequence,
+                       .member = place.member,
+                       .members = several(fit->context),
+                       .stage = place.stage,
+                       .stages = several(fit->stages)};
+}
+
 exo_status
 exo_fit_make_parts(exo_fit *fit, uint32_t tensor, uint32_t stages, exo_err *err)
 {
@@ -119,11 +139,10 @@ exo_fit_make_parts(exo_fit *fit, uint32_t tensor, uint32_t stages, exo_err *err)
     fit->parts = exo_calloc(sharing, sizeof *fit->parts);
     if (!fit->parts)
         return exo_fail(err, EXO_NOMEM, "no memory for the parts of %u nodes", sharing);
-    for (uint32_t r = 0; st == EXO_OK && r < sharing; r++)
-        st = (fit->stages > 1    ? exo_model_stage
-              : fit->context > 1 ? exo_model_context_part
-              : fit->sequence    ? exo_model_sequence_part
-                                 : exo_model_part)(&fit->parts[r], fit->model, r, sharing, err);
+    for (uint32_t r = 0; st == EXO_OK && r < sharing; r++) {
+        const exo_share share = exo_fit_share_of(fit, r);
+        st = exo_model_share(&fit->parts[r], fit->model, &share, err);
+    }
     return st;
 }
 
@@ -366,8 +385,7 @@ make_model(exo_fit *fit, exo_config *document, exo_err *err)
         st = exo_config_bool(document, "sequence", false, &fit->sequence, err);
     fit->context = (uint32_t)context;
     const uint64_t sharing = tensor * stages * context;
-    if (st == EXO_OK && (fit->num_nodes % sharing != 0 ||
-                         (sharing != tensor && sharing != stages && sharing != context)))
+    if (st == EXO_OK && fit->num_nodes % sharing != 0)
         st = exo_config_fail(document, err,
                              "tensor %llu, pipeline %llu and context %llu do not cut %u nodes",
                              (unsigned long long)tensor, (unsigned long long)stages,

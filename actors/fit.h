@@ -28,6 +28,7 @@
 #define EXO_FIT_H
 
 #include <exogym/engine.h>
+#include <exogym/parallel.h>
 #include <exogym/trainer.h>
 
 #include "actors/checkpoint.h"
@@ -52,12 +53,10 @@ typedef struct exo_fit {
     bool elastic, verify; /* exo_elastic of the options */
     bool rehearses;       /* time passes, and nothing is computed or sent (exo_fit_rehearse) */
     exo_time step_cost;   /* of a rehearsed step on a host of speed 1, ns */
-    /* The nodes that share a copy of the model, consecutive ranks, each with a part of its layers
-     * (tensor) or some of its layers (stages); 1: every node has the whole model. All but one of these are
-     * 1. */
-    uint32_t tensor, stages;
-    uint32_t
-        context;     /* likewise: each has the whole model and a part of the tokens of a sequence */
+    /* The nodes that share a copy of the model, tensor x context x stages consecutive ranks, each with a
+     * part of the layers (tensor), a part of the tokens of a sequence (context), and some of the layers
+     * (stages); 1: the copy is not divided so. */
+    uint32_t tensor, stages, context;
     bool sequence;   /* parts with sequence parallelism */
     char device[32]; /* name of the device that each node opens (exo_device_open) */
     exo_time timeout;
@@ -125,6 +124,8 @@ typedef struct exo_fit_place {
 } exo_fit_place;
 /* The place of a rank: rank % exo_fit_sharing() = (stage x context + member) x tensor + part. */
 exo_fit_place exo_fit_place_of(const exo_fit *fit, uint32_t rank);
+/* The share of the model that it has there, of a run whose nodes share copies. */
+exo_share exo_fit_share_of(const exo_fit *fit, uint32_t rank);
 /* The nodes that share a copy of the model: those with the same rank / exo_fit_sharing(). The number of
  * copies. */
 uint32_t exo_fit_sharing(const exo_fit *fit);

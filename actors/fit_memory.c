@@ -120,8 +120,7 @@ measure_nodes(const exo_model *model, const char *name, exo_config *options,
     for (uint32_t r = 0; st == EXO_OK && r < count; r++) {
         st = start_node(&nodes[r], comm, r, name, options, &strategies[r], err);
         if (st == EXO_OK && nodes[r].inner.kind == EXO_MUON) {
-            *muon = exo_optim_bytes(&nodes[r].inner, exo_model_infos(model),
-                                    exo_model_num_infos(model));
+            *muon = exo_optim_model_bytes(&nodes[r].inner, model);
             exo_optim_free(&nodes[r].optim);
         }
     }
@@ -390,6 +389,14 @@ check_strategy(const char *name, exo_config *options, const exo_fit_opts *opts, 
     return st;
 }
 
+/* The nodes that have the parts and the tokens of a stage, or of a copy. */
+static uint32_t
+parts_of(const exo_fit_opts *opts)
+{
+    return (opts->tensor > 1 ? opts->tensor : 1) *
+           (opts->context_parallel > 1 ? opts->context_parallel : 1);
+}
+
 /* Nodes with parts: the nodes with the first part, which is the largest, times the number of parts.
  * The result is whole, and each node gathers it a unit at a time. */
 static exo_status
@@ -399,9 +406,7 @@ plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *
 {
     exo_fit_opts same = *opts; /* the nodes with the same part */
     uint64_t largest = 0;
-    const uint32_t parts = opts->context_parallel > 1 ? opts->context_parallel : opts->tensor;
-    same.tensor = same.context_parallel = 1;
-    same.sequence = false;
+    const uint32_t parts = parts_of(opts);
     same.num_nodes = opts->num_nodes / parts;
     exo_status st = check_strategy(strategy, options, opts, err);
     if (st == EXO_OK)
@@ -431,7 +436,7 @@ of_node(const exo_fit_memory *m, uint32_t nodes)
            m->padding + m->reply;
 }
 
-/* Adds what the nodes of one stage take. */
+/* Adds what the nodes of one stage take: those with its first part, times the number of its parts. */
 static exo_status
 plan_stage(exo_model *whole, uint32_t index, exo_dataset *train, exo_dataset *val,
            const char *strategy, exo_config *options, const exo_fit_opts *opts, exo_fit_memory *out,
@@ -439,14 +444,14 @@ plan_stage(exo_model *whole, uint32_t index, exo_dataset *train, exo_dataset *va
 {
     exo_model *stage = NULL;
     exo_batch batch = {0};
-    const uint32_t stages = opts->pipeline;
+    const uint32_t stages = opts->pipeline, parts = parts_of(opts);
+    const exo_share share = exo_fit_opts_share(opts, index);
     exo_fit_memory m = {.nodes = opts->num_nodes, .minibatch_size = out->minibatch_size};
     exo_fit_opts same = *opts; /* the nodes with the same stage */
-    same.pipeline = 1;
-    same.num_nodes = opts->num_nodes / stages;
+    same.num_nodes = opts->num_nodes / stages / parts;
     size_t minibatches = opts->batch_size / out->minibatch_size, passes = stages - index;
     passes = passes < minibatches ? passes : minibatches;
-    exo_status st = exo_model_stage(&stage, whole, index, stages, err);
+    exo_status st = exo_model_share(&stage, whole, &share, err);
     if (st == EXO_OK)
         st = plan_copies(stage, train, val, strategy, options, &same, false, passes, &m, err);
     if (st == EXO_OK)
@@ -459,15 +464,15 @@ plan_stage(exo_model *whole, uint32_t index, exo_dataset *train, exo_dataset *va
             (inputs + 1) * exo_stage_numel(stage, &batch) * sizeof(float) * same.num_nodes;
         const uint64_t node = of_node(&m, same.num_nodes);
         out->stage = node > out->stage ? node : out->stage;
-        out->parameters += m.parameters;
-        out->gradients += m.gradients;
-        out->optimizer += m.optimizer;
-        out->average += m.average;
-        out->activations += m.activations;
-        out->evaluation += m.evaluation;
-        out->evaluations += m.evaluations;
-        out->batches += m.batches;
-        out->passes += m.passes * (unsigned)passes;
+        out->parameters += parts * m.parameters;
+        out->gradients += parts * m.gradients;
+        out->optimizer += parts * m.optimizer;
+        out->average += parts * m.average;
+        out->activations += parts * m.activations;
+        out->evaluation += parts * m.evaluation;
+        out->evaluations += parts * m.evaluations;
+        out->batches += parts * m.batches;
+        out->passes += parts * m.passes * (unsigned)passes;
     }
     exo_batch_release(&batch);
     exo_model_drop(&stage);
@@ -501,11 +506,9 @@ plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strateg
     uint64_t nodes = opts->num_nodes;
     *out = (exo_fit_memory){.nodes = opts->num_nodes, .optimizer = again ? out->optimizer : 0};
     exo_status st = exo_fit_opts_check(opts, err);
-    if (st == EXO_OK && opts->tensor > 1)
-        st = (opts->sequence ? exo_model_sequence_part : exo_model_part)(&part, model, 0,
-                                                                         opts->tensor, err);
-    if (st == EXO_OK && opts->context_parallel > 1)
-        st = exo_model_context_part(&part, model, 0, opts->context_parallel, err);
+    const exo_share share = exo_fit_opts_share(opts, 0);
+    if (st == EXO_OK && parts_of(opts) > 1 && opts->pipeline <= 1)
+        st = exo_model_share(&part, model, &share, err);
     if (st == EXO_OK)
         st = plan_minibatch(part ? part : model, train, opts, &out->minibatch_size, err);
     if (st == EXO_OK && part)

@@ -43,70 +43,92 @@ is_file_name(const char *name)
            !strchr(name, '/');
 }
 
-/* The option with which nodes cannot have parts of a model yet; NULL: there is none. */
+/* The key with which nodes cannot have parts of a model yet; NULL: there is none. */
 static const char *
 not_with_parts(const exo_fit_opts *opts)
 {
     if (opts->elastic.min_nodes > 0)
-        return "elastic runs";
+        return "train.elastic";
     if (opts->failures.mean_time_between > 0)
         return "failures";
     if (opts->correlation_interval > 0)
-        return "correlation_interval";
+        return "train.correlation_interval";
     if (opts->autocast)
-        return "autocast: bf16";
+        return "train.autocast";
     return opts->device && strcmp(opts->device, "cpu") != 0 ? "a device other than cpu" : NULL;
 }
 
-/* How nodes share copies of the model, for messages. */
+/* The key by which nodes share copies of the model, for messages. */
 static const char *
-kind_of_parts(const exo_fit_opts *opts)
+key_of_parts(const exo_fit_opts *opts)
 {
-    return opts->pipeline > 1           ? "pipeline parallelism"
-           : opts->context_parallel > 1 ? "context parallelism"
-                                        : "tensor parallelism";
+    return opts->tensor > 1     ? "parallel.tensor"
+           : opts->pipeline > 1 ? "parallel.pipeline"
+                                : "parallel.context";
 }
 
-static bool
-has_parts(const exo_fit_opts *opts)
+/* The number of nodes that share a copy of the model. */
+static uint64_t
+sharing_of(const exo_fit_opts *opts)
 {
-    return opts->tensor > 1 || opts->pipeline > 1 || opts->context_parallel > 1;
+    const uint32_t counts[] = {opts->tensor, opts->pipeline, opts->context_parallel};
+    uint64_t product = 1;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        product *= counts[i] > 1 ? counts[i] : 1;
+    return product;
+}
+
+exo_share
+exo_fit_opts_share(const exo_fit_opts *opts, uint32_t stage)
+{
+    return (exo_share){.parts = opts->tensor > 1 ? opts->tensor : 0,
+                       .sequence = opts->sequence,
+                       .members = opts->context_parallel > 1 ? opts->context_parallel : 0,
+                       .stage = stage,
+                       .stages = opts->pipeline > 1 ? opts->pipeline : 0};
+}
+
+/* Whether the nodes can be cut into copies of the model. */
+static exo_status
+check_counts(const exo_fit_opts *opts, exo_err *err)
+{
+    const struct {
+        const char *key;
+        uint32_t count;
+    } each[] = {{"tensor", opts->tensor},
+                {"pipeline", opts->pipeline},
+                {"context", opts->context_parallel}};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        if (each[i].count > 1 && opts->num_nodes % each[i].count != 0)
+            return exo_fail(err, EXO_INVAL, "%s %u does not divide num_nodes %u", each[i].key,
+                            each[i].count, opts->num_nodes);
+    if (opts->num_nodes % sharing_of(opts) != 0)
+        return exo_fail(err, EXO_INVAL,
+                        "a copy of the model needs tensor x pipeline x context = %llu nodes, which "
+                        "does not divide num_nodes %u",
+                        (unsigned long long)sharing_of(opts), opts->num_nodes);
+    return EXO_OK;
 }
 
 /* How the nodes share copies of the model. */
 static exo_status
 check_sharing(const exo_fit_opts *opts, exo_err *err)
 {
-    const char *lacks = has_parts(opts) ? not_with_parts(opts) : NULL;
-    if (opts->tensor > 1 && opts->num_nodes % opts->tensor != 0)
-        return exo_fail(err, EXO_INVAL, "tensor %u does not divide num_nodes %u", opts->tensor,
-                        opts->num_nodes);
-    if (opts->pipeline > 1 && opts->num_nodes % opts->pipeline != 0)
-        return exo_fail(err, EXO_INVAL, "pipeline %u does not divide num_nodes %u", opts->pipeline,
-                        opts->num_nodes);
-    if (opts->context_parallel > 1 && opts->num_nodes % opts->context_parallel != 0)
-        return exo_fail(err, EXO_INVAL, "context %u does not divide num_nodes %u",
-                        opts->context_parallel, opts->num_nodes);
+    const char *lacks = sharing_of(opts) > 1 ? not_with_parts(opts) : NULL;
+    exo_status st = check_counts(opts, err);
+    if (st != EXO_OK)
+        return st;
     if (opts->sequence && opts->tensor <= 1)
         return exo_fail(err, EXO_INVAL,
-                        "sequence parallelism goes with tensor, the number of nodes "
-                        "that share a copy: give it, or leave sequence out");
-    if (opts->tensor > 1 && opts->pipeline > 1)
-        return exo_fail(
-            err, EXO_UNSUPPORTED,
-            "pipeline parallelism does not go with tensor parallelism yet: leave one of "
-            "the two out");
-    if (opts->context_parallel > 1 && (opts->tensor > 1 || opts->pipeline > 1))
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "context parallelism does not go with %s parallelism yet: leave one of the "
-                        "two out",
-                        opts->tensor > 1 ? "tensor" : "pipeline");
+                        "parallel.sequence goes with parallel.tensor, the number of nodes that "
+                        "share a copy: give it, or leave sequence out");
     if (opts->pipeline > 1 && opts->minibatch_size == EXO_MINIBATCH_AUTO)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "pipeline parallelism does not choose minibatch_size: give microbatches");
+                        "parallel.pipeline does not go with train.minibatch_size: auto: give "
+                        "parallel.microbatches");
     if (lacks)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "%s does not go with %s yet: leave one of the two out", kind_of_parts(opts),
+                        "%s does not go with %s yet: leave one of the two out", key_of_parts(opts),
                         lacks);
     return EXO_OK;
 }
@@ -282,7 +304,7 @@ check_context(const exo_strategy *strategy, exo_err *err)
         !exo_strategy_is_apart(strategy))
         return EXO_OK;
     return exo_fail(err, EXO_UNSUPPORTED,
-                    "context parallelism does not go with the strategy '%s' yet: use another one",
+                    "parallel.context does not go with the strategy '%s' yet: use another one",
                     exo_strategy_name(strategy));
 }
 
@@ -291,13 +313,16 @@ exo_fit_check_parts(const exo_strategy *strategy, const exo_graph_spec *graph,
                     const exo_fit_opts *opts, exo_err *err)
 {
     exo_codec *codec = NULL;
-    const char *what = kind_of_parts(opts);
-    exo_status st = opts->context_parallel > 1 ? check_context(strategy, err)
-                                               : exo_strategy_check_parts(strategy, what, err);
+    const char *what = key_of_parts(opts);
+    exo_status st = opts->context_parallel > 1 ? check_context(strategy, err) : EXO_OK;
+    if (st == EXO_OK && (opts->tensor > 1 || opts->pipeline > 1))
+        st = exo_strategy_check_parts(strategy, what, err);
     if (st == EXO_OK)
         st = exo_comm_codec_new(&codec, exo_fit_edge_codec(graph), err);
     if (codec)
-        st = exo_fail(err, EXO_UNSUPPORTED, "%s does not go with a codec yet: leave it out", what);
+        st = exo_fail(err, EXO_UNSUPPORTED,
+                      "%s does not go with the codec of an edge (edges.codec) yet: leave it out",
+                      what);
     exo_codec_free(&codec);
     return st;
 }
@@ -306,15 +331,23 @@ exo_status
 exo_fit_check_sequences(const exo_fit_opts *opts, const exo_dataset *data, exo_err *err)
 {
     exo_field fields[EXO_MAX_FIELDS];
-    const bool context = opts->context_parallel > 1, cuts = context || opts->sequence;
+    const size_t context = opts->context_parallel > 1 ? opts->context_parallel : 1;
+    const bool cuts = context > 1 || opts->sequence;
     const size_t count = cuts && data ? exo_dataset_fields(data, fields) : 0;
-    const size_t pieces = context ? 2 * (size_t)opts->context_parallel : opts->tensor;
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(fields[i].name, "tokens") == 0 && fields[i].dims[0] % pieces != 0)
+    for (size_t i = 0; i < count; i++) {
+        const size_t length = fields[i].dims[0];
+        if (strcmp(fields[i].name, "tokens") != 0)
+            continue;
+        if (context > 1 && length % (2 * context) != 0)
             return exo_fail(err, EXO_INVAL,
-                            "%s parallelism over %u nodes: %s must divide sequences of %zu tokens",
-                            context ? "context" : "sequence",
-                            context ? opts->context_parallel : opts->tensor,
-                            context ? "twice as many" : "it", fields[i].dims[0]);
+                            "parallel.context over %zu nodes: twice as many must divide sequences "
+                            "of %zu tokens",
+                            context, length);
+        if (opts->sequence && length / context % opts->tensor != 0)
+            return exo_fail(err, EXO_INVAL,
+                            "parallel.sequence over %u nodes: it must divide sequences of %zu "
+                            "tokens%s",
+                            opts->tensor, length / context, context > 1 ? " of a member" : "");
+    }
     return EXO_OK;
 }

@@ -2,6 +2,7 @@
 #ifndef EXO_FIT_OPTS_H
 #define EXO_FIT_OPTS_H
 
+#include <exogym/parallel.h>
 #include <exogym/strategy.h>
 #include <exogym/trainer.h>
 
@@ -36,6 +37,8 @@ exo_status exo_fit_config_json(const exo_fit_opts *opts, const char *strategy, c
 bool exo_fit_steps_within(const exo_strategy *strategy, uint32_t num_nodes, size_t batch_size,
                           size_t minibatch_size);
 
+/* The share of the first node of a stage, if nodes share copies of the model. */
+exo_share exo_fit_opts_share(const exo_fit_opts *opts, uint32_t stage);
 /* Checks whether sequence or context parallelism, if the options have it, divides the sequences of
  * `data`. INVAL. */
 exo_status exo_fit_check_sequences(const exo_fit_opts *opts, const exo_dataset *data, exo_err *err);

@@ -66,7 +66,8 @@ run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t min
         .ready = tells ? &ready : NULL,
         .units = follows_units(r) ? &units : NULL,
     };
-    exo_tape_set_group(tape, r->sharing[0]);
+    exo_tape_set_group(tape, r->tensor[0]);
+    exo_tape_set_context_group(tape, r->context[0]);
     exo_tape_begin(tape, r->params, &pass);
     exo_tensor *out = NULL;
     r->progress = (exo_replica_progress){.minibatch = minibatch};
@@ -217,7 +218,8 @@ evaluate_batch(exo_replica *r, exo_tape *tape, bool average, struct eval_sums *s
                            .seed = r->fit->seed,
                            .node = r->rank,
                            .units = evaluation_hooks(r, average, &hooks)};
-    exo_tape_set_group(tape, r->sharing[1]);
+    exo_tape_set_group(tape, r->tensor[1]);
+    exo_tape_set_context_group(tape, r->context[1]);
     exo_tape_begin(tape, average ? r->average : r->params, &pass);
     exo_tensor *out = NULL;
     exo_status st = r->pipeline ? exo_replica_pipeline_look(r, tape, &r->eval_batch, &out, err)

@@ -51,7 +51,7 @@ exo_pipeline_new(exo_pipeline **out, const exo_replica *r, exo_err *err)
     exo_pipeline *p = exo_calloc(1, sizeof *p);
     if (!p)
         return exo_fail(err, EXO_NOMEM, "no memory for a stage");
-    p->stage = r->rank % fit->stages;
+    p->stage = exo_fit_place_of(fit, r->rank).stage;
     p->stages = fit->stages;
     p->num_slots = p->stages - p->stage;
     if (p->num_slots > minibatches)
@@ -174,6 +174,8 @@ forward(struct step *s, size_t minibatch, exo_err *err)
                            .node = r->rank / exo_fit_sharing(r->fit),
                            .step = r->node.step * s->minibatches + minibatch,
                            .ready = tells ? &s->p->ready : NULL};
+    exo_tape_set_group(slot->tape, r->tensor[0]);
+    exo_tape_set_context_group(slot->tape, r->context[0]);
     exo_tape_begin(slot->tape, r->params, &pass);
     if (!exo_stage_forward(r->model, slot->tape, &rows, slot->input, &slot->pass))
         return exo_tape_error(slot->tape, err);

@@ -20,8 +20,9 @@ struct exo_builder {
     size_t frozen_numel;
     exo_unit_info *units; /* while building, also units without elements */
     size_t num_units;
-    size_t stage_width; /* of what a stage of a pipeline hands on; 0: the model is none */
-    bool stage_follows; /* the stage begins with what another one hands on */
+    size_t stage_width;  /* of what a stage of a pipeline hands on; 0: the model is none */
+    size_t stage_shares; /* the nodes of a stage among which its tokens are divided */
+    bool stage_follows;  /* the stage begins with what another one hands on */
     exo_err error;
 };
 

@@ -553,8 +553,20 @@ exo_optim_result(const exo_optim *optim, exo_err *err)
     return optim->muon ? exo_muon_result(optim->muon, err) : EXO_OK;
 }
 
-uint64_t
-exo_optim_bytes(const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos)
+/* The temporary numbers of a step of a matrix; `cut`: of which the parameter is a slice, or NULL. */
+static uint64_t
+temporary_of(const exo_param_info *info, const exo_param_cut *cut)
+{
+    const uint64_t numel = cut ? info->numel / info->dims[cut->dim] * cut->whole : info->numel;
+    const uint64_t rows = cut && cut->dim == 0 ? cut->whole : info->dims[0], cols = numel / rows;
+    const uint64_t side = rows < cols ? rows : cols;
+    return (cut ? 3 : 2) * numel + 2 * side * side; /* a slice: the gathered update, too */
+}
+
+/* model: NULL, or whose parameters they are. */
+static uint64_t
+bytes_of(const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos,
+         const exo_model *model)
 {
     uint64_t floats = 0, temporary = 0;
     for (size_t i = 0; i < num_infos; i++) {
@@ -562,8 +574,7 @@ exo_optim_bytes(const exo_optim_spec *spec, const exo_param_info *infos, size_t 
         if (infos[i].is_buffer || infos[i].numel == 0)
             continue;
         if (exo_optim_is_matrix(&rule, &infos[i])) {
-            uint64_t rows = infos[i].dims[0], cols = infos[i].numel / rows,
-                     side = rows < cols ? rows : cols, needed = 2 * rows * cols + 2 * side * side;
+            const uint64_t needed = temporary_of(&infos[i], model ? exo_model_cut(model, i) : NULL);
             temporary = needed > temporary ? needed : temporary;
         } else if (rule.kind == EXO_MUON) {
             rule = exo_optim_muon_adamw(&rule);
@@ -572,6 +583,18 @@ exo_optim_bytes(const exo_optim_spec *spec, const exo_param_info *infos, size_t 
             floats += buffer_name(&rule, b) ? infos[i].numel : 0;
     }
     return (floats + temporary) * sizeof(float);
+}
+
+uint64_t
+exo_optim_bytes(const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos)
+{
+    return bytes_of(spec, infos, num_infos, NULL);
+}
+
+uint64_t
+exo_optim_model_bytes(const exo_optim_spec *spec, const exo_model *model)
+{
+    return bytes_of(spec, exo_model_infos(model), exo_model_num_infos(model), model);
 }
 
 void

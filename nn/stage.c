@@ -7,9 +7,10 @@
 #include "nn/tape_impl.h"
 
 void
-exo_build_stage(exo_builder *builder, size_t width, bool follows)
+exo_build_stage(exo_builder *builder, size_t width, size_t shares, bool follows)
 {
     builder->stage_width = width;
+    builder->stage_shares = shares > 0 ? shares : 1;
     builder->stage_follows = follows;
 }
 
@@ -24,7 +25,8 @@ exo_stage_numel(const exo_model *stage, const exo_batch *batch)
 {
     for (size_t i = 0; i < batch->num_fields; i++)
         if (batch->fields[i].name && strcmp(batch->fields[i].name, "tokens") == 0)
-            return batch->size * batch->fields[i].dims[0] * stage->built.stage_width;
+            return batch->size * (batch->fields[i].dims[0] / stage->built.stage_shares) *
+                   stage->built.stage_width;
     return 0;
 }
 
@@ -62,8 +64,9 @@ exo_stage_forward(const exo_model *stage, exo_tape *tape, const exo_batch *batch
         exo_tape_fail(tape, EXO_INVAL, "%s", wrong);
         return false;
     }
-    for (size_t i = 0; objective && objective->outputs[i] && i + 2 < EXO_MAX_OUTPUTS; i++)
-        names[2 + i] = objective->outputs[i];
+    for (size_t i = 0, n = 2; objective && objective->outputs[i] && n < EXO_MAX_OUTPUTS; i++)
+        if (!exo_names_have(names, objective->outputs[i]))
+            names[n++] = objective->outputs[i];
     exo_outputs outputs = exo_outputs_init(names);
     if (!exo_model_forward(stage, tape, &with, &outputs))
         return false;

@@ -119,6 +119,18 @@ exo_tape_group(const exo_tape *tape)
     return tape->group;
 }
 
+void
+exo_tape_set_context_group(exo_tape *tape, exo_group *group)
+{
+    tape->context_group = group;
+}
+
+exo_group *
+exo_tape_context_group(const exo_tape *tape)
+{
+    return tape->context_group;
+}
+
 const exo_pass *
 exo_tape_pass(const exo_tape *tape)
 {

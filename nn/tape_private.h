@@ -44,7 +44,7 @@ struct metric {
 struct exo_tape {
     exo_device *device;
     exo_pass pass;
-    struct exo_group *group; /* of parts of models; the caller's */
+    struct exo_group *group, *context_group; /* of parts of models, and of tokens; the caller's */
     exo_params *params;
     exo_err error;
     exo_err reason;  /* why the last call on the device failed */

@@ -201,6 +201,8 @@ EXO_API exo_status exo_optim_result(const exo_optim *optim, exo_err *err);
  * largest temporary matrix of muon. Allocates nothing. */
 EXO_API uint64_t exo_optim_bytes(const exo_optim_spec *spec, const exo_param_info *infos,
                                  size_t num_infos);
+/* The same for all parameters of a model, which may be a part: with what muon gathers in a step. */
+EXO_API uint64_t exo_optim_model_bytes(const exo_optim_spec *spec, const exo_model *model);
 /* Adds the moments and the step count to a checkpoint as "name.step", "name.exp_avg" and so on.
  * `name` tells the optimizers of a node apart. */
 EXO_API void exo_optim_state(exo_optim *optim, const char *name, exo_state *state);

@@ -90,14 +90,17 @@ EXO_API exo_tensor *exo_tape_cross_entropy(exo_tape *tape, exo_group *group, exo
 /* --- Parts of models ----------------------------------------------------------------------------
  *
  * A part is the model of one member of a group: its parameters are slices of the whole model's
- * parameters, or all of them. A pass over a part calls collectives on the tape's group, whose size
- * and rank are the part's.
+ * parameters, or all of them. A pass over a part calls collectives on the tape's groups, whose sizes
+ * and ranks are the part's.
  */
 
-/* Sets the group of the tape's passes; NULL: none. The caller keeps it until the passes are over. A
- * rehearsal needs none. Only parts of models use it. */
+/* Sets the group of the tape's passes over parts of layers, and that of passes over some tokens of each
+ * sequence; NULL: none. The caller keeps it until the passes are over. A rehearsal needs none. Only parts
+ * of models use them. */
 EXO_API void exo_tape_set_group(exo_tape *tape, exo_group *group);
+EXO_API void exo_tape_set_context_group(exo_tape *tape, exo_group *group);
 EXO_API exo_group *exo_tape_group(const exo_tape *tape);
+EXO_API exo_group *exo_tape_context_group(const exo_tape *tape);
 
 /* The most ranges of a slice. */
 enum {
@@ -125,6 +128,20 @@ EXO_API void exo_build_cut(exo_builder *builder, exo_param param, const exo_para
 /* The cut of the index-th parameter; NULL: it is whole. Lives as long as the model. */
 EXO_API const exo_param_cut *exo_model_cut(const exo_model *model, size_t index);
 
+/* What one node has of a model that several share. Counts of 0: it is not divided so. */
+typedef struct exo_share {
+    uint32_t part, parts;     /* of each layer, as exo_model_part */
+    bool sequence;            /* of parts, as exo_model_sequence_part */
+    uint32_t member, members; /* of the tokens of each sequence, as exo_model_context_part */
+    uint32_t stage, stages;   /* of the layers, as exo_model_stage */
+} exo_share;
+
+/* Makes the model of a share of a model of the class "gpt". In a stage, a member has its part of the
+ * stage's layers, and of a context's tokens; the passes of the members of a stage hand on what each has.
+ * The functions below make shares of one kind. The caller drops it. Errors: those of these functions;
+ * INVAL, too, if all counts are 0. */
+EXO_API exo_status exo_model_share(exo_model **out, const exo_model *whole, const exo_share *share,
+                                   exo_err *err);
 /* Makes part `rank` of `members` of a model of the class "gpt". Cut by rows: embedding, head,
  * attention.qkv by heads, mlp.up, and their biases; by columns: attention.out and mlp.down. The
  * rest is whole in every part. The part has the outputs "hidden" and "values", and the objective of
@@ -186,11 +203,11 @@ EXO_API bool exo_part_unit(const exo_model *whole_model, const exo_model *part_m
  * initial values that they have in the whole model. */
 EXO_API void exo_build_absent(exo_builder *builder);
 
-/* For `build`: the model is a stage of a pipeline, whose pass hands on `width` numbers a token. Its
- * class has the output "hidden" (R, width) and, if the stage follows another one, "input", a variable
+/* For `build`: the model is a stage of a pipeline, whose pass hands on `width` numbers a token, of
+ * 1/shares of the tokens of each sequence. Its class has the output "hidden" (R, width) and, if the stage follows another one, "input", a variable
  * (R, width) with the values of the batch's field "hidden" (T, width). The last stage is the one whose
  * class has an objective. */
-EXO_API void exo_build_stage(exo_builder *builder, size_t width, bool follows);
+EXO_API void exo_build_stage(exo_builder *builder, size_t width, size_t shares, bool follows);
 
 /* Makes stage `stage` of `stages` of a model of the class "gpt": the blocks exo_shard(layers, stages,
  * stage). The first stage has the embedding and the positions, too, and the last one the last norm,
@@ -204,7 +221,7 @@ EXO_API bool exo_model_is_stage(const exo_model *model);
 /* Whether the first and the last stage have the embedding both, and this is one of them: its range of
  * the flat parameters. Its gradient is the sum of both stages' gradients. */
 EXO_API bool exo_stage_tied(const exo_model *stage, size_t *first, size_t *count);
-/* The number of elements that a stage hands on for this batch: samples x tokens x width. */
+/* The number of elements that a stage hands on for this batch: samples x tokens x width / shares. */
 EXO_API size_t exo_stage_numel(const exo_model *stage, const exo_batch *batch);
 
 /* The tensors of a pass over a stage; they live as long as the pass. */

@@ -220,7 +220,10 @@ exo_decoder_build(void *self, exo_builder *b, exo_config *config, exo_err *err)
     if (!d->blocks)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu blocks", d->spec.layers);
     if (d->part.stages > 0)
-        exo_build_stage(b, d->spec.width, !exo_decoder_has_first(d));
+        exo_build_stage(b, d->spec.width,
+                        (d->part.sequence ? d->part.members : 1) *
+                            (d->part.context ? d->part.context : 1),
+                        !exo_decoder_has_first(d));
     declare_all(d,
                 &(struct building){
                     .b = b, .spec = &d->spec, .part = &d->part, .from_files = d->folder != NULL});

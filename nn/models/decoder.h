@@ -44,17 +44,17 @@ typedef struct exo_decoder_lora {
     bool *chosen; /* (layers of exo_decoder_layer_at) */
 } exo_decoder_lora;
 
-/* The part of the decoder that a member of a group has: of each layer (exo_model_part,
- * exo_model_output_part), or of the layers (exo_model_stage). The spec stays that of the whole. */
+/* The share of the decoder that a node has (exo_share): a part of each layer, some tokens, some of the
+ * layers. The spec stays that of the whole. */
 typedef struct exo_decoder_part {
-    uint32_t rank, members; /* members 0: all of each layer */
-    bool by_outputs;        /* each layer is cut by its outputs, for generation */
-    bool sequence;          /* between cut layers, a member has some rows of what all had */
-    uint32_t context; /* members that have all of it, and 1/context of the tokens each; or 0 */
-    uint32_t stage, stages; /* stages 0: all layers */
+    uint32_t rank, members;   /* members 0: all of each layer */
+    bool by_outputs;          /* each layer is cut by its outputs, for generation */
+    bool sequence;            /* between cut layers, a member has some rows of what all had */
+    uint32_t member, context; /* context 0: all tokens; else it has 1/context of each sequence */
+    uint32_t stage, stages;   /* stages 0: all layers */
 } exo_decoder_part;
 
-/* The class's state. In exo_decoder_new, only `spec` is set before build; in exo_model_part also
+/* The class's state. In exo_decoder_new, only `spec` is set before build; in exo_model_share also
  * `part` and `values`. */
 typedef struct exo_decoder {
     exo_decoder_spec spec;
@@ -72,8 +72,8 @@ typedef struct exo_decoder {
     float *scaled; /* (head_width / 2): factors of the rotary frequencies, or NULL */
 } exo_decoder;
 
-/* The class of parts, with the same functions and without the output "logits"; and that of parts that
- * are cut by outputs, which have no pass. */
+/* The class of parts, with the same functions, without the output "logits", and with "head" in its place,
+ * this member's rows of it; and that of parts that are cut by outputs, which have no pass. */
 extern const exo_model_class exo_gpt_part, exo_gpt_output_part;
 /* The classes of stages: of those before the last one, whose outputs are "input" (R, W), a variable
  * (not of the first stage), and "hidden" (R, W); and of the last one, which has the objective, too.
@@ -104,10 +104,8 @@ exo_param_cut exo_decoder_part_cut(const exo_decoder_part *part, const exo_decod
 bool exo_decoder_has_first(const exo_decoder *decoder);
 bool exo_decoder_has_last(const exo_decoder *decoder);
 void exo_decoder_blocks(const exo_decoder *decoder, size_t *first, size_t *count);
-/* What the making of a part or a stage does not support yet. NULL: nothing. */
-const char *exo_decoder_no_parts(const exo_decoder *decoder, const exo_model *whole);
-/* Checks the group of a pass over a part. False: it is missing or another one, recorded. */
-bool exo_decoder_check_group(const exo_decoder *decoder, exo_tape *tape);
+/* Checks the groups of a pass over a share. False: one is missing or another one, recorded. */
+bool exo_decoder_check_groups(const exo_decoder *decoder, exo_tape *tape);
 
 /* Reads a job's options into the spec and, for the option `path`, the folder. */
 exo_status exo_decoder_read_options(exo_decoder *decoder, exo_config *config, exo_err *err);

@@ -1,4 +1,4 @@
-/* How the parameters of a decoder are cut into parts, and the group of a pass over a part. No state;
+/* How the parameters of a decoder are cut into parts, and the groups of a pass over a share. No state;
  * any thread. Read next: decoder_part.c. */
 #include "nn/models/decoder.h"
 #include "nn/tape_impl.h"
@@ -38,21 +38,29 @@ exo_decoder_blocks(const exo_decoder *decoder, size_t *first, size_t *count)
         exo_shard(decoder->spec.layers, part->stages, part->stage, first, count);
 }
 
-bool
-exo_decoder_check_group(const exo_decoder *decoder, exo_tape *tape)
+/* Whether the pass is that of member `rank` of the group. `setter`: the function that sets the group. */
+static bool
+check_group(exo_tape *tape, const exo_group *group, uint32_t rank, uint32_t members,
+            const char *setter)
 {
-    const exo_decoder_part *part = &decoder->part;
-    const exo_group *group = exo_tape_group(tape);
-    const uint32_t members = part->context ? part->context : part->members;
     if ((!group && exo_tape_rehearses(tape)) ||
-        (group && exo_group_size(group) == members && exo_group_rank(group) == part->rank))
+        (group && exo_group_size(group) == members && exo_group_rank(group) == rank))
         return true;
     if (group)
-        exo_tape_fail(tape, EXO_INVAL, "gpt: part %u of %u in a pass of member %u of %u",
-                      part->rank, members, exo_group_rank(group), exo_group_size(group));
+        exo_tape_fail(tape, EXO_INVAL, "gpt: part %u of %u in a pass of member %u of %u", rank,
+                      members, exo_group_rank(group), exo_group_size(group));
     else
-        exo_tape_fail(tape, EXO_INVAL,
-                      "gpt: a pass over part %u of %u needs a group (exo_tape_set_group)",
-                      part->rank, members);
+        exo_tape_fail(tape, EXO_INVAL, "gpt: a pass over part %u of %u needs a group (%s)", rank,
+                      members, setter);
     return false;
+}
+
+bool
+exo_decoder_check_groups(const exo_decoder *decoder, exo_tape *tape)
+{
+    const exo_decoder_part *part = &decoder->part;
+    return (part->members == 0 || check_group(tape, exo_tape_group(tape), part->rank, part->members,
+                                              "exo_tape_set_group")) &&
+           (part->context == 0 || check_group(tape, exo_tape_context_group(tape), part->member,
+                                              part->context, "exo_tape_set_context_group"));
 }

@@ -24,20 +24,20 @@ optional(exo_tape *t, exo_decoder_param p)
     return p.there ? exo_tape_param(t, p.param) : NULL;
 }
 
-/* A parameter that every part has whole. A member with some of the rows has a share of the gradient. */
-static exo_tensor *
-shared(const exo_decoder *d, exo_tape *t, exo_tensor *param)
-{
-    return d->part.sequence || d->part.context
-               ? exo_tape_all_reduce_backward(t, exo_tape_group(t), param)
-               : param;
-}
-
-/* A parameter of a layer that a part has some of, and a member of a context whole. */
+/* A parameter of which a member of a context, which has some of the rows, has a share of the gradient. */
 static exo_tensor *
 layer_param(const exo_decoder *d, exo_tape *t, exo_tensor *param)
 {
-    return d->part.context ? shared(d, t, param) : param;
+    return d->part.context ? exo_tape_all_reduce_backward(t, exo_tape_context_group(t), param)
+                           : param;
+}
+
+/* The same, and every part has it whole. By sequence, a part has some of the rows, too. */
+static exo_tensor *
+shared(const exo_decoder *d, exo_tape *t, exo_tensor *param)
+{
+    param = layer_param(d, t, param);
+    return d->part.sequence ? exo_tape_all_reduce_backward(t, exo_tape_group(t), param) : param;
 }
 
 static exo_tensor *
@@ -83,19 +83,26 @@ is_part(const exo_decoder *d)
     return d->part.members > 0;
 }
 
+/* The members that have the other parts of the layers, or the other tokens. */
 static exo_members
-members_of(const exo_decoder *d, const exo_tape *t)
+parts_of(const exo_decoder *d, const exo_tape *t)
 {
-    return (exo_members){.group = exo_tape_group(t),
-                         .rank = d->part.rank,
-                         .count = d->part.context ? d->part.context : d->part.members};
+    return (exo_members){
+        .group = exo_tape_group(t), .rank = d->part.rank, .count = d->part.members};
+}
+
+static exo_members
+context_of(const exo_decoder *d, const exo_tape *t)
+{
+    return (exo_members){
+        .group = exo_tape_context_group(t), .rank = d->part.member, .count = d->part.context};
 }
 
 /* The input of layers that a part has some rows of. */
 static exo_tensor *
 split(const exo_decoder *d, exo_tape *t, exo_tensor *x)
 {
-    const exo_members members = members_of(d, t);
+    const exo_members members = parts_of(d, t);
     return d->part.sequence ? exo_members_all_gather(t, &members, x)
            : is_part(d)     ? exo_tape_all_reduce_backward(t, exo_tape_group(t), x)
                             : x;
@@ -105,7 +112,7 @@ split(const exo_decoder *d, exo_tape *t, exo_tensor *x)
 static exo_tensor *
 sum(const exo_decoder *d, exo_tape *t, exo_tensor *x)
 {
-    const exo_members members = members_of(d, t);
+    const exo_members members = parts_of(d, t);
     return d->part.sequence ? exo_members_reduce_scatter(t, &members, x)
                             : exo_tape_all_reduce(t, exo_tape_group(t), x);
 }
@@ -115,7 +122,8 @@ static exo_tensor *
 sum_parts(const exo_decoder *d, exo_tape *t, const exo_decoder_linear *l, exo_tensor *branch,
           exo_tensor *x)
 {
-    branch = sum(d, t, exo_linear(t, branch, exo_tape_param(t, l->weight), NULL));
+    branch =
+        sum(d, t, exo_linear(t, branch, layer_param(d, t, exo_tape_param(t, l->weight)), NULL));
     if (l->bias.there)
         branch = exo_add_bias(t, branch, shared(d, t, optional(t, l->bias)));
     return exo_add(t, x, branch);
@@ -140,7 +148,7 @@ attention(const exo_decoder *d, exo_tape *t, const exo_decoder_block *k, size_t 
 {
     const exo_decoder_spec *s = &d->spec;
     const size_t members = is_part(d) ? d->part.members : 1;
-    const exo_members group = members_of(d, t);
+    const exo_members context = context_of(d, t);
     exo_attention_opts opts = {
         .sequence = sequence,
         .heads = s->heads / members,
@@ -151,7 +159,7 @@ attention(const exo_decoder *d, exo_tape *t, const exo_decoder_block *k, size_t 
     };
     exo_tensor *branch = split(d, t, norm(d, t, &k->norm1, x));
     branch = linear(d, t, &k->qkv, branch, EXO_LINEAR, NULL);
-    branch = d->part.context ? exo_members_ring_attention(t, &group, branch, &opts)
+    branch = d->part.context ? exo_members_ring_attention(t, &context, branch, &opts)
                              : exo_attention(t, branch, &opts);
     return end_branch(d, t, &k->out, branch, x);
 }
@@ -192,18 +200,19 @@ check_tokens(const exo_decoder *d, exo_tape *t, const exo_tensor *tokens)
                       d->spec.context);
         return 0;
     }
-    if (d->part.sequence && dims[1] % d->part.members != 0) {
-        exo_tape_fail(t, EXO_INVAL,
-                      "gpt: sequence parallelism over %u nodes: it must divide sequences of %zu "
-                      "tokens",
-                      d->part.members, dims[1]);
-        return 0;
-    }
     if (d->part.context && dims[1] % (2 * (size_t)d->part.context) != 0) {
         exo_tape_fail(t, EXO_INVAL,
                       "gpt: context parallelism over %u nodes: twice as many must divide sequences "
                       "of %zu tokens",
                       d->part.context, dims[1]);
+        return 0;
+    }
+    const size_t own = d->part.context ? dims[1] / d->part.context : dims[1];
+    if (d->part.sequence && own % d->part.members != 0) {
+        exo_tape_fail(t, EXO_INVAL,
+                      "gpt: sequence parallelism over %u nodes: it must divide sequences of %zu "
+                      "tokens",
+                      d->part.members, own);
         return 0;
     }
     return dims[1];
@@ -222,21 +231,21 @@ embed_tokens(const exo_decoder *d, exo_tape *t, exo_tensor *tokens, exo_tensor *
 static exo_tensor *
 add_positions(const exo_decoder *d, exo_tape *t, exo_tensor *x, size_t sequence)
 {
-    const exo_members members = members_of(d, t);
-    exo_tensor *table = exo_tape_param(t, d->position);
-    if (d->part.context && x) {
-        exo_tensor *own = exo_decoder_own_positions(d, t, x->dims[0] / sequence, sequence);
-        return exo_add(t, x, exo_embedding(t, own, shared(d, t, table)));
-    }
+    const exo_members members = parts_of(d, t);
+    exo_tensor *table = layer_param(d, t, exo_tape_param(t, d->position));
     if (d->part.sequence)
         table = exo_members_once(t, &members, table);
+    if (d->part.context && x) {
+        exo_tensor *own = exo_decoder_own_positions(d, t, x->dims[0] / sequence, sequence);
+        return exo_add(t, x, exo_embedding(t, own, table));
+    }
     return exo_add_positions(t, x, table, sequence, d->spec.position_offset);
 }
 
 static exo_tensor *
 embed(const exo_decoder *d, exo_tape *t, exo_tensor *tokens, exo_tensor *table, size_t sequence)
 {
-    const exo_members members = members_of(d, t);
+    const exo_members members = parts_of(d, t);
     exo_tensor *x = embed_tokens(d, t, tokens, table);
     if (d->spec.position == EXO_POSITION_LEARNED)
         x = add_positions(d, t, x, sequence);
@@ -275,8 +284,10 @@ hidden_of(const exo_decoder *d, exo_tape *t, const exo_batch *batch, exo_tensor 
         tokens = exo_decoder_own_tokens(d, t, tokens);
         sequence /= d->part.context;
     }
-    exo_tensor *x = exo_decoder_has_first(d) ? embed(d, t, tokens, table, sequence)
-                                             : received(d, t, batch, tokens->numel); /* (R, W) */
+    const size_t shares = d->part.sequence ? d->part.members : 1;
+    exo_tensor *x = exo_decoder_has_first(d)
+                        ? embed(d, t, tokens, table, sequence)
+                        : received(d, t, batch, tokens ? tokens->numel / shares : 0); /* (R, W) */
     exo_outputs_give(outputs, "input", x);
     for (size_t i = 0; i < layers; i++) {
         steps[i] =
@@ -287,7 +298,9 @@ hidden_of(const exo_decoder *d, exo_tape *t, const exo_batch *batch, exo_tensor 
             !grad || (d->spec.checkpoint && (i + 1 < layers || !exo_decoder_has_last(d)));
         x = forgets ? exo_checkpoint(t, x, block, &steps[i]) : block(&steps[i], t, x);
     }
-    x = exo_decoder_has_last(d) ? norm(d, t, &d->norm, x) : x;
+    if (!exo_decoder_has_last(d))
+        return x;
+    x = norm(d, t, &d->norm, x);
     return d->part.sequence ? split(d, t, x) : x;
 }
 
@@ -296,7 +309,7 @@ exo_decoder_forward(const void *self, exo_tape *t, const exo_batch *batch, exo_o
 {
     const exo_decoder *d = self;
     const bool last = exo_decoder_has_last(d);
-    if ((is_part(d) || d->part.context) && !exo_decoder_check_group(d, t))
+    if (!exo_decoder_check_groups(d, t))
         return;
     /* The one that the head shares, so that its gradient is summed once. */
     exo_tensor *table = exo_decoder_has_first(d) || (last && !d->head.there)
@@ -304,10 +317,12 @@ exo_decoder_forward(const void *self, exo_tape *t, const exo_batch *batch, exo_o
                             : NULL;
     exo_tensor *hidden = hidden_of(d, t, batch, table, outputs);
     exo_outputs_give(outputs, "hidden", hidden);
+    exo_tensor *head =
+        last && d->head.there ? layer_param(d, t, exo_tape_param(t, d->head.param)) : table;
     if (!is_part(d) && last)
-        exo_outputs_give_product(outputs, "logits", hidden,
-                                 d->head.there ? layer_param(d, t, exo_tape_param(t, d->head.param))
-                                               : table);
+        exo_outputs_give_product(outputs, "logits", hidden, head);
+    else if (last)
+        exo_outputs_give(outputs, "head", head);
     if (!exo_outputs_wants(outputs, "values"))
         return;
     if (d->part.sequence || d->part.context)

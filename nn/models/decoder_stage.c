@@ -1,6 +1,7 @@
 /* Stages of the class "gpt" for pipeline parallelism (Huang et al., 2019, arXiv:1811.06965): their
- * making. decoder.c declares the parameters, decoder_forward.c has the pass, and nn/stage.c runs it. No
- * state; any thread. Read next: exogym/parallel.h. */
+ * classes. decoder_part.c makes them, decoder_forward.c has the pass, and nn/stage.c runs it. A last stage
+ * of which a member has a part, or some tokens, has the class of such a decoder (decoder_loss.c). No state;
+ * any thread. Read next: exogym/parallel.h. */
 #include "nn/builtin_models.h"
 #include "nn/model_impl.h"
 #include "nn/models/decoder.h"
@@ -33,36 +34,12 @@ const exo_model_class exo_gpt_last_stage = {
 static const exo_decoder *
 stage_of(const exo_model *model)
 {
-    const exo_decoder *d = exo_model_state_of(model, &exo_gpt_stage);
-    return d ? d : exo_model_state_of(model, &exo_gpt_last_stage);
-}
-
-/* --- Making a stage --------------------------------------------------------------------------- */
-
-exo_status
-exo_model_stage(exo_model **out, const exo_model *whole, uint32_t stage, uint32_t stages,
-                exo_err *err)
-{
-    const exo_decoder *d = exo_model_state_of(whole, &exo_gpt);
-    const char *lacks = d ? exo_decoder_no_parts(d, whole) : NULL;
-    if (!d)
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "pipeline parallelism needs a model of the class gpt, not '%s'",
-                        exo_model_name(whole));
-    if (lacks)
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "pipeline parallelism does not support a gpt with %s: leave it out", lacks);
-    if (stages < 2 || stage >= stages)
-        return exo_fail(err, EXO_INVAL, "pipeline parallelism: there is no stage %u of %u", stage,
-                        stages);
-    if (d->spec.layers < stages)
-        return exo_fail(err, EXO_INVAL,
-                        "pipeline parallelism over %u stages: the model has only %zu layers",
-                        stages, d->spec.layers);
-    const exo_decoder part = {
-        .spec = d->spec, .values = d->values, .part = {.stage = stage, .stages = stages}};
-    return exo_model_new_from(out, stage + 1 == stages ? &exo_gpt_last_stage : &exo_gpt_stage,
-                              &part, err);
+    static const exo_model_class *const classes[] = {&exo_gpt_stage, &exo_gpt_last_stage,
+                                                     &exo_gpt_part, &exo_gpt_context};
+    const exo_decoder *d = NULL;
+    for (size_t i = 0; !d && i < sizeof classes / sizeof *classes; i++)
+        d = exo_model_state_of(model, classes[i]);
+    return d && d->part.stages > 0 ? d : NULL;
 }
 
 bool

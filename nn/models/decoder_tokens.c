@@ -1,5 +1,5 @@
 /* The tokens of a member of a context-parallel group, and their positions. No state; any thread. Read next:
- * decoder_context.c. */
+ * decoder_loss.c. */
 #include "nn/models/decoder.h"
 #include "nn/tape_impl.h"
 
@@ -9,7 +9,7 @@ static size_t
 place_of(const exo_decoder *d, size_t length, size_t t)
 {
     const size_t chunks = 2 * (size_t)d->part.context, half = length / chunks;
-    return (t < half ? d->part.rank : chunks - 1 - d->part.rank) * half + t % half;
+    return (t < half ? d->part.member : chunks - 1 - d->part.member) * half + t % half;
 }
 
 exo_tensor *

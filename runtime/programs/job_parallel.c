@@ -66,6 +66,12 @@ exo_job_read_parallel(exo_config *root, exo_job *job, exo_err *err)
         st = read_divisor(map, "pipeline", o->num_nodes, &o->pipeline, err);
     if (st == EXO_OK)
         st = read_divisor(map, "context", o->num_nodes, &o->context_parallel, err);
+    const uint64_t copy = (uint64_t)o->tensor * o->pipeline * o->context_parallel;
+    if (st == EXO_OK && o->num_nodes % copy != 0)
+        st = exo_config_fail(map, err,
+                             "parallel: tensor x pipeline x context is %" PRIu64
+                             ", which does not divide the %u nodes",
+                             copy, o->num_nodes);
     return st == EXO_OK ? exo_config_finish(map, err) : st;
 }
 
@@ -121,16 +127,14 @@ exo_job_check_parallel(const exo_job *job, exo_err *err)
     exo_config *place = exo_config_get(exo_config_root(job->doc), "parallel");
     exo_model *part = NULL;
     const exo_fit_opts *o = &job->opts;
+    const exo_share share = exo_fit_opts_share(o, 0);
     if (o->tensor <= 1 && o->pipeline <= 1 && o->context_parallel <= 1)
         return EXO_OK;
     exo_status st = exo_fit_opts_check(&job->opts, err);
     if (st == EXO_OK)
         st = exo_fit_check_sequences(&job->opts, job->train, err);
     if (st == EXO_OK)
-        st = o->pipeline > 1 ? exo_model_stage(&part, job->model, 0, o->pipeline, err)
-             : o->context_parallel > 1
-                 ? exo_model_context_part(&part, job->model, 0, o->context_parallel, err)
-                 : exo_model_part(&part, job->model, 0, o->tensor, err);
+        st = exo_model_share(&part, job->model, &share, err);
     exo_model_drop(&part);
     for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++)
         st = check_run(job, &job->runs[i], err);

@@ -38,6 +38,15 @@ ok run job.yaml --json --no-plot --save-dir free --set model.tied=false
 what | grep sha256 >got
 cmp -s wanted got || fail "an untied model: $(diff wanted got)"
 
+# Stages of two parts each, on workers, too.
+sed -e 's/parallel: .*/parallel: {tensor: 2, sequence: true, pipeline: 2, microbatches: 4}/' job.yaml >both.yaml
+ok run both.yaml --json --no-plot --save-dir here --set strategy.max_norm=0.5
+what >wanted
+ok run both.yaml --json --no-plot --save-dir far --workers 2 --set strategy.max_norm=0.5
+what >got
+cmp -s wanted got || fail "parts of stages on workers: $(diff wanted got)"
+ok run both.yaml --dry-run
+
 # --- The virtual clock
 # ---------------------------------------------------------------------------------------------------------
 
@@ -75,22 +84,22 @@ wrong 'pipeline: 2' 'pipeline: 3' '22: parallel: pipeline 3 does not divide the 
 wrong 'microbatches: 4' 'microbatches: 3' '39: parallel: microbatches 3 does not divide batch_size'
 wrong ', microbatches: 4' '' '11: parallel: pipeline needs microbatches, a divisor of batch_size 4: at least 2 for each stage keep the nodes busy'
 wrong 'pipeline: 2, ' '' '26: parallel: microbatches go with pipeline; without one, train.minibatch_size cuts the batch'
-wrong 'pipeline: 2' 'tensor: 2, pipeline: 2' '11: pipeline parallelism does not go with tensor parallelism yet: leave one of the two out'
+wrong 'pipeline: 2' 'tensor: 4, pipeline: 2' '11: parallel: tensor x pipeline x context is 8, which does not divide the 4 nodes'
 # refused SET REASON: before anything starts, with the place of `parallel`.
 refused() {
-    expect 2 "exogym: job.yaml:4:11: pipeline parallelism does not $2" run job.yaml --save-dir none --set "$1"
+    expect 2 "exogym: job.yaml:4:11: $2" run job.yaml --save-dir none --set "$1"
 }
-refused strategy=fsdp "go with the strategy 'fsdp' yet: use ddp"
-refused strategy=async_diloco "go with the strategy 'async_diloco' yet: use ddp"
-refused 'strategy={name: diloco, aggregate: norm_clip}' "go with the strategy 'diloco' if its aggregate or outer_optimizer needs whole models: use mean, trimmed_mean or median, and no muon"
-refused model.dropout=0.1 'support a gpt with dropout: leave it out'
-refused 'model.lora={rank: 4}' 'support a gpt with LoRA: leave it out'
-refused 'edges=[{carries: gradients, codec: int8}]' 'go with a codec yet: leave it out'
-refused 'train.elastic={min_nodes: 2}' 'go with elastic runs yet: leave one of the two out'
-refused train.autocast=bf16 'go with autocast: bf16 yet: leave one of the two out'
-refused train.correlation_interval=1 'go with correlation_interval yet: leave one of the two out'
+refused strategy=fsdp "parallel.pipeline does not go with the strategy 'fsdp' yet: use ddp"
+refused strategy=async_diloco "parallel.pipeline does not go with the strategy 'async_diloco' yet: use ddp"
+refused 'strategy={name: diloco, aggregate: norm_clip}' "parallel.pipeline does not go with the strategy 'diloco' if its aggregate or outer_optimizer needs whole models: use mean, trimmed_mean or median, and no muon"
+refused model.dropout=0.1 'pipeline parallelism does not support a gpt with dropout: leave it out'
+refused 'model.lora={rank: 4}' 'pipeline parallelism does not support a gpt with lora: leave it out'
+refused 'edges=[{carries: gradients, codec: int8}]' 'parallel.pipeline does not go with the codec of an edge (edges.codec) yet: leave it out'
+refused 'train.elastic={min_nodes: 2}' 'parallel.pipeline does not go with train.elastic yet: leave one of the two out'
+refused train.autocast=bf16 'parallel.pipeline does not go with train.autocast yet: leave one of the two out'
+refused train.correlation_interval=1 'parallel.pipeline does not go with train.correlation_interval yet: leave one of the two out'
 [ ! -e none ] || fail 'a refused job made a folder'
-expect 2 "exogym: job.yaml:4:11: pipeline parallelism does not go with the strategy 'fsdp' yet: use ddp" run job.yaml --dry-run --set strategy=fsdp
+expect 2 "exogym: job.yaml:4:11: parallel.pipeline does not go with the strategy 'fsdp' yet: use ddp" run job.yaml --dry-run --set strategy=fsdp
 ok run job.yaml --dry-run
 # checkpoints of stages go on with other stages, too
 ok run job.yaml --no-plot --save-dir parts --set train.checkpoint_interval=2

@@ -49,17 +49,17 @@ wrong() {
 }
 wrong '{context: 3}' '21: parallel: context 3 does not divide the 4 nodes'
 wrong '{sequence: true}' '22: parallel: sequence goes with tensor, the number of nodes that share a copy: give it, too'
-wrong '{context: 2, pipeline: 2, microbatches: 2}' '11: context parallelism does not go with pipeline parallelism yet: leave one of the two out'
-wrong '{context: 4}' '11: context parallelism over 4 nodes: twice as many must divide sequences of 12 tokens' --set data.block=12
+wrong '{context: 4, pipeline: 2, microbatches: 2}' '11: parallel: tensor x pipeline x context is 8, which does not divide the 4 nodes'
+wrong '{context: 4}' '11: parallel.context over 4 nodes: twice as many must divide sequences of 12 tokens' --set data.block=12
 # refused SET REASON: before anything starts, with the place of `parallel`.
 refused() {
-    expect 2 "exogym: job.yaml:4:11: context parallelism does not $2" run job.yaml --save-dir none --set "$1"
+    expect 2 "exogym: job.yaml:4:11: $2" run job.yaml --save-dir none --set "$1"
 }
-refused strategy=fsdp "go with the strategy 'fsdp' yet: use another one"
-refused strategy=async_diloco "go with the strategy 'async_diloco' yet: use another one"
-refused model.dropout=0.1 'support a gpt with dropout: leave it out'
-refused 'edges=[{carries: parameters, codec: int8}]' 'go with a codec yet: leave it out'
-refused 'train.elastic={min_nodes: 2}' 'go with elastic runs yet: leave one of the two out'
+refused strategy=fsdp "parallel.context does not go with the strategy 'fsdp' yet: use another one"
+refused strategy=async_diloco "parallel.context does not go with the strategy 'async_diloco' yet: use another one"
+refused model.dropout=0.1 'context parallelism does not support a gpt with dropout: leave it out'
+refused 'edges=[{carries: parameters, codec: int8}]' 'parallel.context does not go with the codec of an edge (edges.codec) yet: leave it out'
+refused 'train.elastic={min_nodes: 2}' 'parallel.context does not go with train.elastic yet: leave one of the two out'
 [ ! -e none ] || fail 'a refused job made a folder'
 ok run job.yaml --dry-run
 # checkpoints go on with other nodes for each copy

@@ -234,10 +234,6 @@ Test(context_parallel, what_does_not_go_together_is_named)
     }
     struct run r;
     run_init(&r, 4, 2, "");
-    r.opts.tensor = 2;
-    cr_expect_eq(fit(&r, "ddp", ""), EXO_UNSUPPORTED);
-    cr_expect_not_null(strstr(r.err.text, "tensor parallelism"), "%s", r.err.text);
-    r.opts.tensor = 1;
     r.opts.elastic.min_nodes = 1;
     cr_expect_eq(fit(&r, "ddp", ""), EXO_UNSUPPORTED);
     cr_expect_not_null(strstr(r.err.text, "elastic"), "%s", r.err.text);

@@ -251,7 +251,7 @@ Test(pipeline_parallel, what_does_not_go_together_is_named)
         {4, 3, "", "ddp", "", "pipeline 3 does not divide num_nodes 4"},
         {5, 5, "", "ddp", "", "the model has only 4 layers"},
         {2, 2, ", dropout: 0.1", "ddp", "", "dropout"},
-        {2, 2, "", "fsdp", "", "pipeline parallelism does not go with the strategy 'fsdp'"},
+        {2, 2, "", "fsdp", "", "parallel.pipeline does not go with the strategy 'fsdp'"},
         {4, 2, "", "decoupled_diloco", "", "the strategy 'decoupled_diloco'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -263,10 +263,6 @@ Test(pipeline_parallel, what_does_not_go_together_is_named)
     }
     struct run r;
     run_init(&r, 4, 2, "");
-    r.opts.tensor = 2;
-    cr_expect_eq(fit(&r, "ddp", ""), EXO_UNSUPPORTED);
-    cr_expect_not_null(strstr(r.err.text, "tensor parallelism"), "%s", r.err.text);
-    r.opts.tensor = 1;
     r.opts.minibatch_size = EXO_MINIBATCH_AUTO;
     cr_expect_eq(fit(&r, "ddp", ""), EXO_UNSUPPORTED);
     cr_expect_not_null(strstr(r.err.text, "microbatches"), "%s", r.err.text);

@@ -265,7 +265,7 @@ Test(tensor_parallel, what_does_not_go_together_is_named)
     run_init(&r, 2, 1, "");
     r.opts.sequence = true;
     cr_expect_eq(fit(&r, "ddp", ""), EXO_INVAL);
-    cr_expect_not_null(strstr(r.err.text, "goes with tensor"), "%s", r.err.text);
+    cr_expect_not_null(strstr(r.err.text, "goes with parallel.tensor"), "%s", r.err.text);
     run_release(&r);
     run_init(&r, 2, 2, "");
     exo_dataset_drop(&r.train);

@@ -75,11 +75,13 @@ draw_sharing(random_job *job, exo_rng *rng)
     static const uint32_t shares[] = {2, 2, 3, 4};
     job->copies = 1 + below(rng, 4);
     job->tensor = job->pipeline = 1;
-    uint32_t how = below(rng, 5);
-    if (how == 0 || once_in(rng, 30))
+    uint32_t how = below(rng, 6);
+    if (how == 0 || how == 2)
         job->tensor = shares[below(rng, COUNT(shares))];
-    if (how == 1 || once_in(rng, 30))
+    if (how == 1 || how == 2)
         job->pipeline = shares[below(rng, COUNT(shares))];
+    if (job->tensor * job->pipeline > 8)
+        job->pipeline = 2;
     if (job->tensor * job->pipeline > 2)
         job->copies = 1 + job->copies % 2;
     if (job->tensor * job->pipeline == 1 && once_in(rng, 4))
@@ -94,7 +96,7 @@ draw_context(random_job *job, exo_rng *rng)
     static const uint32_t shares[] = {2, 2, 3, 4};
     const bool alone = job->tensor * job->pipeline == 1;
     const uint32_t context = shares[below(rng, COUNT(shares))];
-    if (!once_in(rng, alone ? 4 : 40) || random_job_nodes(job) * context >= RANDOM_JOB_NODES)
+    if (!once_in(rng, alone ? 4 : 3) || random_job_nodes(job) * context >= RANDOM_JOB_NODES)
         return;
     job->context = context;
     job->odd = job->odd || once_in(rng, 15);
@@ -251,8 +253,6 @@ mend_parts(random_job *job)
     job->group = 0;
     job->prefetch = false;
     if (job->tensor > 1)
-        job->pipeline = 1;
-    if (job->tensor > 1)
         job->alibi = false;
     job->elastic = job->correlates = false;
     if (job->tensor == 3)
@@ -304,10 +304,8 @@ mend(random_job *job)
 {
     if (job->tensor == 1)
         job->sequence = false;
-    if (job->tensor * job->pipeline > 1) {
-        job->context = 1;
+    if (job->tensor * job->pipeline > 1)
         mend_parts(job);
-    }
     if (job->context > 1)
         mend_context(job);
     if (job->kind == RANDOM_JOB_FSDP)
@@ -465,20 +463,20 @@ refuse_parts(const random_job *job, struct reasons *r)
 {
     const uint32_t t = job->tensor, p = job->pipeline;
     const uint32_t kv = strstr(job->kinds, "kv_heads") ? 2 : job->heads;
-    refuse_if(r, job->sequence && RANDOM_JOB_LENGTH % t != 0, "it must divide sequences of");
-    refuse_if(r, job->sequence && t == 1, "sequence parallelism goes with tensor");
+    refuse_if(r, job->sequence && RANDOM_JOB_LENGTH / job->context % t != 0,
+              "it must divide sequences of");
+    refuse_if(r, job->sequence && t == 1, "parallel.sequence goes with parallel.tensor");
     if (t * p == 1)
         return;
     refuse_if(r, random_job_nodes(job) % t != 0 || random_job_nodes(job) % p != 0,
               "does not divide num_nodes");
-    refuse_if(r, t > 1 && p > 1, "pipeline parallelism does not go with tensor parallelism");
     refuse_if(r, job->kind == RANDOM_JOB_FSDP, "does not go with the strategy");
     refuse_if(r, !job->gpt, "needs a model of the class gpt");
     refuse_if(r, job->dropout, "dropout");
-    refuse_if(r, job->lora, "LoRA");
-    refuse_if(r, job->frozen, "frozen parameters");
-    refuse_if(r, job->elastic, "elastic runs");
-    refuse_if(r, job->correlates, "correlation_interval");
+    refuse_if(r, job->lora, "lora");
+    refuse_if(r, job->frozen, "frozen");
+    refuse_if(r, job->elastic, "train.elastic");
+    refuse_if(r, job->correlates, "train.correlation_interval");
     refuse_if(r, t > 1 && job->alibi, "alibi");
     refuse_if(r, t > 1 && (job->heads % t != 0 || kv % t != 0 || job->inner % t != 0),
               "must divide the model's");
@@ -492,15 +490,14 @@ refuse_context(const random_job *job, struct reasons *r)
     if (job->context == 1)
         return;
     refuse_if(r, random_job_nodes(job) % job->context != 0, "does not divide num_nodes");
-    refuse_if(r, job->tensor * job->pipeline > 1, "context parallelism does not go with");
     refuse_if(r, RANDOM_JOB_LENGTH % (2 * job->context) != 0, "twice as many must divide");
     refuse_if(r, job->kind == RANDOM_JOB_FSDP, "does not go with the strategy");
     refuse_if(r, !job->gpt, "needs a model of the class gpt");
     refuse_if(r, job->dropout, "dropout");
-    refuse_if(r, job->lora, "LoRA");
-    refuse_if(r, job->frozen, "frozen parameters");
-    refuse_if(r, job->elastic, "elastic runs");
-    refuse_if(r, job->correlates, "correlation_interval");
+    refuse_if(r, job->lora, "lora");
+    refuse_if(r, job->frozen, "frozen");
+    refuse_if(r, job->elastic, "train.elastic");
+    refuse_if(r, job->correlates, "train.correlation_interval");
     refuse_if(r, job->alibi, "alibi");
 }
 

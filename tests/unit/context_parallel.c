@@ -93,7 +93,7 @@ run_pass(struct member *m, float *loss)
         .data = {tokens, targets}};
     const exo_pass pass = {.train = true, .grad = true, .seed = 5};
     exo_params_zero_grads(m->params);
-    exo_tape_set_group(m->tape, m->group);
+    exo_tape_set_context_group(m->tape, m->group);
     exo_tape_begin(m->tape, m->params, &pass);
     exo_tensor *out = exo_model_loss(m->model, m->tape, &batch);
     m->status =
@@ -311,7 +311,7 @@ Test(context_parallel, models_and_lengths_that_do_not_go_are_refused)
         const char *options, *text;
     } cases[] = {{"{dropout: 0.1}", "dropout"},
                  {"{position: alibi}", "alibi"},
-                 {"{lora: {rank: 2}}", "LoRA"},
+                 {"{lora: {rank: 2}}", "lora"},
                  {"{frozen: position.weight}", "frozen"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         exo_model *whole = build(cases[i].options), *part = NULL;

@@ -511,7 +511,7 @@ Test(tensor_parallel, models_that_cannot_be_cut_are_refused)
         {"gpt", "{vocabulary: 1}", "the vocabulary has only 1", EXO_INVAL},
         {"gpt", "{dropout: 0.1}", "dropout", EXO_UNSUPPORTED},
         {"gpt", "{position: alibi}", "alibi", EXO_UNSUPPORTED},
-        {"gpt", "{lora: {rank: 2}}", "LoRA", EXO_UNSUPPORTED},
+        {"gpt", "{lora: {rank: 2}}", "lora", EXO_UNSUPPORTED},
         {"gpt", "{frozen: position.weight}", "frozen", EXO_UNSUPPORTED},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -1,0 +1,255 @@
+/* Runs whose nodes have parts of stages of a decoder, with some of the tokens each, have the numbers of
+ * runs whose nodes have all of it, send what the closed forms say, and go on where they were. The tests own
+ * their runs. Read next: actors/replica_share.c; tests/equiv/pipeline_parallel.c. */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <exogym/exogym.h>
+#include <exogym/parallel.h>
+
+#include "support/numbers.h"
+#include "support/temp.h"
+#include "support/token_rows.h"
+
+enum {
+    STEPS = 3,
+    SAMPLES = 4,
+    LENGTH = 12,
+    WIDTH = 16,
+    LAYERS = 3,
+    HEADS = 4,
+    INNER = 24,
+    VOCABULARY = 51
+};
+
+/* copies x tensor x pipeline x context nodes. */
+struct shape {
+    uint32_t copies, tensor, pipeline, context;
+    bool sequence;
+    size_t minibatch;
+};
+
+struct run {
+    struct shape shape;
+    bool tied;
+    exo_model *model;
+    exo_dataset *train, *val;
+    exo_trainer *trainer;
+    exo_fit_opts opts;
+    exo_fit_result result;
+    float loss[STEPS + 1]; /* by step */
+    exo_err err;
+};
+
+static void
+note(void *context, const exo_progress *p)
+{
+    struct run *r = context;
+    if (p->step >= 1 && p->step <= STEPS)
+        r->loss[p->step] = p->train_loss;
+}
+
+static void
+run_init(struct run *r, const struct shape *shape, const char *more)
+{
+    char text[256];
+    exo_config_doc *doc = NULL;
+    *r = (struct run){.shape = *shape,
+                      .tied = !strstr(more, "tied: false"),
+                      .train = token_rows_new(200, LENGTH, VOCABULARY),
+                      .val = token_rows_new(10, LENGTH, VOCABULARY),
+                      .opts = exo_fit_opts_init()};
+    snprintf(text, sizeof text,
+             "{layers: %d, width: %d, heads: %d, inner: %d, vocabulary: %d, context: 16%s}", LAYERS,
+             WIDTH, HEADS, INNER, VOCABULARY, more);
+    cr_assert_eq(exo_config_parse(&doc, "model", text, NULL), EXO_OK);
+    cr_assert_eq(exo_model_new_named(&r->model, "gpt", exo_config_root(doc), &r->err), EXO_OK, "%s",
+                 r->err.text);
+    exo_config_free(&doc);
+    cr_assert_eq(exo_trainer_new(&r->trainer, r->model, r->train, r->val, &r->err), EXO_OK, "%s",
+                 r->err.text);
+    r->opts.num_nodes = shape->copies * shape->tensor * shape->pipeline * shape->context;
+    r->opts.tensor = shape->tensor;
+    r->opts.pipeline = shape->pipeline;
+    r->opts.context_parallel = shape->context;
+    r->opts.sequence = shape->sequence;
+    r->opts.batch_size = SAMPLES;
+    r->opts.minibatch_size = shape->minibatch;
+    r->opts.max_steps = STEPS;
+    r->opts.val_interval = 1; /* each step is reported */
+    r->opts.save_dir = NULL;
+    r->opts.progress = note;
+    r->opts.context = r;
+}
+
+static void
+run_release(struct run *r)
+{
+    exo_params_free(&r->result.params);
+    exo_trainer_free(&r->trainer);
+    exo_dataset_drop(&r->train);
+    exo_dataset_drop(&r->val);
+    exo_model_drop(&r->model);
+}
+
+static void
+must_fit(struct run *r, const char *strategy, const char *options)
+{
+    const struct shape *s = &r->shape;
+    exo_params_free(&r->result.params);
+    exo_status st =
+        exo_trainer_fit_text(r->trainer, strategy, options, &r->opts, &r->result, &r->err);
+    cr_assert_eq(st, EXO_OK, "%u x tensor %u, pipeline %u, context %u, %s: %s", s->copies,
+                 s->tensor, s->pipeline, s->context, options, r->err.text);
+}
+
+/* The parameters of all parts and stages. */
+static double
+count_parameters(const struct run *r)
+{
+    const struct shape *s = &r->shape;
+    double sum = 0;
+    for (uint32_t i = 0; i < s->tensor * s->pipeline; i++) {
+        exo_model *model = NULL;
+        const exo_share share = {.part = i % s->tensor,
+                                 .parts = s->tensor > 1 ? s->tensor : 0,
+                                 .members = s->context > 1 ? s->context : 0,
+                                 .stage = i / s->tensor,
+                                 .stages = s->pipeline > 1 ? s->pipeline : 0};
+        exo_err err = {0};
+        cr_assert_eq(exo_model_share(&model, r->model, &share, &err), EXO_OK, "%s", err.text);
+        sum += (double)exo_model_numel(model);
+        exo_model_drop(&model);
+    }
+    return sum;
+}
+
+/* The bytes of all nodes of a copy in a step, for R rows: see docs/models.md. */
+static double
+closed_form(const struct run *r, bool clips, bool muon)
+{
+    const struct shape *s = &r->shape;
+    const double t = s->tensor, p = s->pipeline, c = s->context, rows = SAMPLES * LENGTH;
+    const double minibatches = (double)(SAMPLES / s->minibatch);
+    /* Parts: sums of rows, twice a block, after the embedding and before the head; two numbers a row of
+     * the head; by sequence, the gradients of norms and of two biases a block. */
+    double bytes = (4 * LAYERS + 2) * 2 * (t - 1) * 4 * rows * WIDTH + 8 * t * (t - 1) * rows;
+    if (s->sequence)
+        bytes += c * minibatches * 2 * (t - 1) * 4 * (6 * LAYERS + 2) * WIDTH;
+    /* Stages: activations and their gradients, which each part has whole; a tied embedding's gradient. */
+    bytes += 8 * (p - 1) * rows * WIDTH * (s->sequence ? 1 : t);
+    if (r->tied && p > 1)
+        bytes += c * 8 * VOCABULARY * WIDTH;
+    /* Tokens: keys and values, and the sums of all gradients and of the loss. */
+    bytes +=
+        4 * (c - 1) * (6 * LAYERS * rows * WIDTH + 2 * minibatches * (count_parameters(r) + t));
+    if (clips)
+        bytes += c * 8 * t * p * (t * p - 1);
+    if (muon)
+        bytes += c * 4 * (t - 1) * LAYERS * WIDTH * (4 * WIDTH + 2 * INNER);
+    return bytes;
+}
+
+static void
+expect_close(double got, double wanted, const char *what, const struct run *r)
+{
+    const struct shape *s = &r->shape;
+    cr_expect_float_eq(got, wanted, 1e-5 * fabs(wanted),
+                       "%u x tensor %u%s, pipeline %u, context %u: %s %.9g, not %.9g", s->copies,
+                       s->tensor, s->sequence ? " (sequence)" : "", s->pipeline, s->context, what,
+                       got, wanted);
+}
+
+/* `rounds`: those in which copies take the mean of all parameters; ddp's are the steps. */
+static void
+compare(const struct shape *shape, const char *model, const char *strategy, int rounds,
+        const char *options)
+{
+    struct run whole, shares;
+    const struct shape one = {shape->copies, 1, 1, 1, false, shape->minibatch};
+    run_init(&whole, &one, model);
+    run_init(&shares, shape, model);
+    must_fit(&whole, strategy, options);
+    must_fit(&shares, strategy, options);
+    for (int s = 1; s <= STEPS; s++)
+        expect_close(shares.loss[s], whole.loss[s], "loss", &shares);
+    cr_expect_lt(shares.loss[STEPS], shares.loss[1], "it learns");
+    expect_close(shares.result.local_loss, whole.result.local_loss, "local loss", &shares);
+    expect_close(shares.result.global_loss, whole.result.global_loss, "global loss", &shares);
+    double off =
+        numbers_distance(exo_params_values(shares.result.params),
+                         exo_params_values(whole.result.params), exo_model_numel(whole.model));
+    cr_expect_lt(off, 1e-5, "%u x tensor %u, pipeline %u, context %u, %s: the model is off by %g",
+                 shape->copies, shape->tensor, shape->pipeline, shape->context, options, off);
+    double bytes = STEPS * shape->copies *
+                       closed_form(&shares, strstr(options, "max_norm"), strstr(options, "muon")) +
+                   8.0 * rounds * shape->context * (shape->copies - 1) * count_parameters(&shares);
+    expect_close((double)shares.result.traffic.payload_bytes, bytes, "bytes", &shares);
+    cr_expect_float_eq((double)shares.result.traffic.payload_bytes, bytes, 0.5);
+    run_release(&whole);
+    run_release(&shares);
+}
+
+#define SGD "optimizer: {name: sgd, lr: 0.1, momentum: 0.9}"
+
+Test(parallel_axes, parts_of_stages_have_the_numbers_of_whole_models)
+{
+    /* copies, tensor, pipeline, context, sequence, minibatch */
+    static const struct shape shapes[] = {{1, 2, 2, 1, false, 2},
+                                          {2, 2, 2, 1, true, 1},
+                                          {1, 4, 3, 1, true, 1},
+                                          {2, 2, 3, 1, false, 4}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        compare(&shapes[i], "", "ddp", STEPS, SGD);
+        compare(&shapes[i], ", tied: false, position: rotary, norm: layer", "ddp", STEPS, SGD);
+    }
+}
+
+Test(parallel_axes, some_tokens_of_parts_and_stages_have_the_numbers_of_whole_models)
+{
+    static const struct shape shapes[] = {{1, 2, 1, 2, false, 4}, {1, 2, 1, 3, true, 2},
+                                          {1, 1, 2, 2, false, 2}, {1, 1, 3, 3, false, 1},
+                                          {2, 2, 2, 2, true, 2},  {1, 2, 2, 2, false, 1}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        compare(&shapes[i], i % 2 ? ", tied: false" : "", "ddp", STEPS, SGD);
+}
+
+Test(parallel_axes, clipping_muon_and_means_of_parameters_go_with_them)
+{
+    static const struct shape parts = {2, 2, 2, 1, false, 2}, all = {2, 2, 2, 2, true, 2};
+    static const char clip[] = "{max_norm: 0.05, optimizer: {name: sgd, lr: 1}}";
+    static const char muon[] =
+        "{max_norm: 1, optimizer: {name: muon, lr: 0.02, adamw: {lr: 0.01, eps: 1e-2}}}";
+    compare(&parts, "", "ddp", STEPS, clip);
+    compare(&all, "", "ddp", STEPS, clip);
+    compare(&parts, "", "ddp", STEPS, muon);
+    compare(&all, "", "ddp", STEPS, muon);
+    compare(&parts, "", "diloco", 1, "{H: 3, " SGD "}");
+    compare(&all, ", tied: false", "fedavg", STEPS, "{H: 1, " SGD "}");
+}
+
+Test(parallel_axes, a_resumed_run_has_the_bits_of_one_that_was_left_alone)
+{
+    static const struct shape shape = {1, 2, 2, 2, true, 2};
+    struct run r;
+    char folder[64], whole[65];
+    temp_folder(folder, sizeof folder);
+    run_init(&r, &shape, "");
+    must_fit(&r, "ddp", "optimizer: adamw");
+    memcpy(whole, r.result.sha256, sizeof whole);
+    uint64_t bytes = r.result.bytes_sent;
+    r.opts.save_dir = folder;
+    r.opts.run_name = "run";
+    r.opts.max_steps = 2;
+    must_fit(&r, "ddp", "optimizer: adamw");
+    r.opts.resume = true;
+    r.opts.max_steps = STEPS;
+    must_fit(&r, "ddp", "optimizer: adamw");
+    cr_expect_str_eq(r.result.sha256, whole);
+    cr_expect_eq(r.result.bytes_sent, bytes);
+    run_release(&r);
+    temp_remove(folder);
+}
