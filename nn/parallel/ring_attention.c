@@ -3,8 +3,10 @@
  * exo_attention_shape.members.
  *
  * In round k member r meets member (k - r) mod C, and the two swap keys and values; so in C rounds each
- * meets every other once, and only one foreign block is in memory. Backward swaps them again, and then
- * their gradients. State: a plan for each member whose keys are met, in the operation's cache. Read next:
+ * meets every other once. The swap of round k + 1 begins before the work of round k, so that messages and
+ * work overlap; two foreign blocks are in memory. Backward swaps them again, and then their gradients, which
+ * are on their way during the next round's work. All members begin the swap of keys of round k + 1 after it
+ * and before the swap of gradients of round k: in one order, whoever meets nobody in some round. State: a plan for each member whose keys are met, in the operation's cache. Read next:
  * exogym/parallel.h. */
 #include <string.h>
 
@@ -57,31 +59,73 @@ meets(const exo_members *m, uint32_t round, uint32_t *partner)
     return *partner != m->rank;
 }
 
+/* Begins a swap with the member that this one meets in a round. */
 static exo_status
-swap(exo_tape *tape, const struct state *s, float *data, uint32_t partner, exo_err *err)
+begin_swap(exo_request **out, exo_tape *tape, const struct state *s, float *data, uint32_t partner,
+           exo_err *err)
 {
     exo_err reason = {0};
     const exo_array array = {.device = exo_tape_device(tape),
                              .data = data,
                              .count = kv_numel(&s->shape),
                              .dtype = EXO_F32};
-    if (exo_tape_rehearses(tape) && !s->members.group)
+    if (exo_tape_rehearses(tape))
         return EXO_OK;
-    exo_status st = exo_swap(s->members.group, array, partner, &reason);
+    exo_status st = exo_comm_begin_swap(out, s->members.group, array, partner, &reason);
     return st == EXO_OK ? st : exo_fail(err, st, "ring_attention: %s", reason.text);
 }
 
-/* Leaves the partner's keys and values in `others`, and gives it those of x. */
 static exo_status
-fetch(exo_tape *tape, const struct state *s, const exo_tensor *x, uint32_t partner, float *others,
-      exo_err *err)
+end_swap(exo_request **request, exo_err *err)
+{
+    exo_err reason = {0};
+    exo_status st = exo_request_wait(request, &reason);
+    return st == EXO_OK ? st : exo_fail(err, st, "ring_attention: %s", reason.text);
+}
+
+/* Two buffers of (kv_numel) in turn, by round, and the swaps of their numbers that are under way. */
+struct turns {
+    float *data[2];
+    exo_request *request[2];
+};
+
+/* False: recorded. */
+static bool
+open_turns(exo_tape *tape, const struct state *s, struct turns *t)
+{
+    *t = (struct turns){0};
+    for (uint32_t i = 0; i < 2 && s->members.count > 1; i++)
+        if (!(t->data[i] = exo_tape_buffer(tape, kv_numel(&s->shape) * sizeof(float))))
+            return false;
+    return true;
+}
+
+/* Also ends the swaps that an error has left. */
+static void
+close_turns(exo_tape *tape, struct turns *t)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        exo_request_cancel(&t->request[i]);
+        exo_tape_buffer_done(tape, t->data[i]);
+    }
+}
+
+/* If this member meets another one in the round, begins to swap keys and values with it: the own ones,
+ * those of x, leave. */
+static exo_status
+begin_keys(exo_tape *tape, const struct state *s, const exo_tensor *x, uint32_t round,
+           struct turns *t, exo_err *err)
 {
     const exo_attention_shape *shape = &s->shape;
+    float *data = t->data[round % 2];
+    uint32_t partner;
+    if (round >= s->members.count || !meets(&s->members, round, &partner))
+        return EXO_OK;
     if (exo_tape_run(tape, take_columns, .rows = x->dims[0], .columns = x->dims[1],
-                     .first = shape->heads * shape->width, .count = kv_width(shape), .y = others,
+                     .first = shape->heads * shape->width, .count = kv_width(shape), .y = data,
                      .x = x->data) != EXO_OK)
         return exo_tape_error(tape, err);
-    return swap(tape, s, others, partner, err);
+    return begin_swap(&t->request[round % 2], tape, s, data, partner, err);
 }
 
 /* --- Backward --------------------------------------------------------------------------------- */
@@ -117,45 +161,71 @@ add_to_rows(exo_tape *tape, const exo_op *op, float *dx, const float *sum)
     return st;
 }
 
-/* Memory of backward, (kv_numel) each: a member's keys and values, their gradient, and the sum of what all
- * others' queries give the own keys and values. */
+/* What backward keeps of other members: their keys and values, the gradients of these, and the sum
+ * (kv_numel) of what all others' queries give the own keys and values. */
 struct foreign {
-    float *others, *dothers, *sum;
+    struct turns keys, grads;
+    float *sum;
 };
 
 /* False: recorded. */
 static bool
 open_foreign(exo_tape *tape, const struct state *s, struct foreign *f)
 {
-    const size_t numel = kv_numel(&s->shape), bytes = numel * sizeof(float);
+    const size_t numel = kv_numel(&s->shape);
     *f = (struct foreign){0};
     if (s->members.count == 1)
         return true;
-    f->others = exo_tape_buffer(tape, bytes);
-    f->dothers = exo_tape_buffer(tape, bytes);
-    f->sum = exo_tape_buffer(tape, bytes);
-    return f->others && f->dothers && f->sum &&
-           exo_tape_run(tape, fill, .count = numel, .y = f->sum) == EXO_OK;
+    if (!open_turns(tape, s, &f->keys) || !open_turns(tape, s, &f->grads))
+        return false;
+    f->sum = exo_tape_buffer(tape, numel * sizeof(float));
+    return f->sum && exo_tape_run(tape, fill, .count = numel, .y = f->sum) == EXO_OK;
+}
+
+static void
+close_foreign(exo_tape *tape, struct foreign *f)
+{
+    close_turns(tape, &f->keys);
+    close_turns(tape, &f->grads);
+    exo_tape_buffer_done(tape, f->sum);
+}
+
+/* Ends the swap of gradients of a round, and adds what has come. */
+static exo_status
+end_gradients(exo_tape *tape, const struct state *s, uint32_t round, struct foreign *f,
+              exo_err *err)
+{
+    uint32_t partner;
+    if (round >= s->members.count || !meets(&s->members, round, &partner)) /* -1: none yet */
+        return EXO_OK;
+    exo_status st = end_swap(&f->grads.request[round % 2], err);
+    if (st == EXO_OK && exo_tape_run(tape, axpy, .count = kv_numel(&s->shape), .y = f->sum,
+                                     .a = 1.0f, .x = f->grads.data[round % 2]) != EXO_OK)
+        st = exo_tape_error(tape, err);
+    return st;
 }
 
 static exo_status
-meet_backward(exo_tape *tape, exo_op *op, uint32_t partner, float *dx, const struct foreign *f,
+meet_backward(exo_tape *tape, exo_op *op, uint32_t round, float *dx, struct foreign *f,
               exo_err *err)
 {
     const struct state *s = op->state;
-    const size_t numel = kv_numel(&s->shape);
-    exo_attention_backward_args args = {.dx = dx, .others = f->others, .dothers = f->dothers};
-    exo_status st = fetch(tape, s, op->in[0], partner, f->others, err);
-    if (st != EXO_OK)
-        return st;
-    if (exo_tape_run(tape, fill, .count = numel, .y = f->dothers) != EXO_OK ||
-        work_backward(tape, op, partner, &args) != EXO_OK)
-        return exo_tape_error(tape, err);
-    st = swap(tape, s, f->dothers, partner, err);
-    if (st == EXO_OK &&
-        exo_tape_run(tape, axpy, .count = numel, .y = f->sum, .a = 1.0f, .x = f->dothers) != EXO_OK)
+    uint32_t partner;
+    const bool met = meets(&s->members, round, &partner);
+    exo_attention_backward_args args = {
+        .dx = dx, .others = f->keys.data[round % 2], .dothers = f->grads.data[round % 2]};
+    exo_status st = end_swap(&f->keys.request[round % 2], err);
+    if (st == EXO_OK)
+        st = begin_keys(tape, s, op->in[0], round + 1, &f->keys, err);
+    if (st == EXO_OK && met &&
+        (exo_tape_run(tape, fill, .count = kv_numel(&s->shape), .y = args.dothers) != EXO_OK ||
+         work_backward(tape, op, partner, &args) != EXO_OK))
         st = exo_tape_error(tape, err);
-    return st;
+    if (st == EXO_OK)
+        st = end_gradients(tape, s, round - 1, f, err);
+    return st == EXO_OK && met
+               ? begin_swap(&f->grads.request[round % 2], tape, s, args.dothers, partner, err)
+               : st;
 }
 
 static exo_status
@@ -166,21 +236,22 @@ ring_backward(exo_tape *tape, exo_op *op, exo_err *err)
     bool add = false;
     struct foreign foreign;
     float *dx = exo_tape_grad(tape, op->in[0], &add, &st);
-    uint32_t partner;
     if (!dx)
         return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
-    if (work_backward(tape, op, s->members.rank,
-                      &(exo_attention_backward_args){.dx = dx, .add = add}) != EXO_OK ||
-        !open_foreign(tape, s, &foreign))
+    if (!open_foreign(tape, s, &foreign))
         return exo_tape_error(tape, err);
+    st = begin_keys(tape, s, op->in[0], 0, &foreign.keys, err);
+    if (st == EXO_OK &&
+        work_backward(tape, op, s->members.rank,
+                      &(exo_attention_backward_args){.dx = dx, .add = add}) != EXO_OK)
+        st = exo_tape_error(tape, err);
     for (uint32_t k = 0; st == EXO_OK && k < s->members.count; k++)
-        if (meets(&s->members, k, &partner))
-            st = meet_backward(tape, op, partner, dx, &foreign, err);
+        st = meet_backward(tape, op, k, dx, &foreign, err);
+    if (st == EXO_OK)
+        st = end_gradients(tape, s, s->members.count - 1, &foreign, err);
     if (st == EXO_OK && foreign.sum && add_to_rows(tape, op, dx, foreign.sum) != EXO_OK)
         st = exo_tape_error(tape, err);
-    exo_tape_buffer_done(tape, foreign.others);
-    exo_tape_buffer_done(tape, foreign.dothers);
-    exo_tape_buffer_done(tape, foreign.sum);
+    close_foreign(tape, &foreign);
     return st;
 }
 
@@ -243,28 +314,37 @@ work(exo_tape *tape, exo_op *op, uint32_t from, const exo_tensor *out, float *ls
     return st;
 }
 
+/* The rounds, from the first swap on. */
+static exo_status
+meet_forward(exo_tape *tape, exo_op *op, const exo_tensor *out, float *lse, struct turns *keys,
+             exo_err *err)
+{
+    const struct state *s = op->state;
+    uint32_t partner;
+    exo_status st = begin_keys(tape, s, op->in[0], 0, keys, err);
+    if (st == EXO_OK && work(tape, op, s->members.rank, out, lse, NULL) != EXO_OK)
+        st = exo_tape_error(tape, err);
+    for (uint32_t k = 0; st == EXO_OK && k < s->members.count; k++) {
+        st = end_swap(&keys->request[k % 2], err);
+        if (st == EXO_OK)
+            st = begin_keys(tape, s, op->in[0], k + 1, keys, err);
+        if (st == EXO_OK && meets(&s->members, k, &partner) &&
+            work(tape, op, partner, out, lse, keys->data[k % 2]) != EXO_OK)
+            st = exo_tape_error(tape, err);
+    }
+    return st;
+}
+
 /* False: recorded. */
 static bool
 run_forward(exo_tape *tape, exo_op *op, const exo_tensor *out, float *lse)
 {
-    const struct state *s = op->state;
     exo_err err = {0};
-    exo_status st = EXO_OK;
-    float *others = NULL;
-    uint32_t partner;
-    if (work(tape, op, s->members.rank, out, lse, NULL) != EXO_OK)
+    struct turns keys;
+    if (!open_turns(tape, op->state, &keys))
         return false;
-    if (s->members.count > 1 &&
-        !(others = exo_tape_buffer(tape, kv_numel(&s->shape) * sizeof *others)))
-        return false;
-    for (uint32_t k = 0; st == EXO_OK && k < s->members.count; k++) {
-        if (!meets(&s->members, k, &partner))
-            continue;
-        st = fetch(tape, s, op->in[0], partner, others, &err);
-        if (st == EXO_OK && work(tape, op, partner, out, lse, others) != EXO_OK)
-            return false;
-    }
-    exo_tape_buffer_done(tape, others);
+    exo_status st = meet_forward(tape, op, out, lse, &keys, &err);
+    close_turns(tape, &keys);
     if (st != EXO_OK && exo_tape_error(tape, NULL) == EXO_OK)
         exo_tape_fail(tape, st, "%s", err.text);
     return st == EXO_OK;

@@ -540,7 +540,8 @@ random_job_twin(const random_job *job, random_job *twin)
     if (job->any_bits)
         return false;
     twin->collectives = NULL;
-    if (!job->tied && job->tensor == 1 && !job->max_norm) /* a norm is a sum over stages */
+    const bool by_stage = job->max_norm || (job->across && job->across_by_shape);
+    if (!job->tied && job->tensor == 1 && !by_stage) /* a norm is a sum over stages */
         twin->pipeline = 1;
     if (job->kind == RANDOM_JOB_FSDP) {
         const bool one = !has_shards(job) || job->group == 0 || job->group == job->copies;
