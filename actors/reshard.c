@@ -181,19 +181,33 @@ write_checkpoint(struct conversion *c, exo_err *err)
 
 /* --- The two forms ---------------------------------------------------------------------------- */
 
+/* A number of nodes for exo_share, which has 0 for one. */
+static uint32_t
+several(uint32_t count)
+{
+    return count > 1 ? count : 0;
+}
+
+/* The nodes that share a copy, each with its part and its stage (exo_fit_place). What a member of a context
+ * has does not depend on its tokens. */
 static exo_status
 make_parts(struct form *form, exo_err *err)
 {
+    const exo_reshard_form *is = &form->is;
     exo_status st = EXO_OK;
-    form->num_parts = form->is.tensor * form->is.pipeline;
+    form->num_parts = is->tensor * is->pipeline == 1 ? 1 : exo_reshard_sharing(form);
     if (form->num_parts == 1)
         return EXO_OK;
     if (!(form->parts = exo_calloc(form->num_parts, sizeof(exo_model *))))
         return exo_fail(err, EXO_NOMEM, "no memory for %" PRIu32 " parts of the model",
                         form->num_parts);
-    for (uint32_t t = 0; st == EXO_OK && t < form->num_parts; t++)
-        st = (form->is.pipeline > 1 ? exo_model_stage : exo_model_part)(
-            &form->parts[t], form->model, t, form->num_parts, err);
+    for (uint32_t r = 0; st == EXO_OK && r < form->num_parts; r++) {
+        const exo_share share = {.part = r % is->tensor,
+                                 .parts = several(is->tensor),
+                                 .stage = r / is->tensor / is->context,
+                                 .stages = several(is->pipeline)};
+        st = exo_model_share(&form->parts[r], form->model, &share, err);
+    }
     return st;
 }
 
@@ -213,20 +227,26 @@ prepare_form(struct form *form, exo_err *err)
     exo_strategy *strategy = NULL;
     const exo_reshard_form *is = &form->is;
     const uint32_t sharing = exo_reshard_sharing(form);
-    const char *kind = is->pipeline > 1 ? "pipeline" : is->context > 1 ? "context" : "tensor";
-    if (is->num_nodes % sharing != 0 ||
-        (sharing != is->tensor && sharing != is->pipeline && sharing != is->context))
-        return exo_fail(err, EXO_INVAL, "%s %" PRIu32 " does not divide the %" PRIu32 " nodes",
-                        kind, sharing, is->num_nodes);
+    const struct {
+        const char *key;
+        uint32_t count;
+    } each[] = {{"tensor", is->tensor},
+                {"pipeline", is->pipeline},
+                {"context", is->context},
+                {"tensor x pipeline x context", sharing}};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        if (is->num_nodes % each[i].count != 0)
+            return exo_fail(err, EXO_INVAL, "%s %" PRIu32 " does not divide the %" PRIu32 " nodes",
+                            each[i].key, each[i].count, is->num_nodes);
     exo_status st = exo_strategy_new(&strategy, is->strategy, is->options, err);
     if (st == EXO_OK)
         st = exo_strategy_check(strategy, is->num_nodes / sharing, err);
-    if (st == EXO_OK && is->context <= 1 && sharing > 1)
+    if (st == EXO_OK && is->tensor * is->pipeline > 1)
         st = exo_strategy_check_parts(
-            strategy, is->pipeline > 1 ? "pipeline parallelism" : "tensor parallelism", err);
+            strategy, is->tensor > 1 ? "parallel.tensor" : "parallel.pipeline", err);
     if (st == EXO_OK && is->context > 1 && exo_strategy_keeps_units(strategy))
         st = exo_fail(err, EXO_UNSUPPORTED,
-                      "context parallelism does not go with the strategy '%s' yet: use another one",
+                      "parallel.context does not go with the strategy '%s' yet: use another one",
                       is->strategy);
     exo_strategy_free(&strategy);
     return st == EXO_OK ? make_parts(form, err) : st;

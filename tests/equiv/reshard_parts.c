@@ -33,7 +33,8 @@ struct form {
 
 static const struct form whole = {"whole", 2, 1, 1, 1}, parts = {"parts", 4, 2, 1, 1},
                          stages = {"stages", 4, 1, 2, 1}, tokens = {"tokens", 4, 1, 1, 2},
-                         quarters = {"quarters", 8, 4, 1, 1};
+                         quarters = {"quarters", 8, 4, 1, 1}, both = {"both", 8, 2, 2, 1},
+                         all = {"all", 16, 2, 2, 2};
 
 struct world {
     char folder[64];
@@ -189,6 +190,8 @@ Test(reshard_parts, copies_that_differ_go_on_as_they_are)
         go_on(&w, &parts, &stages, cases[i].strategy, cases[i].options);
         go_on(&w, &stages, &tokens, cases[i].strategy, cases[i].options);
     }
+    go_on(&w, &tokens, &both, cases[0].strategy, cases[0].options);
+    go_on(&w, &both, &parts, cases[0].strategy, cases[0].options);
     go_on(&w, &whole, &tokens, "sparta", "{p: 0.3, delay: 1, " SGD "}");
     world_release(&w);
 }
@@ -199,8 +202,8 @@ Test(reshard_parts, copies_that_differ_go_on_as_they_are)
 static void
 go_around(struct world *w, const char *strategy, const char *options)
 {
-    static const struct form *const forms[] = {&parts,    &stages, &tokens,
-                                               &quarters, &stages, &whole};
+    static const struct form *const forms[] = {&parts,  &stages, &tokens, &quarters, &all,
+                                               &stages, &both,   &tokens, &whole};
     char from[64], to[64], expected[65], got[65];
     snprintf(from, sizeof from, "begun_%s", strategy);
     fit(w, from, &whole, strategy, options, HALF);
@@ -272,13 +275,14 @@ refused(struct world *w, const char *from, const struct form *form, const char *
 
 Test(reshard_parts, what_cannot_be_converted_is_named)
 {
-    const struct form three = {"three", 3, 1, 2, 1}, both = {"both", 4, 2, 2, 1},
+    const struct form three = {"three", 3, 1, 2, 1}, eight = {"eight", 4, 2, 2, 2},
                       one = {"one", 2, 1, 2, 1};
     struct world w;
     world_init(&w, true);
     fit(&w, "stages", &stages, "diloco", "{H: 2}", HALF);
     refused(&w, "stages", &three, "diloco", "{H: 2}", "pipeline 2 does not divide the 3 nodes");
-    refused(&w, "stages", &both, "diloco", "{H: 2}", "pipeline 4 does not divide the 4 nodes");
+    refused(&w, "stages", &eight, "diloco", "{H: 2}",
+            "tensor x pipeline x context 8 does not divide the 4 nodes");
     refused(&w, "stages", &one, "diloco", "{H: 2}",
             "the nodes of the strategy 'diloco' have states");
     refused(&w, "stages", &whole, "diloco", "{H: 3}", "have states of their own");
