@@ -13,6 +13,7 @@
 #include <exogym/optim.h>
 #include <exogym/parallel.h>
 
+#include "comm/group.h"
 #include "support/numbers.h"
 #include "support/token_rows.h"
 
@@ -278,6 +279,52 @@ Test(context_parallel, a_member_without_targets_takes_part)
         }
         team_close(&t);
     }
+}
+
+/* --- Swaps in the background ------------------------------------------------------------------ */
+
+/* An engine that counts the swaps of its members on their way to the library's. */
+static const exo_engine_class *counted_engine;
+static _Atomic unsigned swaps, waiting,
+    highest; /* all; those whose caller waits at once; under way */
+static _Atomic unsigned under_way[MOST];
+
+static exo_status
+count_begin(void *group, uint32_t rank, exo_engine_request *request, exo_err *err)
+{
+    if (request->args.operation == EXO_SWAP) {
+        swaps++;
+        waiting += request->args.waits;
+        if (++under_way[rank] > highest)
+            highest = under_way[rank];
+    }
+    return counted_engine->begin(group, rank, request, err);
+}
+
+static exo_status
+count_wait(void *group, uint32_t rank, exo_engine_request *request, exo_err *err)
+{
+    if (request->args.operation == EXO_SWAP)
+        under_way[rank]--;
+    return counted_engine->wait(group, rank, request, err);
+}
+
+Test(context_parallel, swaps_are_on_their_way_during_the_work)
+{
+    struct team t;
+    team_open(&t, &kinds[0], 3, 0, 1);
+    counted_engine = t.comm->engine;
+    exo_engine_class counting = *counted_engine;
+    counting.begin = count_begin;
+    counting.wait = count_wait;
+    t.comm->engine = &counting;
+    team_run(&t);
+    t.comm->engine = counted_engine;
+    const size_t layers = exo_decoder_spec_of(t.whole.model)->layers;
+    cr_expect_eq(swaps, 3 * 2 * 3 * layers, "%u swaps", (unsigned)swaps);
+    cr_expect_eq(waiting, 0, "%u swaps block", (unsigned)waiting);
+    cr_expect_eq(highest, 2, "keys and gradients at once, not %u", (unsigned)highest);
+    team_close(&t);
 }
 
 /* --- Memory, and what is refused -------------------------------------------------------------- */
