@@ -1,6 +1,7 @@
 /* Learners: their options, life, and steps. See learner.h. Read next: learner_batch.c,
  * learner_pass.c. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <exogym/decoder.h>
@@ -112,6 +113,8 @@ exo_learner_read(exo_learner **out, exo_config *config, exo_err *err)
     if (st == EXO_OK)
         st = check_students(l, config, err);
     if (st == EXO_OK)
+        st = exo_named_model_base(&l->base, l->actor.model, config, "model", err);
+    if (st == EXO_OK)
         st = read_initial(l, config, err);
     if (st == EXO_OK)
         st = exo_ptx_read(&l->ptx, config, l->actor.model, err);
@@ -155,6 +158,7 @@ exo_learner_free(exo_learner **learner)
     *learner = NULL;
     if (!l)
         return;
+    (free)(l->base); /* realpath allocates with malloc */
     exo_learner_batch_release(&l->batch);
     release_stored(l);
     exo_rows_release(&l->rows);
@@ -265,6 +269,13 @@ exo_status
 exo_learner_save(const exo_learner *l, const char *folder, exo_err *err)
 {
     return exo_decoder_save(folder, l->actor.model, l->actor.params, EXO_F32, 0, err);
+}
+
+exo_status
+exo_learner_save_adapter(const exo_learner *l, const char *folder, exo_err *err)
+{
+    return l->base ? exo_decoder_save_adapter(folder, l->actor.model, l->actor.params, l->base, err)
+                   : EXO_OK;
 }
 
 /* --- Steps ------------------------------------------------------------------------------------ */

@@ -127,5 +127,8 @@ void exo_learner_state(exo_learner *learner, exo_state *state);
 /* Writes the model as a Hugging Face directory, which `model.path` can name. IO, NOMEM; UNSUPPORTED:
  * no family has this model. */
 exo_status exo_learner_save(const exo_learner *learner, const char *folder, exo_err *err);
+/* Writes the LoRA of a model with `path`, its base, as an adapter of PEFT; of others nothing. IO,
+ * NOMEM; UNSUPPORTED. */
+exo_status exo_learner_save_adapter(const exo_learner *learner, const char *folder, exo_err *err);
 
 #endif

@@ -54,6 +54,7 @@ struct exo_learner {
     uint64_t seed, version;
     uint32_t rank, size;
     exo_student actor, critic; /* critic.model NULL: the actor gives values, or nobody */
+    char *base;                /* of the actor's LoRA; NULL: no directory. Freed by (free) */
     exo_model *initial;        /* NULL: the actor's version 0 is the initial model */
     exo_params *reference;     /* the initial model's values; NULL: not needed */
     exo_ptx *ptx;              /* NULL: none */

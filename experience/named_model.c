@@ -1,7 +1,11 @@
 /* Models that a config names: see named_model.h. */
 #include "experience/named_model.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include <exogym/decoder.h>
 
 #include "base/config_edit.h"
 #include "experience/given.h"
@@ -42,4 +46,21 @@ exo_named_model_gives_values(const exo_model *model)
         if (strcmp(infos[i].name, "value.weight") == 0)
             return true;
     return false;
+}
+
+exo_status
+exo_named_model_base(char **out, const exo_model *model, exo_config *config, const char *key,
+                     exo_err *err)
+{
+    const exo_decoder_spec *spec = exo_decoder_spec_of(model);
+    exo_config *map = exo_config_get(config, key);
+    const char *path = NULL;
+    *out = NULL;
+    if (!spec || spec->lora_scale == 0.0f || !map || !exo_config_is_map(map))
+        return EXO_OK;
+    exo_status st = exo_config_string(map, "path", NULL, &path, err);
+    if (st != EXO_OK || !path)
+        return st;
+    *out = realpath(path, NULL);
+    return *out ? EXO_OK : exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
 }

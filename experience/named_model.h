@@ -13,4 +13,9 @@ exo_status exo_named_model_read(exo_model **out, exo_config *config, const char 
 /* True: the model has a value head. */
 bool exo_named_model_gives_values(const exo_model *model);
 
+/* The directory that a mapping `key` of LoRA has as `path`: the base that PEFT loads. *out is NULL
+ * without one, and of a model without LoRA. The caller frees it by `(free)`. INVAL, IO. */
+exo_status exo_named_model_base(char **out, const exo_model *model, exo_config *config,
+                                const char *key, exo_err *err);
+
 #endif

@@ -353,6 +353,10 @@ write_result(const struct text_trainer *t, const exo_graph_actor *actor, exo_err
     exo_status st = path_of(path, actor, "model_%s", err);
     if (st == EXO_OK && exo_graph_index(actor) == 0)
         st = exo_tuner_save(t->tuner, path, err);
+    if (st == EXO_OK)
+        st = path_of(path, actor, "adapter_%s", err);
+    if (st == EXO_OK && exo_graph_index(actor) == 0)
+        st = exo_tuner_save_adapter(t->tuner, path, err);
     if (st == EXO_OK && exo_graph_index(actor) == 0 && t->kind == EXO_TUNER_RANKING) {
         snprintf(text, sizeof text, "{\"mean\": %.9g, \"deviation\": %.9g, \"accuracy\": %.9g}\n",
                  f->mean, f->deviation, f->accuracy);

@@ -562,17 +562,19 @@ write_regret(struct trainer *t, const exo_graph_actor *actor, exo_err *err)
     return exo_file_write_atomic(path, text, (size_t)size, err);
 }
 
-/* The first trainer writes the model, which all have. */
+/* The first trainer writes the model, which all have, and its adapter. */
 static exo_status
 save_model(const struct trainer *t, const exo_graph_actor *actor, exo_err *err)
 {
-    char path[MAX_PATH];
+    const char *folder = exo_graph_folder(actor), *name = exo_graph_name(actor);
+    char model[MAX_PATH], adapter[MAX_PATH];
     if (exo_graph_index(actor) > 0)
         return EXO_OK;
-    if ((size_t)snprintf(path, sizeof path, "%s/model_%s", exo_graph_folder(actor),
-                         exo_graph_name(actor)) >= sizeof path)
-        return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
-    return exo_learner_save(t->learner, path, err);
+    snprintf(model, sizeof model, "%s/model_%s", folder, name);
+    if ((size_t)snprintf(adapter, sizeof adapter, "%s/adapter_%s", folder, name) >= sizeof adapter)
+        return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", adapter);
+    exo_status st = exo_learner_save(t->learner, model, err);
+    return st == EXO_OK ? exo_learner_save_adapter(t->learner, adapter, err) : st;
 }
 
 static exo_status

@@ -1,5 +1,6 @@
 /* Tuners: their options, life and steps. See tuner.h. Read next: tuner_pass.c. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <exogym/decoder.h>
@@ -60,6 +61,8 @@ read_model(exo_tuner *t, exo_config *config, exo_err *err)
     if (st == EXO_OK && t->kind == EXO_TUNER_RANKING && !exo_named_model_gives_values(t->model))
         st = exo_config_fail(config, err,
                              "a reward model needs a value head: set model.values: true");
+    if (st == EXO_OK)
+        st = exo_named_model_base(&t->base, t->model, config, "model", err);
     if (st == EXO_OK)
         st = exo_optim_spec_read_groups(config, "optimizer", &fallback, &t->spec, err);
     if (st == EXO_OK)
@@ -134,6 +137,7 @@ exo_tuner_free(exo_tuner **tuner)
     *tuner = NULL;
     if (!t)
         return;
+    (free)(t->base); /* realpath allocates with malloc */
     exo_text_rows_release(&t->rows);
     exo_free(t->order);
     exo_free(t->scratch);
@@ -288,6 +292,12 @@ exo_tuner_save(const exo_tuner *t, const char *folder, exo_err *err)
     if (st == EXO_OK && exo_texts_tokenizer(t->texts))
         st = exo_tokenizer_save(exo_texts_tokenizer(t->texts), folder, err);
     return st;
+}
+
+exo_status
+exo_tuner_save_adapter(const exo_tuner *t, const char *folder, exo_err *err)
+{
+    return t->base ? exo_decoder_save_adapter(folder, t->model, t->params, t->base, err) : EXO_OK;
 }
 
 /* --- Steps ------------------------------------------------------------------------------------ */

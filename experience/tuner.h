@@ -86,6 +86,9 @@ exo_status exo_tuner_evaluate(exo_tuner *tuner, exo_group *group, exo_tuner_figu
 exo_status exo_tuner_state(exo_tuner *tuner, exo_state *state, char texts[64], exo_err *err);
 /* Writes the model as a Hugging Face directory, with its tokenizer. IO, NOMEM; UNSUPPORTED. */
 exo_status exo_tuner_save(const exo_tuner *tuner, const char *folder, exo_err *err);
+/* Writes the LoRA of a model with `path`, its base, as an adapter of PEFT; of others nothing. IO,
+ * NOMEM; UNSUPPORTED. */
+exo_status exo_tuner_save_adapter(const exo_tuner *tuner, const char *folder, exo_err *err);
 /* The SHA-256 of the parameters. */
 void exo_tuner_sha256(const exo_tuner *tuner, char out[65]);
 

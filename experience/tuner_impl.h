@@ -11,6 +11,7 @@
 struct exo_tuner {
     exo_tuner_kind kind;
     exo_model *model; /* held */
+    char *base;       /* of its LoRA; NULL: no directory. Freed by (free) */
     exo_optim_spec spec;
     exo_schedule *schedule;
     double max_norm, validation, smoothing, beta;

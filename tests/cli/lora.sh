@@ -101,6 +101,27 @@ done
     fail 'a maker with LoRA samples other probabilities than the trainer computes'
 [ "$(cut -d, -f3 runs/ppo_fp32/versions_trainer_0.csv | sort -u | wc -l)" -gt 3 ] || fail 'the trainer learns nothing'
 
+[ ! -e runs/ppo_fp32/adapter_trainer_0 ] || fail 'an adapter whose base is no directory'
+
+# What trainers have learned, as an adapter and merged.
+model="{name: gpt, path: base, lora: {rank: 2, layers: 'attention.*'}}"
+ok run "$example" --name ppo_based --set "actors.maker.config.model=$model" --set "actors.trainer.config.model=$model" \
+    --set actors.maker.config.epochs=4
+cat >sft.yaml <<END
+exogym: 1
+name: sft
+actors:
+  sft: {class: sft_trainer, config: {model: $model, data: {text: text.txt, block: 16, tokenizer: base}, steps: 2}}
+edges: []
+END
+ok run sft.yaml
+for trained in ppo_based/trainer_0 sft/sft_0; do
+    folder=runs/${trained%/*} actor=${trained#*/}
+    ok export "$folder/adapter_$actor" "merged_$actor" --merge
+    cmp "merged_$actor/model.safetensors" "$folder/model_$actor/model.safetensors" || fail "the adapter of $trained is not its model"
+    cmp -s base/model.safetensors "merged_$actor/model.safetensors" && fail "$trained has learned nothing"
+done
+
 # --- Mistakes
 # -------------------------------------------------------------------------------------------------------------
 
