@@ -69,7 +69,7 @@ begin_swap(exo_request **out, exo_tape *tape, const struct state *s, float *data
                              .data = data,
                              .count = kv_numel(&s->shape),
                              .dtype = EXO_F32};
-    if (exo_tape_rehearses(tape))
+    if (exo_tape_rehearses(tape) && !s->members.group)
         return EXO_OK;
     exo_status st = exo_comm_begin_swap(out, s->members.group, array, partner, &reason);
     return st == EXO_OK ? st : exo_fail(err, st, "ring_attention: %s", reason.text);
@@ -83,11 +83,22 @@ end_swap(exo_request **request, exo_err *err)
     return st == EXO_OK ? st : exo_fail(err, st, "ring_attention: %s", reason.text);
 }
 
-/* Two buffers of (kv_numel) in turn, by round, and the swaps of their numbers that are under way. */
-struct turns {
-    float *data[2];
-    exo_request *request[2];
+/* The numbers of a round, (kv_numel), and their swap if it is under way. */
+struct turn {
+    float *data;
+    exo_request *request;
 };
+
+/* Two of them, for rounds in turn. */
+struct turns {
+    struct turn turn[2];
+};
+
+static struct turn *
+turn_of(struct turns *t, uint32_t round)
+{
+    return &t->turn[round % 2];
+}
 
 /* False: recorded. */
 static bool
@@ -95,7 +106,7 @@ open_turns(exo_tape *tape, const struct state *s, struct turns *t)
 {
     *t = (struct turns){0};
     for (uint32_t i = 0; i < 2 && s->members.count > 1; i++)
-        if (!(t->data[i] = exo_tape_buffer(tape, kv_numel(&s->shape) * sizeof(float))))
+        if (!(t->turn[i].data = exo_tape_buffer(tape, kv_numel(&s->shape) * sizeof(float))))
             return false;
     return true;
 }
@@ -105,8 +116,8 @@ static void
 close_turns(exo_tape *tape, struct turns *t)
 {
     for (uint32_t i = 0; i < 2; i++) {
-        exo_request_cancel(&t->request[i]);
-        exo_tape_buffer_done(tape, t->data[i]);
+        exo_request_cancel(&t->turn[i].request);
+        exo_tape_buffer_done(tape, t->turn[i].data);
     }
 }
 
@@ -117,15 +128,15 @@ begin_keys(exo_tape *tape, const struct state *s, const exo_tensor *x, uint32_t 
            struct turns *t, exo_err *err)
 {
     const exo_attention_shape *shape = &s->shape;
-    float *data = t->data[round % 2];
+    struct turn *turn = turn_of(t, round);
     uint32_t partner;
     if (round >= s->members.count || !meets(&s->members, round, &partner))
         return EXO_OK;
     if (exo_tape_run(tape, take_columns, .rows = x->dims[0], .columns = x->dims[1],
-                     .first = shape->heads * shape->width, .count = kv_width(shape), .y = data,
-                     .x = x->data) != EXO_OK)
+                     .first = shape->heads * shape->width, .count = kv_width(shape),
+                     .y = turn->data, .x = x->data) != EXO_OK)
         return exo_tape_error(tape, err);
-    return begin_swap(&t->request[round % 2], tape, s, data, partner, err);
+    return begin_swap(&turn->request, tape, s, turn->data, partner, err);
 }
 
 /* --- Backward --------------------------------------------------------------------------------- */
@@ -198,9 +209,9 @@ end_gradients(exo_tape *tape, const struct state *s, uint32_t round, struct fore
     uint32_t partner;
     if (round >= s->members.count || !meets(&s->members, round, &partner)) /* -1: none yet */
         return EXO_OK;
-    exo_status st = end_swap(&f->grads.request[round % 2], err);
+    exo_status st = end_swap(&turn_of(&f->grads, round)->request, err);
     if (st == EXO_OK && exo_tape_run(tape, axpy, .count = kv_numel(&s->shape), .y = f->sum,
-                                     .a = 1.0f, .x = f->grads.data[round % 2]) != EXO_OK)
+                                     .a = 1.0f, .x = turn_of(&f->grads, round)->data) != EXO_OK)
         st = exo_tape_error(tape, err);
     return st;
 }
@@ -212,9 +223,10 @@ meet_backward(exo_tape *tape, exo_op *op, uint32_t round, float *dx, struct fore
     const struct state *s = op->state;
     uint32_t partner;
     const bool met = meets(&s->members, round, &partner);
-    exo_attention_backward_args args = {
-        .dx = dx, .others = f->keys.data[round % 2], .dothers = f->grads.data[round % 2]};
-    exo_status st = end_swap(&f->keys.request[round % 2], err);
+    exo_attention_backward_args args = {.dx = dx,
+                                        .others = turn_of(&f->keys, round)->data,
+                                        .dothers = turn_of(&f->grads, round)->data};
+    exo_status st = end_swap(&turn_of(&f->keys, round)->request, err);
     if (st == EXO_OK)
         st = begin_keys(tape, s, op->in[0], round + 1, &f->keys, err);
     if (st == EXO_OK && met &&
@@ -223,9 +235,9 @@ meet_backward(exo_tape *tape, exo_op *op, uint32_t round, float *dx, struct fore
         st = exo_tape_error(tape, err);
     if (st == EXO_OK)
         st = end_gradients(tape, s, round - 1, f, err);
-    return st == EXO_OK && met
-               ? begin_swap(&f->grads.request[round % 2], tape, s, args.dothers, partner, err)
-               : st;
+    return st == EXO_OK && met ? begin_swap(&turn_of(&f->grads, round)->request, tape, s,
+                                            args.dothers, partner, err)
+                               : st;
 }
 
 static exo_status
@@ -325,11 +337,11 @@ meet_forward(exo_tape *tape, exo_op *op, const exo_tensor *out, float *lse, stru
     if (st == EXO_OK && work(tape, op, s->members.rank, out, lse, NULL) != EXO_OK)
         st = exo_tape_error(tape, err);
     for (uint32_t k = 0; st == EXO_OK && k < s->members.count; k++) {
-        st = end_swap(&keys->request[k % 2], err);
+        st = end_swap(&turn_of(keys, k)->request, err);
         if (st == EXO_OK)
             st = begin_keys(tape, s, op->in[0], k + 1, keys, err);
         if (st == EXO_OK && meets(&s->members, k, &partner) &&
-            work(tape, op, partner, out, lse, keys->data[k % 2]) != EXO_OK)
+            work(tape, op, partner, out, lse, turn_of(keys, k)->data) != EXO_OK)
             st = exo_tape_error(tape, err);
     }
     return st;
