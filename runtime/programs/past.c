@@ -24,8 +24,8 @@ enum {
 
 /* Settings that a resumed run may change. Those from FREE on affect neither the numbers nor their
  * measurement: they say where and when files are written, how long the run waits, and how long it is
- * (checked separately); and on which device it goes on, whose roundings are its own. Those before say how the nodes share the model: with them a checkpoint is
- * converted. */
+ * (checked separately); and on which device it goes on, whose roundings are its own. Those before say how
+ * the nodes share the model: with them a checkpoint is converted. */
 enum {
     FREE = 6
 };
