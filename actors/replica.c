@@ -60,6 +60,7 @@ exo_replica_open_comms(exo_replica *r, uint64_t epoch, uint32_t home, exo_comm *
                               .channel = r->place.channel + 2 * (uint32_t)epoch,
                               .method = "deliver",
                               .home = home,
+                              .goes_on = fit->elastic,
                               .edge = exo_fit_comm_edge(fit, &edge) ? &edge : NULL};
     exo_status st = EXO_OK;
     if (r->place.pace)

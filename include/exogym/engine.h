@@ -121,6 +121,8 @@ typedef struct exo_engine_post {
     /* Sends bytes to member `to`, which hears them after those that were sent before. Call it without
      * locks, after the group's first begin. Any thread. Errors: NOMEM, PEER_LOST. */
     exo_status (*send)(void *context, uint32_t to, const void *data, size_t bytes, exo_err *err);
+    /* The run is elastic: after a death the living open another group with the same key. */
+    bool goes_on;
 } exo_engine_post;
 
 /* Options of a group. */

@@ -10,6 +10,7 @@
 #include "nn/cuda/engine.h"
 
 extern "C" {
+#include "nccl/library.h"
 #include "nn/device/cuda_plugin.h"
 extern EXO_API const exo_cuda_calls exo_cuda_plugin;
 }
@@ -31,6 +32,17 @@ look_at_gpu(int ordinal, exo_cuda_gpu *gpu)
 }
 
 static void
+look_for_nccl(exo_cuda_machine *out)
+{
+    const exo_nccl_table *nccl = NULL;
+    exo_err err = {};
+    if (exo_nccl_load(&nccl, &err) == EXO_OK)
+        (void)nccl->GetVersion(&out->nccl);
+    else
+        snprintf(out->nccl_problem, sizeof out->nccl_problem, "%.500s", err.text);
+}
+
+static void
 look(exo_cuda_machine *out)
 {
     memset(out, 0, sizeof *out);
@@ -48,6 +60,7 @@ look(exo_cuda_machine *out)
     for (int g = 0; g < out->num_gpus; g++)
         look_at_gpu(g, &out->gpus[g]);
     (void)cudaGetLastError();
+    look_for_nccl(out);
 }
 
 static int

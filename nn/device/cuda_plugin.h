@@ -33,6 +33,8 @@ typedef struct exo_cuda_machine {
     exo_cuda_gpu gpus[EXO_CUDA_MOST_GPUS];
     char architectures[64]; /* that the plugin was compiled for: "90" */
     char problem[256];      /* why there are none; "": nothing */
+    int nccl;               /* NCCL's version as it counts: 22809 is 2.28.9; 0: there is none */
+    char nccl_problem[512]; /* why */
 } exo_cuda_machine;
 
 typedef struct exo_cuda_calls {

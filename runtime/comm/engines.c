@@ -41,11 +41,10 @@ exo_engine_load_optional(const char *name, exo_err *err)
     return EXO_OK;
 }
 
-void
-exo_engine_load_all(void)
+const char *
+exo_engine_optional_at(size_t index)
 {
-    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++)
-        exo_engine_load_optional(optional[i].name, NULL);
+    return index < sizeof optional / sizeof *optional ? optional[index].name : NULL;
 }
 
 exo_status

@@ -14,7 +14,7 @@ extern const exo_engine_class exo_net_engine;
 /* Loads the plugin of the library's own that has the engine `name`; does nothing for other names.
  * Errors: NOT_FOUND (this installation lacks the plugin), those of exo_plugin_load. */
 exo_status exo_engine_load_optional(const char *name, exo_err *err);
-/* Loads all of them that there are. */
-void exo_engine_load_all(void);
+/* The name of such an engine, also if this installation lacks it; NULL after the last. */
+const char *exo_engine_optional_at(size_t index);
 
 #endif

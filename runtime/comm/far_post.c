@@ -39,7 +39,8 @@ exo_comm_far_on(exo_comm **out, const exo_engine_class *engine, const char *key,
     if (st != EXO_OK)
         return st;
     exo_far *f = post->state;
-    f->post = (exo_engine_post){.context = f, .rank = opts->rank, .send = send_post};
+    f->post = (exo_engine_post){
+        .context = f, .rank = opts->rank, .send = send_post, .goes_on = opts->goes_on};
     const exo_engine_opts with = {.size = opts->size,
                                   .clock = exo_runtime_clock(opts->runtime),
                                   .key = key,

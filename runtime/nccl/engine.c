@@ -397,11 +397,14 @@ join(void *group, uint32_t rank, const char *name, exo_err *err)
     exo_nccl_member *m = &g->members[rank];
     pthread_mutex_lock(&g->lock);
     const bool taken = m->here || m->left || (g->post && rank != g->post->rank);
-    if (!taken) {
+    const bool memory = taken || exo_nccl_enter(g->key);
+    if (!taken && memory) {
         m->here = true;
         snprintf(m->name, sizeof m->name, "%s", name ? name : "");
     }
     pthread_mutex_unlock(&g->lock);
+    if (!memory)
+        return exo_fail(err, EXO_NOMEM, "no memory for a member");
     return taken ? exo_fail(err, EXO_EXISTS, "rank %u is not this member's, or taken", rank)
                  : EXO_OK;
 }
@@ -441,6 +444,8 @@ leave(void *group, uint32_t rank)
     const exo_nccl_message end = {.kind = EXO_NCCL_TELLS_END};
     exo_nccl_tell(g, rank, NULL, &end, NULL);
     exo_nccl_retire(g, rank, exo_nccl_broken(g, NULL) != EXO_OK);
+    if (exo_nccl_exit(g->key))
+        exo_nccl_await_ends(g, rank);
     free_member(g, m);
     pthread_mutex_lock(&g->lock);
     m->here = false;
@@ -477,6 +482,7 @@ open_group(void **group, const exo_engine_opts *opts, exo_err *err)
     g->post = opts->post;
     snprintf(g->key, sizeof g->key, "%s", opts->key ? opts->key : "");
     exo_nccl_forget_old(nccl);
+    (void)exo_nccl_reap(nccl, NULL, INT64_MAX);
     pthread_mutex_init(&g->lock, NULL);
     *group = g;
     return EXO_OK;

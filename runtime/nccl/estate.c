@@ -1,8 +1,13 @@
-/* Communicators that a death has broken, until the next group of the same run shrinks them to the
- * living (docs/elastic.md): NCCL then need not connect the living anew. They were revoked
- * and are quiet. The engine does not know whether a run goes on: what no group has taken in time is
- * ended when the next group opens or loses a member. State: the list, one for the process; a lock
- * guards it. See group.h. */
+/* Communicators that their members have left.
+ *
+ * Those that a death has broken are kept in elastic runs, until the next group of the same run shrinks them
+ * to the living (docs/elastic.md): NCCL then need not connect the living anew. They were revoked and
+ * are quiet. What no group has taken in time is ended when the next group opens or loses a member.
+ *
+ * Those that NCCL is to end wait here for the other members: one thread may close several members of a
+ * process, one after the other, so only the last of them can wait.
+ *
+ * State: the lists, one for the process; a lock guards them. See group.h. */
 #include "nccl/group.h"
 
 #include <stdio.h>
@@ -12,6 +17,11 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static exo_nccl_remains *estate;
+static struct presence {
+    struct presence *next;
+    char key[EXO_NCCL_NAME];
+    uint32_t members;
+} * present;
 static exo_time keeping = 600 * EXO_SECOND; /* a run that goes on does so by then */
 
 void
@@ -48,7 +58,7 @@ find_locked(const exo_nccl_group *g, uint32_t rank, const exo_nccl_set *set)
     exo_nccl_remains **found = NULL;
     for (exo_nccl_remains **at = &estate; *at; at = &(*at)->next)
         if (strcmp((*at)->key, g->key) == 0 && (*at)->rank == rank && (*at)->gpu == gpu &&
-            can_become(*at, set) && (!found || (*at)->size > (*found)->size))
+            !(*at)->ends && can_become(*at, set) && (!found || (*at)->size > (*found)->size))
             found = at;
     return found;
 }
@@ -80,7 +90,7 @@ exo_nccl_excluded(const exo_nccl_remains *r, const exo_nccl_set *set, int *place
 }
 
 bool
-exo_nccl_keep(const exo_nccl_group *g, uint32_t rank, const exo_nccl_set *set)
+exo_nccl_keep(const exo_nccl_group *g, uint32_t rank, const exo_nccl_set *set, exo_time deadline)
 {
     exo_nccl_remains *r = exo_calloc(1, sizeof *r + set->size * sizeof(uint32_t));
     if (!r)
@@ -91,6 +101,8 @@ exo_nccl_keep(const exo_nccl_group *g, uint32_t rank, const exo_nccl_set *set)
                             .size = set->size,
                             .ranks = (uint32_t *)(r + 1),
                             .comm = set->comm,
+                            .ends = deadline != 0,
+                            .deadline = deadline,
                             .lineage = set->lineage};
     snprintf(r->key, sizeof r->key, "%s", g->key);
     for (uint32_t p = 0; p < set->size; p++)
@@ -120,7 +132,7 @@ forget(const exo_nccl_table *nccl, const char *key, uint32_t rank)
     for (exo_nccl_remains **at = &estate; *at;) {
         exo_nccl_remains *r = *at;
         const bool own = key && r->rank == rank && strcmp(r->key, key) == 0;
-        if (!own && now - r->since < keeping) {
+        if (r->ends || (!own && now - r->since < keeping)) {
             at = &r->next;
             continue;
         }
@@ -145,4 +157,83 @@ void
 exo_nccl_forget_old(const exo_nccl_table *nccl)
 {
     forget(nccl, NULL, 0);
+}
+
+/* --- Ends ------------------------------------------------------------------------------------- */
+
+/* Whether the communicator was given back. */
+static bool
+end_one(const exo_nccl_table *nccl, exo_nccl_remains *r, exo_time latest)
+{
+    int result = EXO_NCCL_SUCCESS;
+    const exo_time deadline = r->deadline < latest ? r->deadline : latest;
+    const bool asked = nccl->CommGetAsyncError(r->comm, &result) == EXO_NCCL_SUCCESS;
+    if (asked && result == EXO_NCCL_IN_PROGRESS && exo_now(exo_clock_real()) < deadline)
+        return false;
+    if (asked && result == EXO_NCCL_SUCCESS)
+        (void)nccl->CommDestroy(r->comm);
+    else
+        (void)nccl->CommAbort(r->comm);
+    exo_free(r);
+    return true;
+}
+
+/* The lock is held during the calls of NCCL, none of which blocks: who waits for the last of them sees
+ * all. */
+bool
+exo_nccl_reap(const exo_nccl_table *nccl, const char *key, exo_time latest)
+{
+    bool left = false;
+    pthread_mutex_lock(&lock);
+    for (exo_nccl_remains **at = &estate; *at;) {
+        exo_nccl_remains *r = *at, *next = r->next;
+        const bool wanted = r->ends && (!key || strcmp(r->key, key) == 0);
+        if (wanted && end_one(nccl, r, latest)) {
+            *at = next;
+            continue;
+        }
+        left = left || wanted;
+        at = &r->next;
+    }
+    pthread_mutex_unlock(&lock);
+    return left;
+}
+
+/* --- Members ---------------------------------------------------------------------------------- */
+
+static struct presence **
+find_presence_locked(const char *key)
+{
+    struct presence **at = &present;
+    while (*at && strcmp((*at)->key, key) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+bool
+exo_nccl_enter(const char *key)
+{
+    pthread_mutex_lock(&lock);
+    struct presence **at = find_presence_locked(key);
+    if (!*at && (*at = exo_calloc(1, sizeof **at)))
+        snprintf((*at)->key, sizeof(*at)->key, "%s", key);
+    const bool entered = *at;
+    if (entered)
+        (*at)->members++;
+    pthread_mutex_unlock(&lock);
+    return entered;
+}
+
+bool
+exo_nccl_exit(const char *key)
+{
+    pthread_mutex_lock(&lock);
+    struct presence **at = find_presence_locked(key), *p = *at;
+    const bool last = p && --p->members == 0;
+    if (last) {
+        *at = p->next;
+        exo_free(p);
+    }
+    pthread_mutex_unlock(&lock);
+    return last;
 }

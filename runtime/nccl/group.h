@@ -107,7 +107,7 @@ typedef struct exo_nccl_set {
     uint64_t calls, barriers;
 } exo_nccl_set;
 
-/* A communicator that a death has broken. */
+/* A communicator that a member has left: a death has broken it, or NCCL ends it. */
 typedef struct exo_nccl_remains {
     struct exo_nccl_remains *next;
     char key[EXO_NCCL_NAME]; /* of the group */
@@ -117,6 +117,8 @@ typedef struct exo_nccl_remains {
     exo_time since;          /* on the real clock */
     exo_nccl_comm comm;
     uint64_t lineage;
+    bool ends; /* NCCL was asked to end it, which takes as long as another member needs it */
+    exo_time deadline; /* of that */
 } exo_nccl_remains;
 
 /* What a request has beside its arguments. */
@@ -199,10 +201,12 @@ exo_status exo_nccl_set_poll(exo_nccl_group *group, exo_nccl_set *set, bool *bus
 /* OK, also for a call that goes on by itself; else the status with NCCL's reason. */
 exo_status exo_nccl_status(const exo_nccl_group *group, exo_nccl_comm comm, int result,
                            const char *what, exo_err *err);
-/* Takes the member's communicators back from NCCL, all within one deadline: broken ones within
- * seconds, others when NCCL says that no member needs them, at the latest seconds after the others
- * have left, or when the timeout of the member's requests has passed. */
+/* Takes the member's communicators back from NCCL. Broken ones are ended within seconds. Of others NCCL is
+ * asked for the end, for which exo_nccl_await_ends waits. */
 void exo_nccl_retire(exo_nccl_group *group, uint32_t rank, bool broken);
+/* Waits until NCCL has ended what members of the group's run have left in this process, at the latest
+ * until seconds after the others have left, or until the timeout of these members' requests has passed. */
+void exo_nccl_await_ends(exo_nccl_group *group, uint32_t rank);
 /* For tests: how long NCCL may take to end what is broken. */
 void exo_nccl_set_patience(exo_time patience);
 
@@ -214,8 +218,18 @@ void exo_nccl_bury(const exo_nccl_table *nccl, exo_nccl_remains *remains); /* ac
 /* Writes the places of those who are not in the set to `places` (size of the remains). Returns their
  * number. */
 int exo_nccl_excluded(const exo_nccl_remains *remains, const exo_nccl_set *set, int *places);
-/* Keeps the communicator of a set. False: no memory. */
-bool exo_nccl_keep(const exo_nccl_group *group, uint32_t rank, const exo_nccl_set *set);
+/* Keeps the communicator of a set. deadline: of its end, for which NCCL was asked; 0: it is broken. False:
+ * no memory. */
+bool exo_nccl_keep(const exo_nccl_group *group, uint32_t rank, const exo_nccl_set *set,
+                   exo_time deadline);
+/* Gives back what NCCL has ended among the communicators that members of the key's run have left, and
+ * what it has not ended in time. Returns whether others are left. latest: the last deadline; key NULL: of
+ * all runs. */
+bool exo_nccl_reap(const exo_nccl_table *nccl, const char *key, exo_time latest);
+/* Counts the members of a run that are in this process. enter: false: no memory. leave: returns whether
+ * it was the last one. */
+bool exo_nccl_enter(const char *key);
+bool exo_nccl_exit(const char *key);
 /* Ends what is kept of a member of the group's run, and for any run what no group has taken in time. */
 void exo_nccl_forget(const exo_nccl_group *group, uint32_t rank);
 /* Only the latter. */

@@ -7,6 +7,7 @@
 
 #define EQUAL(own, its) static_assert(static_cast<int>(own) == static_cast<int>(its), "")
 EQUAL(EXO_NCCL_SUCCESS, ncclSuccess);
+EQUAL(EXO_NCCL_INVALID_USAGE, ncclInvalidUsage);
 EQUAL(EXO_NCCL_REMOTE_ERROR, ncclRemoteError);
 EQUAL(EXO_NCCL_IN_PROGRESS, ncclInProgress);
 EQUAL(EXO_NCCL_I8, ncclInt8);

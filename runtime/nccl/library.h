@@ -13,6 +13,7 @@
 /* ncclResult_t */
 enum {
     EXO_NCCL_SUCCESS = 0,
+    EXO_NCCL_INVALID_USAGE = 5,
     EXO_NCCL_REMOTE_ERROR = 6,
     EXO_NCCL_IN_PROGRESS = 7
 };

@@ -33,8 +33,12 @@ exo_nccl_status(const exo_nccl_group *g, exo_nccl_comm comm, int result, const c
     const char *last = comm ? g->nccl->GetLastError(comm) : NULL;
     const bool more = last && *last;
     return exo_fail(err, result == EXO_NCCL_REMOTE_ERROR ? EXO_PEER_LOST : EXO_FAILED,
-                    "%s: NCCL: %s%s%.200s%s", what, g->nccl->GetErrorString(result),
-                    more ? " (" : "", more ? last : "", more ? ")" : "");
+                    "%s: NCCL: %s%s%.200s%s%s", what, g->nccl->GetErrorString(result),
+                    more ? " (" : "", more ? last : "", more ? ")" : "",
+                    result == EXO_NCCL_INVALID_USAGE
+                        ? "; NCCL takes one node a GPU: take fewer nodes or more GPUs, or choose "
+                          "engine: auto"
+                        : "");
 }
 
 /* --- Making ----------------------------------------------------------------------------------- */
@@ -290,7 +294,8 @@ await_stream(exo_nccl_member *m)
 static bool
 is_worth_keeping(exo_nccl_group *g)
 {
-    return g->post && g->nccl->CommShrink && exo_nccl_broken(g, NULL) == EXO_PEER_LOST;
+    return g->post && g->post->goes_on && g->nccl->CommShrink &&
+           exo_nccl_broken(g, NULL) == EXO_PEER_LOST;
 }
 
 /* Asks NCCL to end the communicator of a set. Which calls it takes to leave NCCL quiet: nccl.h. */
@@ -314,7 +319,7 @@ poll_ends(exo_nccl_group *g, exo_nccl_set *sets)
     bool any = false;
     for (exo_nccl_set *s = sets; s; s = s->next) {
         bool busy = false;
-        if (s->end != EXO_NCCL_IS_BUSY)
+        if (s->end != EXO_NCCL_IS_BUSY || (s->phase == EXO_NCCL_READY && !s->comm))
             continue;
         const exo_status st = s->parent ? poll_comm(g, s->parent->comm, &busy, NULL)
                                         : exo_nccl_set_poll(g, s, &busy, NULL);
@@ -336,25 +341,36 @@ others_have_left(exo_nccl_group *g, uint32_t own)
     return rank == g->size;
 }
 
-/* Waits until NCCL has ended what it is to end. A communicator that is whole is left to the others as
- * long as they may need it. */
+/* Waits until NCCL has ended what is broken. */
 static void
-await_ends(exo_nccl_group *g, uint32_t rank, bool broken)
+await_broken(exo_nccl_set *sets, exo_nccl_group *g)
 {
-    const exo_nccl_member *m = &g->members[rank];
-    exo_time deadline =
-        exo_deadline(exo_clock_real(), broken || m->timeout < patience ? patience : m->timeout);
-    while (poll_ends(g, m->sets)) {
-        const exo_time now = exo_now(exo_clock_real());
-        if (!broken && (exo_nccl_broken(g, NULL) != EXO_OK || others_have_left(g, rank))) {
-            const exo_time soon = exo_deadline(exo_clock_real(), patience);
-            deadline = deadline < soon ? deadline : soon;
-            broken = true;
-        }
-        if (now >= deadline)
-            return;
+    const exo_time deadline = exo_deadline(exo_clock_real(), patience);
+    while (poll_ends(g, sets) && exo_now(exo_clock_real()) < deadline)
+        nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+}
+
+void
+exo_nccl_await_ends(exo_nccl_group *g, uint32_t rank)
+{
+    exo_time latest = INT64_MAX;
+    while (exo_nccl_reap(g->nccl, g->key, latest)) {
+        if (latest == INT64_MAX &&
+            (exo_nccl_broken(g, NULL) != EXO_OK || others_have_left(g, rank)))
+            latest = exo_deadline(exo_clock_real(), patience);
         nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     }
+}
+
+/* Leaves a communicator that NCCL is at work to end to those who wait for the last member. */
+static void
+leave_to_end(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s)
+{
+    const exo_time timeout = g->members[rank].timeout;
+    const exo_time deadline =
+        exo_deadline(exo_clock_real(), timeout < patience ? patience : timeout);
+    if (s->end == EXO_NCCL_IS_BUSY && !s->parent && exo_nccl_keep(g, rank, s, deadline))
+        s->comm = NULL;
 }
 
 /* Gives back one communicator. An abort of the parent ends a shrink: s->comm is not written after. */
@@ -370,7 +386,7 @@ end_comm(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s, bool broken)
     const exo_nccl_comm comm = comm_of(s);
     if (comm && s->end != EXO_NCCL_IS_QUIET)
         (void)g->nccl->CommAbort(comm);
-    else if (comm && (!broken || !is_worth_keeping(g) || !exo_nccl_keep(g, rank, s)))
+    else if (comm && (!broken || !is_worth_keeping(g) || !exo_nccl_keep(g, rank, s, 0)))
         (void)g->nccl->CommDestroy(comm);
     s->comm = NULL;
     exo_nccl_bury(g->nccl, s->parent);
@@ -389,7 +405,9 @@ exo_nccl_retire(exo_nccl_group *g, uint32_t rank, bool broken)
     exo_nccl_forget(g, rank); /* what an earlier group has left */
     for (exo_nccl_set *s = m->sets; s; s = s->next)
         ask_end(g, s, broken);
-    await_ends(g, rank, broken);
+    for (exo_nccl_set *s = m->sets; s && !broken; s = s->next)
+        leave_to_end(g, rank, s);
+    await_broken(m->sets, g); /* also what is not made yet, or finds no memory for its end */
     for (exo_nccl_set *s = m->sets; s; s = s->next)
         end_comm(g, rank, s, broken);
     if (m->side && broken)

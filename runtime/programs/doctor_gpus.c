@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/own_plugin.h"
 #include "nn/device/cuda_plugin.h"
 #include "programs/doctor.h"
 
@@ -59,7 +60,13 @@ exo_doctor_look_at_gpus(json_t *findings)
     exo_err err = {0};
     char value[EXO_DOCTOR_LINE];
     const bool card = access("/dev/nvidia0", F_OK) == 0;
-    if (exo_cuda_load(&calls, &err) != EXO_OK) {
+    const bool built = exo_own_plugin_load("exogym-cuda.so", NULL, NULL, NULL) != EXO_NOT_FOUND;
+    if (exo_cuda_load(&calls, &err) != EXO_OK && built) {
+        exo_finding_add(findings, "CUDA", "exogym-cuda.so is there, and cannot be loaded",
+                        err.text);
+        return;
+    }
+    if (!calls) {
         exo_finding_add(
             findings, "CUDA", card ? "there is a GPU, and exogym cannot use it" : "is not there",
             card ? err.text : "for NVIDIA's GPUs: install CUDA 13, then build exogym again");
@@ -81,4 +88,8 @@ exo_doctor_look_at_gpus(json_t *findings)
         add_gpu(findings, &machine, g);
     if (machine.num_gpus == 0 && machine.problem[0])
         exo_finding_add(findings, "GPUs", machine.problem, NULL);
+    snprintf(value, sizeof value, "%d.%d.%d", machine.nccl / 10000, machine.nccl / 100 % 100,
+             machine.nccl % 100);
+    exo_finding_add(findings, "NCCL", machine.nccl ? value : "cannot be used",
+                    machine.nccl ? NULL : machine.nccl_problem);
 }

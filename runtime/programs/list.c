@@ -52,14 +52,28 @@ print_environments(void)
     }
 }
 
+/* Also those whose plugin cannot be loaded, each with the reason. */
+static void
+print_engines(void)
+{
+    const char *name = NULL;
+    for (size_t i = 0; (name = exo_engine_optional_at(i)); i++)
+        exo_engine_load_optional(name, NULL);
+    for (size_t i = 0; exo_engine_at(i); i++)
+        print_entry(exo_engine_at(i)->name, exo_engine_at(i)->help);
+    for (size_t i = 0; (name = exo_engine_optional_at(i)); i++) {
+        exo_err err = {0};
+        if (exo_engine_load_optional(name, &err) != EXO_OK)
+            print_entry(name, err.text);
+    }
+}
+
 /* Prints the names of a kind, `what`. */
 static void
 print_names(const char *what)
 {
     const char *name = NULL, *help = NULL;
     size_t i = 0;
-    if (strcmp(what, "engines") == 0)
-        exo_engine_load_all();
     if (strcmp(what, "strategies") == 0)
         for (const exo_strategy_class *c; (c = exo_strategy_class_at(i)); i++)
             print_entry(c->name, c->help);
@@ -78,8 +92,7 @@ print_names(const char *what)
         for (const exo_data_source *c; (c = exo_data_source_at(i)); i++)
             print_entry(c->name, c->help);
     else if (strcmp(what, "engines") == 0)
-        for (const exo_engine_class *c; (c = exo_engine_at(i)); i++)
-            print_entry(c->name, c->help);
+        print_engines();
     else if (strcmp(what, "devices") == 0)
         for (const exo_device_kind *k; (k = exo_registry_at(&exo_device_registry, i)); i++)
             print_entry(k->name, k->help);

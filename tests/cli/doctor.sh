@@ -21,6 +21,17 @@ PATH=/nowhere "$EXOGYM" doctor >out 2>err
 has out 'apt-get install gnuplot-nox'
 expect 2 "exogym: doctor: 'now' is one word too many (see \`exogym help doctor\`)" doctor now
 
+# A plugin that is there and cannot be loaded is shown with the reason.
+mkdir broken
+cp "$EXOGYM" broken/exogym
+echo 'no library' >broken/exogym-cuda.so
+broken/exogym doctor >out 2>err
+has out 'exogym-cuda.so is there, and cannot be loaded'
+broken/exogym list engines >out 2>err || fail "list engines: $(cat err)"
+for engine in gpu nccl; do
+    grep -q "^$engine .*exogym-cuda.so" out || fail "list engines: $(cat out)"
+done
+
 # A job whose device is not there.
 for device in mps cpu:1 cuda:x gpu; do
     "$EXOGYM" run "$EXO_SOURCE/examples/01_compare/compare.yaml" --preset quick --no-plot --set device=$device >out 2>err &&

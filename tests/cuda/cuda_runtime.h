@@ -20,6 +20,8 @@
 #include <functional>
 #include <tuple>
 
+#define CUDA_EMULATED_EXPORT __attribute__((visibility("default"))) /* for the NCCL of the tests */
+
 #define __global__
 #define __device__
 #define __host__
@@ -97,6 +99,7 @@ cudaError_t cudaDeviceGetPCIBusId(char *address, int bytes, int device);
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaSetDevice(int device);
+CUDA_EMULATED_EXPORT cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all);
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device);
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void *value);

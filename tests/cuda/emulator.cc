@@ -13,6 +13,7 @@
 #include <set>
 #include <vector>
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -54,6 +55,8 @@ static uint64_t random_state = 1;
 static int gpus = 1;
 static thread_local cudaError_t last = cudaSuccess;
 static cudaError_t broken = cudaSuccess; /* the GPU has failed */
+static thread_local int current;         /* the GPU of the thread */
+static void (*poll_outside)(void);
 
 uint64_t
 cuda_emulated_random(void)
@@ -169,6 +172,15 @@ read_environment(void)
     }
 }
 
+/* Shows the symbols of a plugin with this emulator to shared objects such as the NCCL of the tests. */
+__attribute__((constructor)) static void
+show_symbols(void)
+{
+    Dl_info own;
+    if (dladdr(reinterpret_cast<void *>(cuda_emulated_set_poll), &own) && own.dli_fname)
+        (void)dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL);
+}
+
 /* --- Errors ----------------------------------------------------------------------------------- */
 
 /* Keeps an error for cudaGetLastError. */
@@ -274,6 +286,8 @@ static bool
 do_one(void)
 {
     std::vector<emulated_stream *> ready;
+    if (poll_outside)
+        poll_outside();
     for (emulated_stream *s : streams)
         if (!s->queue.empty() && (!s->queue.front().waits_for || *s->queue.front().waits_for))
             ready.push_back(s);
@@ -295,7 +309,7 @@ await_outside(void)
     }
     open_memory(false);
     std::unique_lock<std::mutex> held(lock, std::adopt_lock);
-    changed.wait_for(held, std::chrono::milliseconds(10));
+    changed.wait_for(held, std::chrono::microseconds(poll_outside ? 100 : 10000));
     held.release();
     open_memory(true);
 }
@@ -324,6 +338,13 @@ cuda_emulated_push(cudaStream_t stream, std::shared_ptr<bool> gate, std::functio
 {
     const bool outside = gate != nullptr;
     stream->queue.push_back({std::move(run), std::move(gate), false, true, outside});
+}
+
+void
+cuda_emulated_set_poll(void (*poll)(void))
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    poll_outside = poll;
 }
 
 static cudaError_t
@@ -408,7 +429,17 @@ cudaError_t
 cudaSetDevice(int device)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    return device < 0 || device >= gpus ? say(cudaErrorInvalidDevice) : cudaSuccess;
+    if (device < 0 || device >= gpus)
+        return say(cudaErrorInvalidDevice);
+    current = device;
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaGetDevice(int *device)
+{
+    *device = current;
+    return cudaSuccess;
 }
 
 cudaError_t

@@ -7,13 +7,14 @@
 
 #include <memory>
 
-#define CUDA_EMULATED_EXPORT __attribute__((visibility("default")))
-
 /* Calls `act` with the emulator's lock, and wakes those who wait for something outside. */
 CUDA_EMULATED_EXPORT void cuda_emulated_locked(const std::function<void()> &act);
 /* Queues work, which waits until *gate is true (NULL: for nothing), also on a GPU that has failed. With
  * the lock, as `run` has it. */
 CUDA_EMULATED_EXPORT void cuda_emulated_push(cudaStream_t stream, std::shared_ptr<bool> gate,
                                              std::function<void()> run);
+/* From now on `poll` is called, with the lock, whenever streams do work or wait: it opens gates for which
+ * other processes are waited. NULL: nothing is called. */
+CUDA_EMULATED_EXPORT void cuda_emulated_set_poll(void (*poll)(void));
 
 #endif

@@ -1,16 +1,29 @@
-/* The NCCL of the tests: see nccl_test.h. Each call of a member puts two pieces of work on its stream.
- * The first says that the member has come; the one of the last member moves the data of all. The
- * second waits for that, or for the end of the communicator. */
+/* The NCCL of the tests: see nccl_test.h. The members of a communicator meet in a room, which is a file
+ * that their processes map; EXO_NCCL_ROOMS names the folder, /dev/shm unless given. Each call of a member
+ * puts two pieces of work on its stream. The first says that the member has come; the second waits for
+ * the member's data, or for the end of the communicator. Between them (go_on):
+ *
+ *     WAITS      until all have come
+ *     GIVES      the member writes what it sends to a file of its own
+ *     TAKES      once all have written, it computes its result from what all sent
+ *
+ * A member gives as late as it can, so a buffer that is written too early shows as a wrong number. It
+ * computes with what was written, so nothing but the room is shared. */
 #include "nccl/nccl_test.h"
 
-#include <map>
+#include <atomic>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
 
 #include "base/bf16.h"
 #include "base/fp16.h"
@@ -56,30 +69,63 @@ struct config {
     int blocking;
 };
 
-/* A call of all members. */
-struct call {
-    std::vector<std::vector<part>> parts; /* by rank */
-    std::vector<std::shared_ptr<bool>> gates;
-    size_t arrived = 0;
-    bool dead = false; /* it never moves data */
+enum {
+    MOST_MEMBERS = 64
+};
+
+/* What the members of a room share. Counters are of calls. */
+struct seat {
+    std::atomic<uint32_t> joined, gone, ended; /* gone: finalized, or ended */
+    std::atomic<int> gpu;
+    std::atomic<uint64_t> came, gave;
+};
+
+struct board {
+    std::atomic<uint32_t> living; /* communicators; the last one removes the files */
+    seat seats[MOST_MEMBERS];
 };
 
 struct room {
-    size_t size = 0, joined = 0, gone = 0; /* gone: finalized, or ended in another way */
-    std::vector<std::shared_ptr<call>> calls;
+    std::string path;
+    size_t size = 0;
+    board *at = nullptr;
+
+    room(const std::string &name, size_t members);
+    ~room();
+    size_t count(std::atomic<uint32_t> seat::*what) const;
+    bool all(std::atomic<uint64_t> seat::*what, uint64_t least) const;
+    std::string data(size_t rank) const;
+};
+
+enum phase {
+    WAITS,
+    GIVES,
+    TAKES
+};
+
+/* A member's part in a call. */
+struct call {
+    std::vector<part> parts;
+    std::shared_ptr<bool> gate = std::make_shared<bool>(false);
+    uint64_t number = 0;
+    phase at = WAITS;
+    bool here = false,
+         dead = false; /* here: the stream has come to it; dead: it never moves data */
 };
 
 struct comm {
     std::shared_ptr<room> in;
-    size_t rank = 0, number = 0;
+    std::vector<std::shared_ptr<call>> calls; /* those that are not done */
+    size_t rank = 0;
+    uint64_t number = 0;
     int error = SUCCESS, lag = 0; /* lag: so many times it is asked before it is done */
     bool ended = false, final = false, shrank = false;
-    comm *child = nullptr; /* that a shrink of this one makes */
+    comm *child = nullptr; /* that a shrink, or a growth, of this one makes */
     void **child_at = nullptr;
 };
 
-static std::map<std::string, std::shared_ptr<room>> rooms;
-static uint64_t living, calls, ids, fail_at, aborted, revoked, shrunk, finalized, state = 1;
+static std::set<comm *> comms;
+static uint64_t calls, ids, fail_at, aborted, revoked, shrunk, finalized, state = 1;
 static nccl_failure failure;
 static bool revoke_fails;
 static int version = 22809;
@@ -185,92 +231,244 @@ put(int type, char *at, double value)
     memcpy(at, from, size_of(type));
 }
 
-/* --- Data ------------------------------------------------------------------------------------- */
-
-typedef std::vector<std::string> sent; /* what each member sends in one part */
+/* --- Rooms ------------------------------------------------------------------------------------ */
 
 static std::string
-sum(const sent &all, const part &p, size_t first, size_t count)
+folder(void)
+{
+    const char *named = getenv("EXO_NCCL_ROOMS");
+    return named && *named ? named : "/dev/shm";
+}
+
+room::room(const std::string &name, size_t members) : size(members)
+{
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    char text[32];
+    for (const char c : name)
+        hash = (hash ^ static_cast<unsigned char>(c)) * UINT64_C(1099511628211);
+    snprintf(text, sizeof text, "/exo-nccl-%016llx", static_cast<unsigned long long>(hash));
+    path = folder() + text;
+    const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    forbid(members < 1 || members > MOST_MEMBERS, "a communicator of this size");
+    forbid(file < 0 || ftruncate(file, sizeof(board)) != 0, "no room: see EXO_NCCL_ROOMS");
+    void *memory = mmap(NULL, sizeof(board), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    forbid(memory == MAP_FAILED, "no memory for a room");
+    at = static_cast<board *>(memory);
+    at->living++;
+}
+
+room::~room()
+{
+    if (--at->living == 0) {
+        unlink(path.c_str());
+        for (size_t r = 0; r < size; r++)
+            unlink(data(r).c_str());
+    }
+    munmap(at, sizeof *at);
+}
+
+size_t
+room::count(std::atomic<uint32_t> seat::*what) const
+{
+    size_t number = 0;
+    for (size_t r = 0; r < size; r++)
+        number += (at->seats[r].*what).load();
+    return number;
+}
+
+bool
+room::all(std::atomic<uint64_t> seat::*what, uint64_t least) const
+{
+    bool all = true;
+    for (size_t r = 0; r < size; r++)
+        all = all && (at->seats[r].*what).load() >= least;
+    return all;
+}
+
+/* The file of what a member sends. */
+std::string
+room::data(size_t rank) const
+{
+    return path + "-" + std::to_string(rank);
+}
+
+/* --- Data ------------------------------------------------------------------------------------- */
+
+/* What a member has sent: its parts, and the bytes of each. */
+struct sent {
+    std::vector<part> parts;
+    std::vector<std::string> bytes;
+};
+
+/* The bytes that a member sends in a part. */
+static size_t
+bytes_of(const part &p, size_t members)
 {
     const size_t size = size_of(p.type);
-    std::string out(count * size, '\0');
-    for (size_t i = 0; i < count; i++) {
+    return p.what == RECV ? 0 : p.count * size * (p.what == REDUCE_SCATTER ? members : 1);
+}
+
+static void
+give(const comm *c, const call *mine)
+{
+    std::string text;
+    const size_t number = mine->parts.size();
+    text.append(reinterpret_cast<const char *>(&number), sizeof number);
+    for (const part &p : mine->parts)
+        text.append(reinterpret_cast<const char *>(&p), sizeof p);
+    for (const part &p : mine->parts)
+        if (bytes_of(p, c->in->size) > 0)
+            text.append(p.from, bytes_of(p, c->in->size));
+    FILE *file = fopen(c->in->data(c->rank).c_str(), "we");
+    forbid(!file || fwrite(text.data(), 1, text.size(), file) != text.size() || fclose(file) != 0,
+           "no room for data: see EXO_NCCL_ROOMS");
+}
+
+static void
+get_bytes(FILE *file, void *to, size_t bytes)
+{
+    forbid(bytes > 0 && fread(to, 1, bytes, file) != bytes, "a member has written too little");
+}
+
+static sent
+take(const comm *c, size_t rank)
+{
+    sent out;
+    size_t number = 0;
+    FILE *file = fopen(c->in->data(rank).c_str(), "re");
+    forbid(!file, "the data of a member is not there");
+    get_bytes(file, &number, sizeof number);
+    out.parts.resize(number);
+    get_bytes(file, out.parts.data(), number * sizeof(part));
+    for (const part &p : out.parts) {
+        out.bytes.emplace_back(bytes_of(p, c->in->size), '\0');
+        get_bytes(file, &out.bytes.back()[0], out.bytes.back().size());
+    }
+    fclose(file);
+    return out;
+}
+
+static std::string
+sum(const std::vector<sent> &all, size_t k, const part &p, size_t first)
+{
+    const size_t size = size_of(p.type);
+    std::string out(p.count * size, '\0');
+    for (size_t i = 0; i < p.count; i++) {
         double value = 0;
-        for (size_t r = 0; r < all.size(); r++) /* from the last: in another order than exogym's */
-            value += get(p.type, all[all.size() - 1 - r].data() + (first + i) * size);
+        for (size_t r = all.size(); r-- > 0;) /* from the last: in another order than exogym's */
+            value += get(p.type, all[r].bytes[k].data() + (first + i) * size);
         put(p.type, &out[i * size], p.op == 4 ? value / static_cast<double>(all.size()) : value);
     }
     return out;
 }
 
 static void
-give(const std::string &bytes, char *to)
+write_to(const std::string &bytes, char *to)
 {
     memcpy(to, bytes.data(), bytes.size());
 }
 
 /* The k-th part, which is the same operation on all members. */
 static void
-do_part(call *c, size_t k)
+do_part(const comm *c, const call *mine, const std::vector<sent> &all, size_t k)
 {
-    const part &p = c->parts[0][k];
-    const size_t size = size_of(p.type), n = c->parts.size();
-    sent all;
+    const part &p = mine->parts[k];
     std::string gathered;
-    for (auto &parts : c->parts) {
-        const part &q = parts[k];
-        const size_t length = p.what == REDUCE_SCATTER ? p.count * n : p.count;
+    for (const sent &each : all) {
+        forbid(each.parts.size() <= k, "members disagree");
+        const part &q = each.parts[k];
         forbid(q.what != p.what || q.count != p.count || q.type != p.type || q.op != p.op ||
                    ((p.what == REDUCE || p.what == BROADCAST) && q.peer != p.peer),
                "members disagree");
-        all.emplace_back(q.from, length * size);
-        gathered += all.back();
+        gathered += each.bytes[k];
     }
-    for (size_t r = 0; r < n; r++) {
-        char *to = c->parts[r][k].to;
-        if (p.what == ALL_REDUCE || (p.what == REDUCE && static_cast<size_t>(p.peer) == r))
-            give(sum(all, p, 0, p.count), to);
-        else if (p.what == REDUCE_SCATTER)
-            give(sum(all, p, r * p.count, p.count), to);
-        else if (p.what == ALL_GATHER)
-            give(gathered, to);
-        else if (p.what == BROADCAST)
-            give(all[static_cast<size_t>(p.peer)], to);
-    }
+    if (p.what == ALL_REDUCE || (p.what == REDUCE && static_cast<size_t>(p.peer) == c->rank))
+        write_to(sum(all, k, p, 0), p.to);
+    else if (p.what == REDUCE_SCATTER)
+        write_to(sum(all, k, p, c->rank * p.count), p.to);
+    else if (p.what == ALL_GATHER)
+        write_to(gathered, p.to);
+    else if (p.what == BROADCAST)
+        write_to(all[static_cast<size_t>(p.peer)].bytes[k], p.to);
 }
 
-/* What is sent meets what is received, in their order between two members. The sender's memory is
- * read at any time, so it must not be written meanwhile. */
+/* What is sent meets what is received, in their order between two members. */
 static void
-do_exchange(call *c)
+do_exchange(const comm *c, const call *mine, std::vector<sent> &all)
 {
-    for (size_t r = 0; r < c->parts.size(); r++)
-        for (part &in : c->parts[r]) {
-            bool found = false;
-            for (part &out : c->parts[static_cast<size_t>(in.peer)])
-                if (in.what == RECV && out.what == SEND && !out.done && !found &&
-                    static_cast<size_t>(out.peer) == r) {
-                    forbid(out.count != in.count || out.type != in.type, "members disagree");
-                    memcpy(in.to, out.from, in.count * size_of(in.type));
-                    out.done = found = true;
-                }
-            forbid(in.what == RECV && !found, "nothing is sent for a receive");
+    for (const part &in : mine->parts) {
+        bool found = false;
+        sent &from = all[static_cast<size_t>(in.peer)];
+        for (size_t k = 0; in.what == RECV && !found && k < from.parts.size(); k++) {
+            part &out = from.parts[k];
+            if (out.what != SEND || out.done || static_cast<size_t>(out.peer) != c->rank)
+                continue;
+            forbid(out.count != in.count || out.type != in.type, "members disagree");
+            write_to(from.bytes[k], in.to);
+            out.done = found = true;
         }
+        forbid(in.what == RECV && !found, "nothing is sent for a receive");
+    }
 }
 
 static void
-arrive(const std::shared_ptr<call> &c)
+take_all(const comm *c, const call *mine)
 {
-    if (++c->arrived < c->parts.size() || c->dead)
-        return;
-    const kind what = c->parts[0][0].what;
-    if (what == SEND || what == RECV)
-        do_exchange(c.get());
+    std::vector<sent> all;
+    for (size_t r = 0; r < c->in->size; r++)
+        all.push_back(take(c, r));
+    if (mine->parts[0].what == SEND || mine->parts[0].what == RECV)
+        do_exchange(c, mine, all);
     else
-        for (size_t k = 0; k < c->parts[0].size(); k++)
-            do_part(c.get(), k);
-    for (const auto &gate : c->gates)
-        *gate = true;
+        for (size_t k = 0; k < mine->parts.size(); k++)
+            do_part(c, mine, all, k);
+}
+
+/* Takes the oldest call of a communicator as far as it goes. Nobody gives before all have come, so a
+ * member's file is not written while another reads it. */
+static void
+go_on(comm *c)
+{
+    if (c->calls.empty() || !c->calls[0]->here || c->calls[0]->dead)
+        return;
+    const std::shared_ptr<call> mine = c->calls[0];
+    seat &own = c->in->at->seats[c->rank];
+    if (mine->at == WAITS) {
+        own.came = mine->number;
+        mine->at = GIVES;
+    }
+    if (mine->at == GIVES && c->in->all(&seat::came, mine->number) &&
+        c->in->count(&seat::ended) == 0) {
+        give(c, mine.get());
+        own.gave = mine->number;
+        mine->at = TAKES;
+    }
+    if (mine->at == TAKES && c->in->all(&seat::gave, mine->number)) {
+        take_all(c, mine.get());
+        *mine->gate = true;
+        c->calls.erase(c->calls.begin());
+    }
+}
+
+/* The emulator calls it while streams do work, with its lock. */
+static void
+poll_all(void)
+{
+    for (comm *c : comms)
+        go_on(c);
+}
+
+__attribute__((constructor)) static void
+begin_to_poll(void)
+{
+    cuda_emulated_set_poll(poll_all);
+}
+
+__attribute__((destructor)) static void
+end_to_poll(void)
+{
+    cuda_emulated_set_poll(nullptr);
 }
 
 /* Puts the parts of a call on the member's stream. */
@@ -280,7 +478,7 @@ enqueue(comm *c, cudaStream_t stream, const std::vector<part> &parts)
     int result = SUCCESS;
     locked([&]() {
         forbid(c->ended, "a call of an ended communicator");
-        forbid(c->in->joined < c->in->size || c->lag > 0,
+        forbid(c->in->count(&seat::joined) < c->in->size || c->lag > 0,
                "a call before the one before is started");
         forbid(parts.empty(), "an empty group");
         const bool fails = fails_now();
@@ -288,20 +486,15 @@ enqueue(comm *c, cudaStream_t stream, const std::vector<part> &parts)
             c->error = result = SYSTEM_ERROR;
             return;
         }
-        if (c->number >= c->in->calls.size())
-            c->in->calls.push_back(std::make_shared<call>());
-        const std::shared_ptr<call> mine = c->in->calls[c->number++];
-        if (mine->parts.empty()) {
-            mine->parts.resize(c->in->size);
-            for (size_t r = 0; r < c->in->size; r++)
-                mine->gates.push_back(std::make_shared<bool>(false));
-        }
-        mine->parts[c->rank] = parts;
-        mine->dead = mine->dead || fails;
+        const std::shared_ptr<call> mine = std::make_shared<call>();
+        mine->parts = parts;
+        mine->number = ++c->number;
+        mine->dead = fails;
+        c->calls.push_back(mine);
         if (fails && failure == NCCL_LATER)
             c->error = REMOTE_ERROR;
-        cuda_emulated_push(stream, nullptr, [mine]() { arrive(mine); });
-        cuda_emulated_push(stream, mine->gates[c->rank], []() {});
+        cuda_emulated_push(stream, nullptr, [mine]() { mine->here = true; });
+        cuda_emulated_push(stream, mine->gate, []() {});
         c->lag = draw_lag();
         result = c->lag > 0 ? IN_PROGRESS : SUCCESS;
     });
@@ -324,14 +517,44 @@ add(void *comm_, void *stream, const part &p)
 static void
 release_all(comm *c)
 {
-    for (const auto &each : c->in->calls)
-        if (each->gates.size() > c->rank && !*each->gates[c->rank]) {
-            each->dead = true;
-            *each->gates[c->rank] = true;
-        }
+    for (const auto &each : c->calls) {
+        each->dead = true;
+        *each->gate = true;
+    }
+    c->calls.clear();
     if (!c->ended && !c->final)
-        c->in->gone++;
+        c->in->at->seats[c->rank].gone = 1;
+    c->in->at->seats[c->rank].ended = 1;
     c->ended = true;
+}
+
+/* A communicator in a room, which it has joined unless that fails. */
+static comm *
+new_comm(const std::string &name, size_t size, size_t rank, bool fails)
+{
+    comm *c = new comm;
+    int gpu = 0;
+    (void)cudaGetDevice(&gpu);
+    c->in = std::make_shared<room>(name, size);
+    c->rank = rank;
+    c->in->at->seats[rank].gpu = gpu;
+    c->in->at->seats[rank].joined = !fails;
+    c->lag = draw_lag();
+    c->error = fails && failure == NCCL_LATER ? SYSTEM_ERROR : SUCCESS;
+    comms.insert(c);
+    return c;
+}
+
+/* Whether two members that have joined are on one GPU. */
+static bool
+share_gpu(const room &in)
+{
+    bool share = false;
+    for (size_t r = 0; r < in.size; r++)
+        for (size_t q = 0; q < r; q++)
+            share = share || (in.at->seats[r].joined && in.at->seats[q].joined &&
+                              in.at->seats[r].gpu == in.at->seats[q].gpu);
+    return share;
 }
 
 static void
@@ -339,7 +562,7 @@ free_comm(comm *c)
 {
     if (c->child)
         free_comm(c->child);
-    living--;
+    comms.erase(c);
     delete c;
 }
 
@@ -371,7 +594,11 @@ ncclGetLastError(void *comm_)
 NCCL int
 ncclGetUniqueId(id *out)
 {
-    locked([&]() { snprintf(out->bytes, sizeof out->bytes, "room %llu", 1ull * ++ids); });
+    uint64_t drawn = 0;
+    forbid(getrandom(&drawn, sizeof drawn, 0) != sizeof drawn, "no random number");
+    locked([&]() {
+        snprintf(out->bytes, sizeof out->bytes, "room %llu %llx", 1ull * ++ids, 1ull * drawn);
+    });
     return SUCCESS;
 }
 
@@ -386,17 +613,8 @@ ncclCommInitRankConfig(void **out, int size, id which, int rank, config *how)
             result = SYSTEM_ERROR;
             return;
         }
-        comm *c = new comm;
-        std::shared_ptr<room> &in = rooms[which.bytes];
-        if (!in)
-            in = std::make_shared<room>();
-        in->size = static_cast<size_t>(size);
-        in->joined += !fails;
-        c->in = in;
-        c->rank = static_cast<size_t>(rank);
-        c->lag = draw_lag();
-        c->error = fails && failure == NCCL_LATER ? SYSTEM_ERROR : SUCCESS;
-        living++;
+        comm *c =
+            new_comm(which.bytes, static_cast<size_t>(size), static_cast<size_t>(rank), fails);
         *out = c;
     });
     return result;
@@ -407,7 +625,7 @@ static int
 poll_shrink(comm *c)
 {
     comm *made = c->child;
-    if (made->error == SUCCESS && (made->in->joined < made->in->size || c->lag-- > 0))
+    if (made->error == SUCCESS && (made->in->count(&seat::joined) < made->in->size || c->lag-- > 0))
         return IN_PROGRESS;
     c->lag = 0;
     c->child = nullptr;
@@ -429,7 +647,10 @@ ncclCommGetAsyncError(void *comm_, int *result)
             *result = poll_shrink(c);
             return;
         }
-        const bool waits = !c->ended && (c->final ? c->in->gone : c->in->joined) < c->in->size;
+        if (c->error == SUCCESS && share_gpu(*c->in))
+            c->error = INVALID_USAGE;
+        const bool waits =
+            !c->ended && c->in->count(c->final ? &seat::gone : &seat::joined) < c->in->size;
         *result = c->error != SUCCESS && (!c->ended || c->shrank) ? c->error
                   : waits || c->lag > 0                           ? IN_PROGRESS
                                                                   : SUCCESS;
@@ -445,7 +666,7 @@ ncclCommFinalize(void *comm_)
     locked([&]() {
         forbid(c->ended || c->final, "finalizes an ended communicator");
         c->final = true;
-        c->in->gone++;
+        c->in->at->seats[c->rank].gone = 1;
         c->lag = draw_lag();
         finalized++;
     });
@@ -483,24 +704,15 @@ ncclCommShrink(void *comm_, int *excluded, int count, void **out, config *how, i
             result = SYSTEM_ERROR;
             return;
         }
-        comm *made = new comm;
-        std::string name = "shrunk " + std::to_string(reinterpret_cast<uintptr_t>(c->in.get()));
-        made->rank = c->rank;
+        std::string name = c->in->path + " without";
+        size_t rank = c->rank;
         for (int i = 0; i < count; i++) {
             name += " " + std::to_string(excluded[i]);
             forbid(static_cast<size_t>(excluded[i]) == c->rank,
                    "a member that is excluded shrinks");
-            made->rank -= static_cast<size_t>(excluded[i]) < c->rank;
+            rank -= static_cast<size_t>(excluded[i]) < c->rank;
         }
-        std::shared_ptr<room> &in = rooms[name];
-        if (!in)
-            in = std::make_shared<room>();
-        in->size = c->in->size - static_cast<size_t>(count);
-        in->joined += !fails;
-        made->in = in;
-        made->lag = draw_lag();
-        made->error = fails && failure == NCCL_LATER ? SYSTEM_ERROR : SUCCESS;
-        living++;
+        comm *made = new_comm(name, c->in->size - static_cast<size_t>(count), rank, fails);
         shrunk++;
         c->child = made;
         c->child_at = out;
@@ -516,7 +728,7 @@ ncclCommDestroy(void *comm_)
     comm *c = static_cast<comm *>(comm_);
     locked([&]() {
         forbid((!c->final && !c->ended) || c->lag > 0 || c->child ||
-                   (!c->ended && c->in->gone < c->in->size),
+                   (!c->ended && c->in->count(&seat::gone) < c->in->size),
                "destroys what is not quiet");
         free_comm(c);
     });
@@ -649,7 +861,9 @@ read(const uint64_t *counter)
 static uint64_t
 get_comms(void)
 {
-    return read(&living);
+    uint64_t number = 0;
+    locked([&]() { number = comms.size(); });
+    return number;
 }
 
 static uint64_t

@@ -69,8 +69,12 @@ open_far(struct world *w)
     exo_err err = {0};
     cr_assert_eq(exo_runtime_open(&w->runtime, NULL, &err), EXO_OK, "%s", err.text);
     for (uint32_t r = 0; r < SIZE; r++) {
-        const exo_comm_far_opts opts = {
-            .runtime = w->runtime, .size = SIZE, .rank = r, .channel = 3, .method = "collective"};
+        const exo_comm_far_opts opts = {.runtime = w->runtime,
+                                        .size = SIZE,
+                                        .rank = r,
+                                        .channel = 3,
+                                        .method = "collective",
+                                        .goes_on = true};
         cr_assert_eq(exo_comm_far_on(&w->comms[r], find_engine(), "test", &opts, &err), EXO_OK,
                      "%s", err.text);
         const exo_spawn_opts spawn = {.args = exo_payload_borrow(&w->comms[r], sizeof(exo_comm *))};

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Whole jobs with `engine: nccl` on emulated GPUs (tests/cuda), with the NCCL of the tests (tests/nccl)
+# as libnccl.so.2: nodes in one process and in workers, deaths, and GPUs that are too few.
+. "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
+plugin=$EXO_BUILD/tests/cuda/exogym-cuda.so
+[ -e "$plugin" ] || { echo 'skipped: the emulated GPU is not built'; exit 77; }
+mkdir bin rooms
+for program in exogym exogym-head exogym-worker exogym-node exogym-watcher; do
+    [ -e "$EXO_BUILD/$program" ] && cp "$EXO_BUILD/$program" bin/
+done
+ln -s "$plugin" bin/exogym-cuda.so
+here=$EXOGYM
+EXOGYM=$PWD/bin/exogym
+export TMPDIR=$folder EXO_NCCL_ROOMS=$PWD/rooms EXO_CUDA_EMULATOR='gpus=2'
+
+# Without the library a job, the list and the doctor say what to install.
+cat >job.yaml <<'YAML'
+name: job
+model: {name: mlp, hidden: [16]}
+data: synthetic
+nodes: 2
+device: cuda
+equal_bits: false
+train: {max_steps: 4, batch_size: 8, val_size: 32, timeout: 60}
+strategy: {optimizer: {name: adamw, lr: 1e-2}}
+compare: [ddp, {name: diloco, H: 2}, {name: sparta, p: 0.2}, {name: demo, chunk: 8}]
+YAML
+mkdir none
+echo 'no library' >none/libnccl.so.2 # before one that this machine may have
+export LD_LIBRARY_PATH=$PWD/none
+bad 1 'install NCCL' run job.yaml --no-plot --name none --set engine=nccl
+ok doctor
+has out 'NCCL           cannot be used'
+LD_LIBRARY_PATH=$PWD/bin
+ln -s "$EXO_BUILD/tests/nccl/libnccl_test.so" bin/libnccl.so.2
+ok doctor
+has out 'NCCL           2.28.9'
+ok list engines
+grep -q '^nccl  *NCCL' out || fail "no nccl: $(cat out)"
+
+# Two numbers have one sum in either order, so two nodes have the bits of the other engines.
+# train NAME [OPTION...]: hashes of the strategies are in NAME.sha.
+train() {
+    local name=$1
+    shift
+    ok run job.yaml --name "$name" --no-plot --json "$@"
+    python3 -c '
+import json, sys
+print("\n".join(r["sha256"] for r in json.load(open("out"))["runs"]))' >"$name.sha" || fail "$name: no results"
+}
+train local --set engine=local
+train one --set engine=nccl
+train far --set engine=nccl --workers 2
+cmp -s local.sha one.sha || fail "one process: $(diff local.sha one.sha)"
+cmp -s local.sha far.sha || fail "workers: $(diff local.sha far.sha)"
+[ -z "$(ls rooms)" ] || fail "communicators are left: $(ls rooms)"
+
+# NCCL takes one node a GPU.
+EXO_CUDA_EMULATOR='gpus=1' bad 1 'NCCL takes one node a GPU' run job.yaml --no-plot --name few --set engine=nccl --set compare='[ddp]'
+bad 1 'NCCL takes one node a GPU' run job.yaml --no-plot --name four --set engine=nccl --set compare='[ddp]' --set nodes=4
+
+# A worker dies: the others shrink the communicator and go on; the node comes back.
+export EXO_CUDA_EMULATOR='gpus=4'
+"$EXOGYM" run job.yaml --no-plot --json --name elastic --workers 4 --set engine=nccl --set nodes=4 --set compare='[ddp]' \
+    --set train.max_steps=400 --set train.val_interval=0 --set train.elastic='{min_nodes: 2, grace: 60 s}' >out 2>err </dev/null &
+run=$!
+until [ -e runs/elastic/ddp/train.csv ] && [ "$(wc -l <runs/elastic/ddp/train.csv)" -gt 3 ]; do
+    kill -0 "$run" 2>/dev/null || break
+    sleep 0.1
+done
+kill -9 "$(pgrep -f "$folder/bin/exogym-worker" | tail -1)"
+wait "$run" || fail "elastic: ended with $?: $(tail -3 err)"
+has runs/elastic/ddp/members.csv left
+has runs/elastic/ddp/members.csv joined
+EXOGYM=$here
+finish
