@@ -2,6 +2,7 @@
  * table.cu. */
 #include "nn/cuda/device.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -33,6 +34,95 @@ exo_cuda_select(const exo_cuda_device *cuda)
     return cudaSetDevice(cuda->ordinal);
 }
 
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+/* What the arrays of a device hold. The list has the devices of the process; the lock guards it. */
+typedef struct holder {
+    struct holder *next;
+    const exo_cuda_device *cuda;
+    uint64_t bytes;
+} holder;
+
+static pthread_mutex_t holders_lock = PTHREAD_MUTEX_INITIALIZER;
+static holder *holders;
+
+static holder **
+find_holder_locked(const exo_cuda_device *cuda)
+{
+    holder **at = &holders;
+    while (*at && (*at)->cuda != cuda)
+        at = &(*at)->next;
+    return at;
+}
+
+static exo_status
+add_holder(const exo_cuda_device *cuda, exo_err *err)
+{
+    holder *h = static_cast<holder *>(exo_calloc(1, sizeof *h));
+    if (!h)
+        return exo_fail(err, EXO_NOMEM, "no memory for a device");
+    h->cuda = cuda;
+    pthread_mutex_lock(&holders_lock);
+    h->next = holders;
+    holders = h;
+    pthread_mutex_unlock(&holders_lock);
+    return EXO_OK;
+}
+
+static void
+remove_holder(const exo_cuda_device *cuda)
+{
+    pthread_mutex_lock(&holders_lock);
+    holder **at = find_holder_locked(cuda), *h = *at;
+    if (h)
+        *at = h->next;
+    pthread_mutex_unlock(&holders_lock);
+    exo_free(h);
+}
+
+/* more: the device has so many bytes more; else fewer. */
+static void
+count_bytes(const exo_cuda_device *cuda, size_t bytes, bool more)
+{
+    pthread_mutex_lock(&holders_lock);
+    holder *h = *find_holder_locked(cuda);
+    if (h)
+        h->bytes = more ? h->bytes + bytes : h->bytes - bytes;
+    pthread_mutex_unlock(&holders_lock);
+}
+
+static uint64_t idle_in_pool(int ordinal);
+
+/* Says who holds what of a GPU that is full. */
+static exo_status
+say_full(const exo_cuda_device *cuda, size_t bytes, exo_err *err)
+{
+    size_t left = 0, all = 0;
+    uint64_t own = 0, others = 0;
+    unsigned devices = 0;
+    (void)cudaGetLastError();
+    (void)cudaMemGetInfo(&left, &all);
+    const uint64_t idle = idle_in_pool(cuda->ordinal);
+    pthread_mutex_lock(&holders_lock);
+    for (const holder *h = holders; h; h = h->next) {
+        const bool other = h->cuda != cuda && h->cuda->ordinal == cuda->ordinal;
+        own += h->cuda == cuda ? h->bytes : 0;
+        others += other ? h->bytes : 0;
+        devices += other;
+    }
+    pthread_mutex_unlock(&holders_lock);
+    const uint64_t taken = all - left, here = own + others + idle;
+    return exo_fail(
+        err, EXO_NOMEM,
+        "no memory for an array of %zu bytes on GPU %d: %zu of %zu bytes are free; the "
+        "arrays of this node hold %llu, those of %u others in this process %llu, its "
+        "pool keeps %llu, and libraries and other processes have %llu (nvidia-smi names "
+        "them)",
+        bytes, cuda->ordinal, left, all, static_cast<unsigned long long>(own), devices,
+        static_cast<unsigned long long>(others), static_cast<unsigned long long>(idle),
+        static_cast<unsigned long long>(taken > here ? taken - here : 0));
+}
+
 static exo_status
 cuda_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
 {
@@ -42,20 +132,16 @@ cuda_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
     cudaError_t error = exo_cuda_select(cuda);
     if (error == cudaSuccess)
         error = cudaMallocAsync(&memory, least, cuda->stream);
-    if (error == cudaErrorMemoryAllocation) {
-        size_t left = 0, all = 0;
-        (void)cudaGetLastError();
-        (void)cudaMemGetInfo(&left, &all);
-        return exo_fail(err, EXO_NOMEM,
-                        "no memory for an array of %zu bytes on GPU %d: %zu of %zu bytes are free",
-                        bytes, cuda->ordinal, left, all);
-    }
+    if (error == cudaErrorMemoryAllocation)
+        return say_full(cuda, bytes, err);
     if (error == cudaSuccess)
         error = cudaMemsetAsync(memory, 0, least, cuda->stream);
     if (error != cudaSuccess && memory)
         (void)cudaFreeAsync(memory, cuda->stream);
-    if (error == cudaSuccess)
+    if (error == cudaSuccess) {
         *out = memory;
+        count_bytes(cuda, bytes, true);
+    }
     return exo_cuda_status(error, "an allocation", err);
 }
 
@@ -63,9 +149,9 @@ static void
 cuda_free(exo_device *device, void *memory, size_t bytes)
 {
     exo_cuda_device *cuda = exo_cuda_of(device);
-    (void)bytes;
     if (!memory)
         return;
+    count_bytes(cuda, bytes, false);
     (void)exo_cuda_select(cuda);
     /* a device that has failed frees nothing; its memory ends with the process */
     if (cudaFreeAsync(memory, cuda->stream) != cudaSuccess)
@@ -307,7 +393,9 @@ exo_cuda_open(exo_device **out, int ordinal, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for a device");
     cuda->device.device_class = &cuda_class;
     cuda->ordinal = ordinal;
-    st = exo_cuda_status(open_memory(cuda), "the start", err);
+    st = add_holder(cuda, err);
+    if (st == EXO_OK)
+        st = exo_cuda_status(open_memory(cuda), "the start", err);
     if (st == EXO_OK)
         st = exo_cuda_matmul_new(&cuda->matmul, cuda, err);
     if (st == EXO_OK)
@@ -337,5 +425,6 @@ exo_cuda_close(exo_device *device)
     if (cuda->stream)
         (void)cudaStreamDestroy(cuda->stream);
     (void)cudaGetLastError();
+    remove_holder(cuda);
     exo_free(cuda);
 }

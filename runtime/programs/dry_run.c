@@ -3,10 +3,13 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <exogym/memory.h>
 
 #include "actors/fit_memory.h"
+#include "nn/device/cuda_plugin.h"
 #include "programs/commands.h"
 #include "programs/text.h"
 
@@ -45,6 +48,44 @@ print_table(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m)
     print_row("result", m->result, 0, "the model at the end");
     print_row("process", m->process, 0, "the program and the data");
     print_row("peak", m->peak, m->nodes, "");
+}
+
+/* Compares what the nodes of each GPU need at the least with the memory of the GPU. */
+static exo_status
+check_gpus(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m, bool prints,
+           exo_err *err)
+{
+    static exo_cuda_machine machine;
+    const exo_cuda_calls *calls = NULL;
+    const char *device = job->opts.device ? job->opts.device : "cpu";
+    const bool one = strncmp(device, "cuda:", 5) == 0;
+    bool offloads = false;
+    if ((!one && strcmp(device, "cuda") != 0) || exo_cuda_load(&calls, NULL) != EXO_OK)
+        return EXO_OK; /* the run itself says what is missing */
+    (void)exo_config_bool(run->options, "cpu_offload", false, &offloads, NULL);
+    calls->look(&machine);
+    for (uint32_t g = 0; g < (uint32_t)machine.num_gpus && !offloads; g++) {
+        const uint32_t gpus = (uint32_t)machine.num_gpus;
+        const uint32_t share = one ? m->nodes : m->nodes / gpus + (g < m->nodes % gpus);
+        char name[32], note[96], least[EXO_FIGURE], all[EXO_FIGURE];
+        if (share == 0 || (one && (uint32_t)atoi(device + 5) != g))
+            continue;
+        const uint64_t bytes = (m->parameters + m->gradients + m->optimizer) / m->nodes * share;
+        snprintf(name, sizeof name, "cuda:%u", g);
+        exo_text_bytes((double)bytes, least);
+        exo_text_bytes((double)machine.gpus[g].memory, all);
+        snprintf(note, sizeof note, "at the least for %u node%s, of %s", share,
+                 share == 1 ? "" : "s", all);
+        if (prints)
+            print_row(name, bytes, 0, note);
+        if (bytes > machine.gpus[g].memory)
+            return exo_fail(err, EXO_NOMEM,
+                            "%s has %s, and its %u node%s need at least %s for parameters, "
+                            "gradients and optimizer: take more GPUs, fewer nodes, or the strategy "
+                            "fsdp with cpu_offload",
+                            name, all, share, share == 1 ? "" : "s", least);
+    }
+    return EXO_OK;
 }
 
 static json_t *
@@ -96,6 +137,12 @@ exo_dry_run(const exo_job *job, bool json)
             json_array_append_new(plans, plan_json(job, run, &m));
         else
             print_table(job, run, &m);
+        st = check_gpus(job, run, &m, !json, &err);
+        if (st != EXO_OK) {
+            exo_fail_in(&err, st, "%s", run->label);
+            json_decref(plans);
+            return exo_report(&err);
+        }
     }
     if (json)
         return print_json(plans);
