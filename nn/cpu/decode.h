@@ -79,6 +79,20 @@ typedef struct exo_decode_rows {
     size_t groups;
 } exo_decode_rows;
 
+/* The rows from `row` on. */
+static inline exo_decode_rows
+exo_decode_rows_from(const exo_decode_rows *rows, size_t row)
+{
+    exo_decode_rows from = *rows;
+    from.x += row * rows->stride;
+    if (rows->q) {
+        from.q += row * rows->stride;
+        from.scales += row * rows->groups;
+        from.sums += row * rows->groups;
+    }
+    return from;
+}
+
 /* Computes q, scales and sums of row `row`, which has `inputs` elements. */
 void exo_decode_quantize_row(const exo_decode_rows *rows, size_t row, size_t inputs);
 

@@ -23,7 +23,9 @@ part_f32(size_t rows, size_t vectors, size_t inputs, const float *w, const float
          float *out)
 {
     vec sum[TILE_F32][VECTORS];
+#pragma GCC unroll 12
     for (size_t r = 0; r < rows; r++)
+#pragma GCC unroll 8
         for (size_t v = 0; v < vectors; v++)
             sum[r][v] = SPREAD(0.0f);
     for (size_t k = 0; k < inputs; k++) {
@@ -42,7 +44,9 @@ part_f32(size_t rows, size_t vectors, size_t inputs, const float *w, const float
                 sum[r][v] = FMA(weights[v], value, sum[r][v]);
         }
     }
+#pragma GCC unroll 12
     for (size_t r = 0; r < rows; r++)
+#pragma GCC unroll 8
         for (size_t v = 0; v < vectors; v++)
             STORE(out + r * PANEL + v * LANES, sum[r][v]);
 }
@@ -306,21 +310,24 @@ run_tile(const exo_decode_matrix *m, const exo_decode_rows *x, size_t row, size_
 /* --- The end of a product --------------------------------------------------------------------- */
 
 static void
-put_row(const exo_decode_end *end, const float *bias, float *restrict sum, float *restrict y)
+put_tile(const exo_decode_end *end, const float *restrict bias, size_t rows, float *restrict sums,
+         float *restrict y, size_t stride)
 {
     if (bias)
-        for (size_t i = 0; i < PANEL; i++)
-            sum[i] += bias[i];
+        for (size_t r = 0; r < rows; r++)
+            for (size_t i = 0; i < PANEL; i++)
+                sums[r * PANEL + i] += bias[i];
     if (end->activation != EXO_LINEAR)
-        exo_activate(end->activation, EXO_F32, sum, sum, PANEL);
-    if (end->put == EXO_DECODE_SET)
-        memcpy(y, sum, PANEL * sizeof *y);
-    else if (end->put == EXO_DECODE_ADD)
-        for (size_t i = 0; i < PANEL; i++)
-            y[i] += sum[i];
-    else
-        for (size_t i = 0; i < PANEL; i++)
-            y[i] *= sum[i];
+        exo_activate(end->activation, EXO_F32, sums, sums, rows * PANEL);
+    for (size_t r = 0; r < rows; r++, sums += PANEL, y += stride)
+        if (end->put == EXO_DECODE_SET)
+            memcpy(y, sums, PANEL * sizeof *y);
+        else if (end->put == EXO_DECODE_ADD)
+            for (size_t i = 0; i < PANEL; i++)
+                y[i] += sums[i];
+        else
+            for (size_t i = 0; i < PANEL; i++)
+                y[i] *= sums[i];
 }
 
 void
@@ -333,8 +340,7 @@ exo_decode_product(const exo_decode_matrix *m, const exo_decode_rows *x, size_t 
     for (size_t tile = 0, row = 0; tile < tiles; tile++) {
         size_t count = (rows - row + tiles - tile - 1) / (tiles - tile); /* tiles of even size */
         run_tile(m, x, row, count, panel, sums);
-        for (size_t r = 0; r < count; r++)
-            put_row(end, bias, sums + r * PANEL, y + (row + r) * stride + panel * PANEL);
+        put_tile(end, bias, count, sums, y + row * stride + panel * PANEL, stride);
         row += count;
     }
 }

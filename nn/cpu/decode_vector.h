@@ -17,10 +17,12 @@ enum {
     TILE = 12,
     TILE_F32 = 12
 };
+/* MAX(a, b): b where either is NaN. */
 typedef float vec __attribute__((vector_size(64)));
 typedef float vec_loose __attribute__((vector_size(64), aligned(4), may_alias)); /* unaligned */
 #define FMA(a, b, c) ((vec)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
 #define SPREAD(x)    ((vec)_mm512_set1_ps(x))
+#define MAX(a, b)    ((vec)_mm512_max_ps((__m512)(a), (__m512)(b)))
 #elif defined(__AVX2__) && defined(__FMA__)
 enum {
     LANES = 8,
@@ -31,6 +33,7 @@ typedef float vec __attribute__((vector_size(32)));
 typedef float vec_loose __attribute__((vector_size(32), aligned(4), may_alias));
 #define FMA(a, b, c) ((vec)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
 #define SPREAD(x)    ((vec)_mm256_set1_ps(x))
+#define MAX(a, b)    ((vec)_mm256_max_ps((__m256)(a), (__m256)(b)))
 #else
 enum {
     LANES = 4,
@@ -46,6 +49,18 @@ typedef float vec_loose __attribute__((vector_size(16), aligned(4), may_alias));
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define LOAD(p)       (*(const vec_loose *)(p))
 #define STORE(p, v)   (*(vec_loose *)(p) = (vec_loose)(v))
+
+#if !defined(MAX)
+ALWAYS_INLINE vec
+larger(vec a, vec b)
+{
+    vec out;
+    for (size_t i = 0; i < LANES; i++)
+        out[i] = a[i] > b[i] ? a[i] : b[i];
+    return out;
+}
+#define MAX(a, b) larger(a, b)
+#endif
 
 /* For a loop whose output may be its input, element by element: tells the compiler to vectorize
  * it. */

@@ -6,10 +6,12 @@
 
 #include "nn/cpu/cpu_device.h"
 #include "nn/cpu/decoder_plan.h"
+#include "nn/cpu/pieces.h"
 #include "nn/cpu/row_norm.h"
 
 enum {
-    SHARES = 64 /* a product's panels are divided into at most so many items */
+    SHARES = 64, /* a product is divided into about so many items */
+    BLOCK = 96   /* rows of such an item, at most: whole tiles of a product */
 };
 
 _Static_assert((int)EXO_DECODE_PANEL == (int)EXO_DECODER_PITCH, "logits are written in panels");
@@ -73,9 +75,8 @@ apply_norm(const exo_decoder_spec *s, const exo_norm_weights *norm, const float 
 }
 
 static void
-embed_row(void *context, size_t row)
+embed_row(const struct at *at, size_t row)
 {
-    const struct at *at = context;
     const exo_cpu_decoder *d = at->d;
     const exo_decoder_weights *w = &d->weights;
     const exo_decoder_spec *s = &w->spec;
@@ -110,54 +111,60 @@ norm_row(const struct at *at, const exo_norm_weights *norm, size_t from, size_t 
 }
 
 static void
-norm1_row(void *context, size_t row)
+norm1_row(const struct at *at, size_t row)
 {
-    const struct at *at = context;
     norm_row(at, &at->block->norm1, row, row);
 }
 
 static void
-norm2_row(void *context, size_t row)
+norm2_row(const struct at *at, size_t row)
 {
-    const struct at *at = context;
     norm_row(at, &at->block->norm2, row, row);
 }
 
 static void
-last_norm_row(void *context, size_t row)
+last_norm_row(const struct at *at, size_t row)
 {
-    const struct at *at = context;
     norm_row(at, &at->d->weights.norm, (size_t)at->d->wanted->which[row], row);
 }
 
 static void
-quantize_row(void *context, size_t row)
+quantize_row(const struct at *at, size_t row)
 {
-    const struct at *at = context;
     exo_decode_quantize_row(&at->in, row, at->linear->matrix.inputs);
 }
 
-static size_t
-share_of(size_t panels)
+/* The division of a product into items: blocks of rows, and shares of the panels. */
+struct cut {
+    size_t blocks, shares, panels; /* panels of a share */
+};
+
+static struct cut
+cut_product(size_t rows, size_t panels)
 {
-    return (panels + SHARES - 1) / SHARES;
+    size_t blocks = exo_pieces(rows, BLOCK), most = SHARES / blocks;
+    size_t share = most < 2 ? panels : exo_pieces(panels, most);
+    return (struct cut){blocks, exo_pieces(panels, share), share};
 }
 
 static void
-product_share(void *context, size_t index)
+product_item(void *context, size_t index)
 {
     const struct at *at = context;
     const exo_decode_matrix *m = &at->linear->matrix;
-    size_t share = share_of(m->panels),
-           last = (index + 1) * share < m->panels ? (index + 1) * share : m->panels;
-    for (size_t panel = index * share; panel < last; panel++) {
+    struct cut cut = cut_product(at->rows, m->panels);
+    size_t block = index / cut.shares, first = index % cut.shares * cut.panels;
+    size_t rows = exo_piece_length(at->rows, BLOCK, block), row = block * BLOCK,
+           last = first + cut.panels < m->panels ? first + cut.panels : m->panels;
+    exo_decode_rows in = exo_decode_rows_from(&at->in, row);
+    float *y = at->y + row * at->stride;
+    for (size_t panel = first; panel < last; panel++) {
         if (at->gate) {
             const exo_decode_end gate = {.bias = at->gate->bias,
                                          .activation = at->d->weights.spec.activation};
-            exo_decode_product(&at->gate->matrix, &at->in, at->rows, panel, &gate, at->y,
-                               at->stride);
+            exo_decode_product(&at->gate->matrix, &in, rows, panel, &gate, y, at->stride);
         }
-        exo_decode_product(m, &at->in, at->rows, panel, &at->end, at->y, at->stride);
+        exo_decode_product(m, &in, rows, panel, &at->end, y, at->stride);
     }
 }
 
@@ -173,9 +180,8 @@ cache_of(const struct at *at, size_t row)
 /* Writes a row's keys and values of this member's heads into the cache, after rotary positions have
  * turned its queries and keys. */
 static void
-remember_row(void *context, size_t row)
+remember_row(const struct at *at, size_t row)
 {
-    const struct at *at = context;
     const exo_cpu_decoder *d = at->d;
     const exo_decoder_spec *s = &d->mine;
     size_t width = s->head_width, position = (size_t)d->pass->positions[row];
@@ -225,6 +231,30 @@ attend_tile(void *context, size_t index)
 
 /* --- The pass --------------------------------------------------------------------------------- */
 
+/* A loop over rows. An item is one row of a few, and a group of many. */
+struct row_loop {
+    const struct at *at;
+    void (*row)(const struct at *at, size_t row);
+    size_t group;
+};
+
+static void
+run_group(void *context, size_t index)
+{
+    const struct row_loop *l = context;
+    size_t first = index * l->group, count = exo_piece_length(l->at->rows, l->group, index);
+    for (size_t i = 0; i < count; i++)
+        l->row(l->at, first + i);
+}
+
+static void
+run_rows(exo_member *member, const struct at *at, void (*row)(const struct at *at, size_t row))
+{
+    struct row_loop l = {.at = at, .row = row, .group = exo_pieces(at->rows, SHARES)};
+    if (at->rows > 0)
+        exo_team_run(member, exo_pieces(at->rows, l.group), run_group, &l);
+}
+
 /* v = activation(in W^T + bias), divided among the team. `put` selects one of y = v, y += v and y
  * *= v. `quantize`: no norm has quantized `in`, so a quantized product does it here. */
 static void
@@ -238,9 +268,9 @@ product(exo_member *member, struct at *at, const exo_linear_weights *linear, con
     at->y = y;
     at->stride = y_stride;
     if (quantize && linear->matrix.format != EXO_DECODE_F32)
-        exo_team_run(member, at->rows, quantize_row, at);
-    size_t share = share_of(linear->matrix.panels);
-    exo_team_run(member, (linear->matrix.panels + share - 1) / share, product_share, at);
+        run_rows(member, at, quantize_row);
+    struct cut cut = cut_product(at->rows, linear->matrix.panels);
+    exo_team_run(member, cut.blocks * cut.shares, product_item, at);
 }
 
 /* The first half of a block up to attention's output, of this member's heads. */
@@ -249,10 +279,10 @@ run_attention(exo_member *member, struct at *at)
 {
     const exo_cpu_decoder *d = at->d;
     const exo_decoder_activations *a = &d->at;
-    exo_team_run(member, at->rows, norm1_row, at);
+    run_rows(member, at, norm1_row);
     product(member, at, &at->block->qkv, a->h, exo_decode_stride(d->mine.width), a->qkv,
             qkv_stride(&d->mine), EXO_LINEAR, EXO_DECODE_SET, false);
-    exo_team_run(member, at->rows, remember_row, at);
+    run_rows(member, at, remember_row);
     exo_team_run(member, d->tiles * d->mine.kv_heads, attend_tile, at);
 }
 
@@ -272,7 +302,7 @@ run_up(exo_member *member, struct at *at)
     const exo_cpu_decoder *d = at->d;
     const exo_decoder_spec *s = &d->mine;
     const exo_block_weights *b = at->block;
-    exo_team_run(member, at->rows, norm2_row, at);
+    run_rows(member, at, norm2_row);
     at->gate = s->gated ? &b->gate : NULL;
     product(member, at, &b->up, d->at.h, exo_decode_stride(s->width), d->at.my_inner,
             inner_stride(s), s->gated ? EXO_LINEAR : s->activation,
@@ -295,7 +325,7 @@ run_pass(void *context, exo_member *member)
     const exo_cpu_decoder *d = context;
     struct at at = {.d = d, .rows = d->pass->rows};
     size_t stride = exo_decode_stride(d->mine.width);
-    exo_team_run(member, at.rows, embed_row, &at);
+    run_rows(member, &at, embed_row);
     for (at.layer = 0; at.layer < d->weights.spec.layers; at.layer++) {
         at.block = &d->weights.blocks[at.layer];
         run_attention(member, &at);
@@ -311,7 +341,7 @@ run_head(exo_member *member, const exo_cpu_decoder *d, float *y)
 {
     const exo_linear_weights head = {.matrix = *exo_decoder_weights_head(&d->weights)};
     struct at at = {.d = d, .rows = d->wanted->rows};
-    exo_team_run(member, at.rows, last_norm_row, &at);
+    run_rows(member, &at, last_norm_row);
     product(member, &at, &head, d->at.h, exo_decode_stride(d->mine.width), y,
             exo_decode_stride(d->mine.vocabulary), EXO_LINEAR, EXO_DECODE_SET, false);
 }
@@ -350,7 +380,7 @@ run_part_step(void *context, exo_member *member)
     at.block = &d->weights.blocks[step->layer];
     switch (step->kind) {
     case PART_EMBED:
-        exo_team_run(member, at.rows, embed_row, &at);
+        run_rows(member, &at, embed_row);
         break;
     case PART_ATTEND:
         run_attention(member, &at);

@@ -287,6 +287,8 @@ Test(generate, a_sequence_is_the_same_alone_and_in_any_batch)
         run_many(&d, &opts, many);
         expect_same(many, alone, "5 at once");
         opts.sequences = MANY;
+        run_many(&d, &opts, many); /* more rows in a pass than a block of a product has */
+        expect_same(many, alone, "all at once");
         opts.step_tokens = MANY;
         run_many(&d, &opts, many);
         expect_same(many, alone, "all at once, prompts in pieces");

@@ -351,19 +351,21 @@ Test(generate_kernels, attention_is_the_plain_one)
                     cr_assert_float_eq((double)alone[i][d], want[d], 2e-5,
                                        "width %zu, position %zu, %zu", width, at[i], d);
             }
-            for (size_t first = 0; first + 7 <= 10; first++) {
-                a.queries = 7;
-                for (size_t i = 0; i < 7; i++) {
-                    a.query[i] = q + (first + i) * width;
-                    a.out[i] = together[first + i];
-                    a.position[i] = at[first + i];
-                    a.slope[i] = alibi ? 0.02f * (float)(first + i + 1) : 0;
+            for (size_t queries = 2; queries <= EXO_DECODE_QUERIES; queries++)
+                for (size_t first = 0; first + queries <= 10; first++) {
+                    a.queries = queries;
+                    for (size_t i = 0; i < a.queries; i++) {
+                        a.query[i] = q + (first + i) * width;
+                        a.out[i] = together[first + i];
+                        a.position[i] = at[first + i];
+                        a.slope[i] = alibi ? 0.02f * (float)(first + i + 1) : 0;
+                    }
+                    exo_decode_attend(&a);
+                    for (size_t i = first; i < first + a.queries; i++)
+                        cr_assert_arr_eq(together[i], alone[i], width * sizeof(float),
+                                         "width %zu, position %zu, %zu queries", width, at[i],
+                                         a.queries);
                 }
-                exo_decode_attend(&a);
-                for (size_t i = first; i < first + 7; i++)
-                    cr_assert_arr_eq(together[i], alone[i], width * sizeof(float),
-                                     "width %zu, position %zu", width, at[i]);
-            }
         }
         float *all[] = {q, key, value};
         for (size_t i = 0; i < 3; i++)
