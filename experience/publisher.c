@@ -2,6 +2,7 @@
 #include "experience/publisher.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <exogym/decoder.h>
@@ -418,14 +419,15 @@ are_alike(const char *a, const char *b)
 /* The target that a reply is of: by the maker's name; or by its index, if other actors stand between
  * the trainer and its makers. NULL: the maker is another trainer's. */
 static struct target *
-sender_of(exo_publisher *p, const exo_item *item, const char *name)
+sender_of(exo_publisher *p, const char *name)
 {
+    const char *end = strrchr(name, '_');
     struct target *found = find(p, name);
     for (size_t i = 0; !found && i < p->count; i++)
         if (are_alike(p->targets[i].name, name))
             return NULL;
-    for (size_t i = 0; !found && i < p->count; i++)
-        if (p->targets[i].index == item->from)
+    for (size_t i = 0; !found && end && i < p->count; i++)
+        if (p->targets[i].index == strtoul(end + 1, NULL, 10))
             found = &p->targets[i];
     return found;
 }
@@ -488,8 +490,22 @@ begin_round(exo_publisher *p)
         renew(p, &p->targets[i]);
 }
 
+/* No maker is in a later life than the one that this actor was told of. */
+static exo_status
+check_life(const exo_port *port, const exo_parameters_reply *r, exo_err *err)
+{
+    char name[NAME];
+    uint32_t index = 0;
+    for (uint32_t i = 0; i < exo_port_targets(port); i++)
+        if (exo_port_target(port, i, name, sizeof name, &index) && strcmp(name, r->maker) == 0 &&
+            r->life > exo_port_target_life(port, i))
+            return exo_fail(err, EXO_INVAL, "a reply of life %u of %s, which is in life %u",
+                            r->life, r->maker, exo_port_target_life(port, i));
+    return EXO_OK;
+}
+
 exo_status
-exo_publisher_take(exo_publisher *p, const exo_item *item, exo_err *err)
+exo_publisher_take(exo_publisher *p, const exo_port *port, const exo_item *item, exo_err *err)
 {
     exo_parameters_reply r;
     exo_err reason = {0};
@@ -501,9 +517,11 @@ exo_publisher_take(exo_publisher *p, const exo_item *item, exo_err *err)
         return EXO_OK;
     }
     st = note_draws(p, &r, err);
+    if (st == EXO_OK)
+        st = check_life(port, &r, err);
     if (st != EXO_OK)
         return st;
-    struct target *t = sender_of(p, item, r.maker);
+    struct target *t = sender_of(p, r.maker);
     p->formats[r.format] = p->known = true;
     if (!t) {
         if (!r.sent && !is_greeting(&r.reply))

@@ -54,10 +54,11 @@ typedef struct exo_draw_bounds {
  * exo_update_sender_stage and exo_port_send_to; targets that are gone are left out. */
 exo_status exo_publisher_send(exo_publisher *publisher, exo_port *port, exo_params *params,
                               uint64_t version, exo_draw_bounds bounds, exo_err *err);
-/* Takes a reply. Then the caller calls exo_publisher_send again. FAILED, INVAL: a maker cannot take
- * the weights; names the maker, and the version, the chunk and the tensor; or makers have other draws
- * than each other. */
-exo_status exo_publisher_take(exo_publisher *publisher, const exo_item *item, exo_err *err);
+/* Takes a reply. port: the one of exo_publisher_send. Then the caller calls exo_publisher_send again.
+ * FAILED, INVAL: a maker cannot take the weights; names the maker, and the version, the chunk and the
+ * tensor; or makers have other draws than each other, or a maker's life is one that it has not begun. */
+exo_status exo_publisher_take(exo_publisher *publisher, const exo_port *port, const exo_item *item,
+                              exo_err *err);
 /* The draws of the run, of all makers; UINT64_MAX: no maker has replied, or there is no end. */
 uint64_t exo_publisher_draws(const exo_publisher *publisher);
 const exo_publisher_figures *exo_publisher_figures_of(const exo_publisher *publisher);

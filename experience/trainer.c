@@ -308,7 +308,8 @@ take_reply(struct trainer *t, exo_graph_actor *actor, const exo_item *item, exo_
     uint32_t to = exo_parameters_reply_trainer(item);
     if (to != exo_graph_index(actor) && to != EXO_ALL_TRAINERS)
         return EXO_OK;
-    exo_status st = exo_publisher_take(t->publisher, item, err);
+    exo_status st =
+        exo_publisher_take(t->publisher, exo_graph_output(actor, "parameters"), item, err);
     return st == EXO_OK ? send_version(t, actor, err) : st;
 }
 
@@ -329,6 +330,28 @@ check_quota(const struct trainer *t, exo_graph_actor *actor, uint64_t draw, exo_
                                    "item %llu is beyond the end: the makers of this run make the "
                                    "items below %llu",
                                    (unsigned long long)draw, (unsigned long long)draws);
+}
+
+/* An item of weights that this trainer does not have yet is a fault: of a later life of the trainers,
+ * or of a version that only trainers with a strategy can have before each other. */
+static exo_status
+check_weights(const struct trainer *t, exo_graph_actor *actor, const exo_experience *e,
+              exo_err *err)
+{
+    uint64_t newest = exo_learner_version(t->learner);
+    if (e->life > (int64_t)exo_graph_life(actor))
+        return exo_fail(err, EXO_INVAL,
+                        "item %llu has weights of life %lld of the trainers, which are in life %u",
+                        (unsigned long long)e->id, (long long)e->life, exo_graph_life(actor));
+    if (e->life < (int64_t)exo_graph_life(actor) || exo_learner_is_apart(t->learner))
+        return EXO_OK;
+    for (size_t i = 0; i < e->tokens_length; i++)
+        if (e->versions[i] > (int64_t)newest)
+            return exo_fail(err, EXO_INVAL,
+                            "token %zu of item %llu is of version %lld, but the newest one is %llu",
+                            i, (unsigned long long)e->id, (long long)e->versions[i],
+                            (unsigned long long)newest);
+    return EXO_OK;
 }
 
 /* Whether no trainer learns from a draw: it comes after the last update. Makers may be ahead, and what
@@ -356,6 +379,8 @@ take_item(struct trainer *t, exo_graph_actor *actor, exo_item *item, exo_err *er
     exo_experience e;
     bool late = false;
     exo_status st = exo_experience_view(&e, item, err);
+    if (st == EXO_OK)
+        st = check_weights(t, actor, &e, err);
     if (st == EXO_OK)
         late = e.life >= 0 && e.life != (int64_t)exo_graph_life(actor);
     if (st == EXO_OK && !late)
@@ -409,6 +434,27 @@ has_all(const struct trainer *t)
     return t->closed || exo_stock_is_complete(&t->stock, exo_publisher_draws(t->publisher));
 }
 
+/* When makers have ended, every draw has come, as far as this trainer knows how many there are. In
+ * another life it may find that they ended with the last one, which began with a checkpoint then. */
+static exo_status
+check_end(const struct trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    uint64_t draws = exo_publisher_draws(t->publisher);
+    bool paces = exo_graph_output(actor, "parameters") != NULL;
+    if (!t->closed || exo_stock_is_complete(&t->stock, draws))
+        return EXO_OK;
+    if (draws != UINT64_MAX)
+        return exo_fail(err, EXO_FAILED,
+                        "the makers have ended, but not all of the run's %llu draws came: let the "
+                        "edges that carry experience block when they are full",
+                        (unsigned long long)draws);
+    return paces && exo_graph_life(actor) > 0 && exo_learner_version(t->learner) == 0
+               ? exo_fail(err, EXO_FAILED,
+                          "the makers have ended, and this life began without a checkpoint: set "
+                          "checkpoint: {every: 10}")
+               : EXO_OK;
+}
+
 /* Receives the items of a batch: fewer at the end. */
 static exo_status
 collect(struct trainer *t, exo_graph_actor *actor, exo_err *err)
@@ -419,7 +465,7 @@ collect(struct trainer *t, exo_graph_actor *actor, exo_err *err)
     while (st == EXO_OK && !has_all(t) && !exo_stock_has(&t->stock, (size_t)t->batch)) {
         st = receive(t, actor, err);
         t->closed = st == EXO_CLOSED;
-        st = t->closed ? EXO_OK : st;
+        st = t->closed ? check_end(t, actor, err) : st;
     }
     while (st == EXO_OK && t->held < end && (item = exo_stock_take(&t->stock))) {
         t->oldest = item->version < t->oldest ? item->version : t->oldest;
