@@ -4,11 +4,15 @@
  * among the warps of a block in the same way for one row and for many, and attention goes over the
  * positions of a sequence in fixed chunks. So a sequence has the same bits in any company.
  *
+ * A step of generation has many small kernels, whose start takes longer than their work: a pass that
+ * comes again is launched as a graph.
+ *
  * The cache of a sequence is, for each layer: keys (G, D, context), turned, and values
- * (G, context, D). State: that of the arrays. Read next: decoder.h. */
+ * (G, context, D). State: that of the arrays, and the plan's graphs. Read next: decoder.h. */
 #include "nn/cuda/decoder.h"
 
 #include "nn/cuda/activations.h"
+#include "nn/cuda/graphs.h"
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/map.h"
 #include "nn/cuda/row_norm.h"
@@ -463,15 +467,15 @@ run_block(const pass *p, const exo_decoder_pass_args *k, size_t block)
     product(p, EXO_DECODER_DOWN, block, a->mixed, a->x, 0, true);
 }
 
-exo_status
-exo_cuda_decoder_pass(exo_device *device, const exo_decoder_pass_args *k, exo_err *err)
+/* Nothing but kernels, as it is recorded (graphs.h). */
+static exo_status
+start_pass(exo_device *device, const void *args, exo_err *err)
 {
+    const exo_decoder_pass_args *k = static_cast<const exo_decoder_pass_args *>(args);
     const exo_cuda_plan *plan = exo_cuda_plan_of(k->plan);
     const exo_decoder_spec *s = &plan->decoder.spec;
     const pass p = {exo_cuda_of(device), plan, k->weights, lay_out(&plan->decoder, k->scratch),
                     k->rows};
-    if (k->rows == 0)
-        return EXO_OK;
     const exo_cuda_matrix table = exo_cuda_decoder_matrix(plan, k->weights, EXO_DECODER_EMBEDDING,
                                                           0, false),
                           positions = exo_cuda_decoder_matrix(plan, k->weights,
@@ -484,6 +488,19 @@ exo_cuda_decoder_pass(exo_device *device, const exo_decoder_pass_args *k, exo_er
     for (size_t block = 0; block < s->layers; block++)
         run_block(&p, k, block);
     return exo_cuda_launched("decoder_pass", err);
+}
+
+exo_status
+exo_cuda_decoder_pass(exo_device *device, const exo_decoder_pass_args *k, exo_err *err)
+{
+    const exo_cuda_plan *plan = exo_cuda_plan_of(k->plan);
+    exo_decoder_pass_args key = *k; /* all that kernels get */
+    key.peers = NULL;
+    static_assert(sizeof key == 9 * sizeof(void *), "a key has no bytes between its parts");
+    if (k->rows == 0)
+        return EXO_OK;
+    return exo_cuda_graphs_run(plan->graphs, exo_cuda_of(device), &key, sizeof key, start_pass, k,
+                               err);
 }
 
 exo_status

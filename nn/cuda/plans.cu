@@ -5,6 +5,7 @@
 #include <exogym/memory.h>
 
 #include "nn/cuda/decoder.h"
+#include "nn/cuda/graphs.h"
 #include "nn/cuda/grid.h"
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/row_norm.h"
@@ -132,7 +133,9 @@ open_decoder(exo_cuda_plan *p, exo_err *err)
         if (exo_cuda_decoder_scratch(s, use) == SIZE_MAX)
             return exo_fail(err, EXO_INVAL, "a decoder with %zu tokens of context cannot be held",
                             s->context);
-    exo_status st = exo_cuda_decoder_find_places(p, err);
+    p->graphs = static_cast<exo_cuda_graphs *>(exo_calloc(1, sizeof *p->graphs));
+    exo_status st = p->graphs ? exo_cuda_decoder_find_places(p, err)
+                              : exo_fail(err, EXO_NOMEM, "no memory for graphs");
     if (st != EXO_OK || spec->position != EXO_POSITION_ROTARY)
         return st;
     st = make_memory(p, exo_cuda_turns_bytes(s->context, spec->head_width), err);
@@ -195,6 +198,7 @@ void
 exo_cuda_plan_free(exo_plan *plan)
 {
     exo_cuda_plan *p = exo_cuda_plan_of(plan);
+    exo_cuda_graphs_free(p->graphs, p->cuda);
     if (p->memory) {
         (void)exo_cuda_select(p->cuda);
         if (cudaFreeAsync(p->memory, p->cuda->stream) != cudaSuccess)

@@ -25,7 +25,8 @@ typedef struct exo_cuda_plan {
     /* On the device. A convolution: what conv.cu lays out. An attention or a decoder with rotary
      * positions: (positions, 2, turned / 2), the cosines and sines of each position. */
     void *memory;
-    void *host; /* of a decoder: the places of its parameters (decoder.h) */
+    void *host;                     /* of a decoder: the places of its parameters (decoder.h) */
+    struct exo_cuda_graphs *graphs; /* of a decoder: its passes (graphs.h) */
 } exo_cuda_plan;
 
 static inline exo_cuda_plan *

@@ -41,6 +41,7 @@ typedef enum cudaError {
     cudaErrorInvalidDevice = 101,
     cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719,
+    cudaErrorStreamCaptureUnsupported = 900,
 } cudaError_t;
 
 cudaError_t cudaGetLastError(void);
@@ -122,6 +123,22 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 /* Does a piece of work, as a GPU goes on while somebody looks. */
 cudaError_t cudaEventQuery(cudaEvent_t event);
+
+/* Graphs of what is asked for on one stream: kernels, copies and fills. They are done in the order in
+ * which they were recorded. */
+typedef struct emulated_graph *cudaGraph_t;
+typedef struct emulated_exec *cudaGraphExec_t;
+
+typedef enum cudaStreamCaptureMode {
+    cudaStreamCaptureModeThreadLocal = 1,
+} cudaStreamCaptureMode;
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
 /* A function of the driver (cuda.h) by its name. */
 typedef enum cudaDriverEntryPointQueryResult {

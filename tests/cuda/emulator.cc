@@ -36,8 +36,18 @@ struct emulated_work {
     bool outside;                    /* what it waits for is not of CUDA (outside.h) */
 };
 
+struct emulated_graph {
+    std::vector<emulated_work> work;
+};
+
+struct emulated_exec {
+    std::vector<emulated_work> work;
+};
+
 struct emulated_stream {
     std::deque<emulated_work> queue;
+    emulated_graph *recorded; /* NULL: work is queued */
+    bool spoiled;             /* a call that cannot be recorded was made */
 };
 
 struct emulated_pool {};
@@ -47,6 +57,9 @@ static std::mutex lock;
 static std::condition_variable changed; /* something outside has happened */
 static std::set<emulated_stream *> streams;
 static std::set<emulated_event *> events;
+static std::set<emulated_graph *> graphs;
+static std::set<emulated_exec *> execs;
+static uint64_t launched_graphs;
 static std::set<void *> pinned;
 static std::map<void *, size_t> blocks;        /* of device memory */
 static std::map<CUdeviceptr, size_t> reserved; /* bytes of addresses */
@@ -122,7 +135,8 @@ uint64_t
 cuda_emulator_things(void)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    return streams.size() + events.size() + pinned.size() + reserved.size();
+    return streams.size() + events.size() + pinned.size() + reserved.size() + graphs.size() +
+           execs.size();
 }
 
 uint64_t
@@ -137,6 +151,13 @@ cuda_emulator_calls(void)
 {
     const std::lock_guard<std::mutex> guard(lock);
     return calls;
+}
+
+uint64_t
+cuda_emulator_graphs(void)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    return launched_graphs;
 }
 
 static uint64_t to_host; /* bytes of copies */
@@ -230,6 +251,8 @@ static const struct {
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
 };
 
 const char *
@@ -351,9 +374,25 @@ static cudaError_t
 queue(cudaStream_t stream, bool counts, std::function<void()> run)
 {
     const cudaError_t error = begin();
-    if (error == cudaSuccess)
-        stream->queue.push_back({std::move(run), nullptr, counts, false, false});
+    if (error != cudaSuccess)
+        return error;
+    const emulated_work work = {std::move(run), nullptr, counts, false, false};
+    if (stream->recorded)
+        stream->recorded->work.push_back(work);
+    else
+        stream->queue.push_back(work);
     return error;
+}
+
+/* The beginning of a function that cannot be recorded here; with the lock. */
+static cudaError_t
+begin_apart(cudaStream_t stream)
+{
+    const cudaError_t error = begin();
+    if (error != cudaSuccess || !stream->recorded)
+        return error;
+    stream->spoiled = true;
+    return say(cudaErrorStreamCaptureUnsupported);
 }
 
 void
@@ -495,8 +534,7 @@ cudaError_t
 cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    const cudaError_t error = begin();
-    (void)stream;
+    const cudaError_t error = begin_apart(stream);
     if (error != cudaSuccess)
         return error;
     if ((no_memory_at > 0 && --no_memory_at == 0) || bytes > all_memory - used)
@@ -518,6 +556,7 @@ cudaFreeAsync(void *memory, cudaStream_t stream)
         abort();
     }
     calls++;
+    stream->spoiled = stream->spoiled || stream->recorded;
     stream->queue.push_back({[memory]() {
                                  used -= blocks[memory];
                                  blocks.erase(memory);
@@ -680,6 +719,78 @@ cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned, un
     return cudaSuccess;
 }
 
+/* --- Graphs ----------------------------------------------------------------------------------- */
+
+cudaError_t
+cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = begin_apart(stream);
+    (void)mode;
+    if (error == cudaSuccess) {
+        stream->recorded = new emulated_graph;
+        stream->spoiled = false;
+        graphs.insert(stream->recorded);
+    }
+    return error;
+}
+
+cudaError_t
+cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = stream->spoiled ? say(cudaErrorStreamCaptureUnsupported) : begin();
+    *out = error == cudaSuccess ? stream->recorded : NULL;
+    if (error != cudaSuccess) {
+        graphs.erase(stream->recorded);
+        delete stream->recorded;
+    }
+    stream->recorded = NULL;
+    return error;
+}
+
+cudaError_t
+cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = begin();
+    if (error == cudaSuccess) {
+        *out = new emulated_exec{graph->work};
+        execs.insert(*out);
+    }
+    return error;
+}
+
+cudaError_t
+cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = begin_apart(stream);
+    if (error == cudaSuccess) {
+        launched_graphs++;
+        stream->queue.insert(stream->queue.end(), exec->work.begin(), exec->work.end());
+    }
+    return error;
+}
+
+cudaError_t
+cudaGraphDestroy(cudaGraph_t graph)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    graphs.erase(graph);
+    delete graph;
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    execs.erase(exec);
+    delete exec;
+    return cudaSuccess;
+}
+
 /* --- Streams and events ----------------------------------------------------------------------- */
 
 cudaError_t
@@ -689,7 +800,7 @@ cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     const cudaError_t error = begin();
     (void)flags;
     if (error == cudaSuccess) {
-        *out = new emulated_stream;
+        *out = new emulated_stream{};
         streams.insert(*out);
     }
     return error;
@@ -709,8 +820,9 @@ cudaError_t
 cudaStreamSynchronize(cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    const cudaError_t error = begin();
-    do_all(stream);
+    const cudaError_t error = begin_apart(stream);
+    if (!stream->recorded)
+        do_all(stream);
     return error != cudaSuccess ? error : say(broken);
 }
 
@@ -718,7 +830,7 @@ cudaError_t
 cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    const cudaError_t error = begin();
+    const cudaError_t error = begin_apart(stream);
     (void)flags;
     if (error == cudaSuccess && event->done)
         stream->queue.push_back({[]() {}, event->done, false, true, false});
@@ -751,7 +863,7 @@ cudaError_t
 cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    const cudaError_t error = begin();
+    const cudaError_t error = begin_apart(stream);
     if (error == cudaSuccess) {
         const std::shared_ptr<bool> reached = std::make_shared<bool>(false);
         event->done = reached;

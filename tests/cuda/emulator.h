@@ -21,9 +21,11 @@ void cuda_emulator_fail_call(uint64_t n);
 void cuda_emulator_no_memory_at(uint64_t n);
 /* The GPU has so many bytes; 0: 1 TiB. */
 void cuda_emulator_set_memory(uint64_t bytes);
-/* The bytes and the other things (streams, events, pinned blocks) that are in use. */
+/* The bytes and the other things (streams, events, graphs, pinned blocks) that are in use. */
 uint64_t cuda_emulator_memory(void);
 uint64_t cuda_emulator_things(void);
+/* Graphs that were launched. */
+uint64_t cuda_emulator_graphs(void);
 /* Kernels, copies and fills that were done, and calls of functions that can fail. */
 uint64_t cuda_emulator_done(void);
 uint64_t cuda_emulator_calls(void);

@@ -1,0 +1,39 @@
+/* CUDA graphs of passes that come again: the kernels of a pass, recorded, start with one call.
+ *
+ * A pass is known by its key: the shape and the addresses that its kernels get. The first time, its
+ * kernels are started one by one, as many passes come once only; the second time they are recorded
+ * and made a graph; from then on the graph is launched. A plan has a few graphs, and forgets the one
+ * that it has not used for longest.
+ *
+ * Owner: the plan. Read next: graphs.cu, decoder.cu. */
+#ifndef EXO_CUDA_GRAPHS_H
+#define EXO_CUDA_GRAPHS_H
+
+#include "nn/cuda/device.h"
+
+enum {
+    EXO_CUDA_GRAPHS = 8,
+    EXO_CUDA_KEY_BYTES = 96
+};
+
+typedef struct exo_cuda_graph {
+    unsigned char key[EXO_CUDA_KEY_BYTES]; /* filled up with zeros */
+    uint64_t used;                         /* the number of its last pass; 0: no pass */
+    cudaGraphExec_t exec;                  /* NULL: came once */
+} exo_cuda_graph;
+
+typedef struct exo_cuda_graphs {
+    exo_cuda_graph graph[EXO_CUDA_GRAPHS];
+    uint64_t passes;
+} exo_cuda_graphs;
+
+/* Starts the kernels of a pass on the device's stream; it makes no other calls of CUDA. */
+typedef exo_status (*exo_cuda_pass)(exo_device *device, const void *args, exo_err *err);
+
+/* Asks for the pass whose key, of up to EXO_CUDA_KEY_BYTES, this is. */
+exo_status exo_cuda_graphs_run(exo_cuda_graphs *graphs, exo_cuda_device *cuda, const void *key,
+                               size_t bytes, exo_cuda_pass pass, const void *args, exo_err *err);
+/* Waits for the device's stream if there are graphs. Accepts NULL. */
+void exo_cuda_graphs_free(exo_cuda_graphs *graphs, exo_cuda_device *cuda);
+
+#endif
