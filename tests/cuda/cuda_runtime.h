@@ -3,7 +3,7 @@
  *
  * Work is queued by stream and is done when somebody waits for it: the next piece comes from a
  * stream drawn at random among those that may go on, so any order that streams and events allow can
- * occur. The blocks of a grid are a loop. The threads of a block are fibers, which change where they
+ * occur. A thread must have chosen the GPU of the stream on which it starts a kernel. The blocks of a grid are a loop. The threads of a block are fibers, which change where they
  * wait for each other and run in an order that is drawn anew after each barrier. Device memory
  * starts as garbage, and the address sanitizer reports the host's accesses to it.
  *
@@ -39,6 +39,7 @@ typedef enum cudaError {
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
+    cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719,
     cudaErrorStreamCaptureUnsupported = 900,

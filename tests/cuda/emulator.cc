@@ -25,6 +25,7 @@
 #endif
 
 struct emulated_event {
+    int gpu;
     std::shared_ptr<bool> done; /* of the last record; NULL: never recorded */
 };
 
@@ -45,6 +46,7 @@ struct emulated_exec {
 };
 
 struct emulated_stream {
+    int gpu; /* that its thread had chosen when it was made */
     std::deque<emulated_work> queue;
     emulated_graph *recorded; /* NULL: work is queued */
     bool spoiled;             /* a call that cannot be recorded was made */
@@ -250,6 +252,7 @@ static const struct {
      "CUDA driver version is insufficient for CUDA runtime version"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
      "operation not permitted when stream is capturing"},
@@ -404,6 +407,10 @@ emulated_queue_grid(const char *name, dim3 grid, dim3 block, size_t shared, cuda
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0 || threads > 1024 ||
         grid.y > 65535 || grid.z > 65535 || shared > 227 * 1024) {
         say(cudaErrorInvalidValue);
+        return;
+    }
+    if (stream->gpu != current) {
+        say(cudaErrorInvalidResourceHandle);
         return;
     }
     (void)queue(stream, true,
@@ -800,7 +807,7 @@ cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     const cudaError_t error = begin();
     (void)flags;
     if (error == cudaSuccess) {
-        *out = new emulated_stream{};
+        *out = new emulated_stream{current, {}, nullptr, false};
         streams.insert(*out);
     }
     return error;
@@ -844,7 +851,7 @@ cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     const cudaError_t error = begin();
     (void)flags;
     if (error == cudaSuccess) {
-        *out = new emulated_event;
+        *out = new emulated_event{current, nullptr};
         events.insert(*out);
     }
     return error;
@@ -863,6 +870,8 @@ cudaError_t
 cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    if (stream->gpu != event->gpu)
+        return say(cudaErrorInvalidResourceHandle);
     const cudaError_t error = begin_apart(stream);
     if (error == cudaSuccess) {
         const std::shared_ptr<bool> reached = std::make_shared<bool>(false);

@@ -124,6 +124,56 @@ Test(cuda, no_driver_and_no_such_gpu_are_clear_errors)
     cuda_emulator_set_gpus(1);
 }
 
+/* --- Several GPUs ----------------------------------------------------------------------------- */
+
+/* The emulator refuses a kernel on a stream of another GPU than the thread's. */
+Test(cuda, a_thread_that_drives_two_gpus_starts_each_kernel_on_its_own)
+{
+    enum {
+        GPUS = 2,
+        COUNT = 1000
+    };
+    const exo_attention_shape shape = {.sequences = 1,
+                                       .tokens = 8,
+                                       .heads = 1,
+                                       .kv_heads = 1,
+                                       .width = 4,
+                                       .turned = 4,
+                                       .theta = 1e4};
+    exo_device *gpus[GPUS];
+    exo_array x[GPUS];
+    exo_plan *plans[GPUS];
+    float ones[COUNT], back[COUNT];
+    exo_err err = {0};
+    for (size_t i = 0; i < COUNT; i++)
+        ones[i] = 1;
+    cuda_emulator_set_gpus(GPUS);
+    for (int g = 0; g < GPUS; g++) {
+        cr_assert_eq(exo_cuda_open(&gpus[g], g, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_array_import(&x[g], gpus[g], EXO_F32, ones, COUNT, &err), EXO_OK);
+    }
+    for (int g = 0; g < GPUS; g++) /* the other GPU was chosen last */
+        cr_expect_eq(exo_plan_new(&plans[g], gpus[g], EXO_SHAPE_ATTENTION, &shape, &err), EXO_OK,
+                     "%s", err.text);
+    for (int n = 0; n < 3; n++)
+        for (int g = 0; g < GPUS; g++)
+            exo_vec_scale(x[g], (float)(g + 2));
+    for (int g = 0; g < GPUS; g++) {
+        double sum = 0;
+        cr_expect_eq(exo_vec_sum(x[g], &sum, &err), EXO_OK, "GPU %d: %s", g, err.text);
+        cr_expect_eq(sum, COUNT * (g == 0 ? 8.0 : 27.0));
+    }
+    for (int g = 0; g < GPUS; g++) {
+        cr_expect_eq(exo_array_read(x[g], back, &err), EXO_OK, "GPU %d: %s", g, err.text);
+        cr_expect_eq(back[COUNT - 1], g == 0 ? 8.0f : 27.0f);
+        exo_plan_free(&plans[g]);
+        exo_array_release(&x[g]);
+    }
+    exo_cuda_close(gpus[0]);
+    close_gpu(gpus[1]);
+    cuda_emulator_set_gpus(1);
+}
+
 Test(cuda, pages_come_and_go_at_their_address)
 {
     exo_device *gpu = open_gpu();
