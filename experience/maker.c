@@ -213,7 +213,7 @@ has_draw(const struct maker *m)
     uint64_t draw = 0;
     return exo_maker_weights_is_dealt(m->weights)
                ? exo_maker_weights_next_draw(m->weights, false, &draw)
-               : m->draw < m->total && m->draw < exo_maker_weights_quota(m->weights);
+               : m->draw < m->total && exo_maker_weights_allows(m->weights, m->draw);
 }
 
 /* Whether draws are left, or under way. */
@@ -258,6 +258,7 @@ begin_draws(struct maker *m, exo_err *err)
 {
     uint64_t draw = 0;
     exo_status st = EXO_OK;
+    skip_finished(m);
     while (st == EXO_OK && exo_experience_source_room(m->source) > 0 && has_draw(m)) {
         if (exo_maker_weights_next_draw(m->weights, true, &draw)) {
             if (!exo_experience_source_has(m->source, draw)) /* else it was dealt again */
@@ -371,12 +372,11 @@ make_batch(struct maker *m, exo_graph_actor *actor, exo_err *err)
 static exo_maker_command
 choose_draws(struct maker *m, size_t *count)
 {
-    uint64_t quota = exo_maker_weights_quota(m->weights);
-    uint64_t end = quota < m->total ? quota : m->total;
     if (m->closed)
         return EXO_MAKER_ENDS;
     skip_finished(m);
-    while (*count < exo_experience_source_batch(m->source) && m->draw < end) {
+    while (*count < exo_experience_source_batch(m->source) && m->draw < m->total &&
+           exo_maker_weights_allows(m->weights, m->draw)) {
         m->shared[(*count)++] = m->draw;
         m->draw += m->makers;
         skip_finished(m);
@@ -493,6 +493,8 @@ start(struct maker *m, exo_graph_actor *actor, exo_err *err)
     m->start.room = m->group ? 0 : m->by_step ? batch + (batch + 3) / 4 : 2 * batch;
     m->start.portion = m->by_step ? 1 : batch;
     m->start.total = m->total;
+    m->start.makers = m->makers;
+    m->start.index = m->index;
     if (st == EXO_OK)
         st = exo_meter_declare_all(m->meters, exo_graph_meters(actor), meter_classes, NUM_METERS,
                                    err);

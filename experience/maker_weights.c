@@ -6,11 +6,27 @@
 
 #include <exogym/memory.h>
 
+enum {
+    MAX_TRAINERS = 1 << 16 /* that are apart */
+};
+
 /* What a version of a trainer says about draws. */
 struct position {
     int64_t life; /* of the trainers; -1: none has said anything */
     uint64_t round, quota, learned;
     uint32_t trainers;
+};
+
+/* What a trainer that is apart from the others says about its own draws. */
+struct word {
+    int64_t life;
+    uint64_t version, quota, learned;
+};
+
+/* The same: `now` holds for the version in use, `next` is the newest word, and holds from its version
+ * on, or a later one of any trainer. */
+struct allowance {
+    struct word now, next;
 };
 
 /* A draw that was dealt, with the version that it may be made with. */
@@ -23,8 +39,11 @@ struct exo_maker_weights {
     exo_experience_source *source;
     exo_uptake *uptake;
     uint64_t version;
-    struct position now, next; /* of the version in use, and of that of the uptake */
-    bool again;                /* exo_maker_weights_begins_again */
+    struct position now, next;    /* of the version in use, and of that of the uptake */
+    bool again;                   /* exo_maker_weights_begins_again */
+    struct allowance *allowances; /* (trainers) NULL: the trainers are not apart */
+    uint32_t trainers;
+    uint32_t owner; /* the trainer whose version the uptake has taken last */
     /* (2 num_finished) ranges of draws of the last position that came (exo_parameters), and their step */
     uint64_t *finished, step;
     size_t num_finished, finished_room;
@@ -73,15 +92,24 @@ exo_maker_weights_free(exo_maker_weights **weights)
         return;
     exo_item_drop(&w->held);
     exo_uptake_free(&w->uptake);
+    exo_free(w->allowances);
     exo_free(w->finished);
     exo_free(w->deals);
     exo_free(w);
 }
 
-uint64_t
-exo_maker_weights_quota(const exo_maker_weights *w)
+/* What the trainer of a draw says in the present life; trainers are apart. */
+static struct word
+word_about(const exo_maker_weights *w, uint64_t draw)
 {
-    return w->now.quota;
+    struct word word = w->allowances[draw % w->trainers].now;
+    return word.life == w->now.life ? word : (struct word){.life = w->now.life};
+}
+
+bool
+exo_maker_weights_allows(const exo_maker_weights *w, uint64_t draw)
+{
+    return draw < (w->allowances ? word_about(w, draw).quota : w->now.quota);
 }
 
 bool
@@ -96,6 +124,10 @@ exo_maker_weights_begins_again(exo_maker_weights *w, uint64_t *learned)
     bool again = w->again;
     w->again = false;
     *learned = w->now.learned;
+    for (uint32_t i = 0; w->allowances && i < w->trainers; i++) {
+        uint64_t own = word_about(w, i).learned;
+        *learned = i == 0 || own < *learned ? own : *learned;
+    }
     return again;
 }
 
@@ -103,6 +135,8 @@ bool
 exo_maker_weights_has_finished(const exo_maker_weights *w, uint64_t draw)
 {
     size_t low = 0, high = w->num_finished; /* those before `low` begin at the draw, or before it */
+    if (w->allowances && draw < word_about(w, draw).learned)
+        return true;
     while (low < high) {
         size_t middle = (low + high) / 2;
         if (w->finished[2 * middle] <= draw)
@@ -145,7 +179,7 @@ exo_maker_weights_figures_of(const exo_maker_weights *w)
 /* Sends a reply that is for trainer `to` to a target. reply NULL: the maker has sent all its draws. */
 static exo_status
 send_to(const exo_maker_weights *w, exo_graph_actor *actor, uint32_t target, uint32_t to,
-        const exo_update_reply *reply, exo_err *err)
+        const exo_update_reply *reply, bool passed, exo_err *err)
 {
     const exo_update_reply none = {.answer = EXO_UPDATE_NEED_WHOLE};
     exo_parameters_reply r = {.life = exo_graph_life(actor),
@@ -154,6 +188,7 @@ send_to(const exo_maker_weights *w, exo_graph_actor *actor, uint32_t target, uin
                               .portion = w->start.portion,
                               .total = w->start.total,
                               .sent = !reply,
+                              .passed = passed,
                               .format = exo_experience_source_format(w->source),
                               .reply = reply ? *reply : none};
     exo_item *item = NULL;
@@ -170,7 +205,7 @@ send_to(const exo_maker_weights *w, exo_graph_actor *actor, uint32_t target, uin
  * one does. */
 static exo_status
 send_reply(const exo_maker_weights *w, exo_graph_actor *actor, uint32_t to,
-           const exo_update_reply *reply, exo_err *err)
+           const exo_update_reply *reply, bool passed, exo_err *err)
 {
     exo_port *port = exo_graph_output(actor, "experience");
     uint32_t targets = exo_port_targets(port), index = 0, target = targets;
@@ -180,7 +215,7 @@ send_reply(const exo_maker_weights *w, exo_graph_actor *actor, uint32_t to,
             target = i;
     if (target == targets && targets == 1)
         target = 0;
-    return target == targets ? EXO_OK : send_to(w, actor, target, to, reply, err);
+    return target == targets ? EXO_OK : send_to(w, actor, target, to, reply, passed, err);
 }
 
 static exo_status
@@ -190,7 +225,7 @@ send_to_all(const exo_maker_weights *w, exo_graph_actor *actor, const exo_update
     uint32_t targets = exo_port_targets(exo_graph_output(actor, "experience"));
     exo_status st = EXO_OK;
     for (uint32_t i = 0; st == EXO_OK && i < targets; i++)
-        st = send_to(w, actor, i, EXO_ALL_TRAINERS, reply, err);
+        st = send_to(w, actor, i, EXO_ALL_TRAINERS, reply, false, err);
     return st;
 }
 
@@ -349,6 +384,59 @@ note_deals(exo_maker_weights *w, const exo_graph_actor *actor, const exo_paramet
 
 /* --- Positions -------------------------------------------------------------------------------- */
 
+/* The greatest common divisor. */
+static uint64_t
+divisor(uint64_t a, uint64_t b)
+{
+    while (b > 0) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Lets the words of trainers hold whose version is in use, or an earlier one. */
+static void
+settle(exo_maker_weights *w)
+{
+    for (uint32_t i = 0; w->allowances && i < w->trainers; i++) {
+        struct allowance *a = &w->allowances[i];
+        if (a->next.life == w->now.life && a->next.version <= w->version)
+            a->now = a->next;
+    }
+}
+
+/* Notes what a trainer that is apart says about its draws. */
+static exo_status
+note_word(exo_maker_weights *w, const exo_parameters *p, exo_err *err)
+{
+    if (!p->apart && !w->allowances)
+        return EXO_OK;
+    if (!w->allowances && p->trainers <= MAX_TRAINERS) {
+        w->allowances = exo_calloc(p->trainers, sizeof *w->allowances);
+        if (!w->allowances)
+            return exo_fail(err, EXO_NOMEM, "no memory for the quotas of %u trainers", p->trainers);
+        w->trainers = p->trainers;
+        for (uint32_t i = 0; i < w->trainers; i++)
+            w->allowances[i].now.life = w->allowances[i].next.life = -1;
+    }
+    if (!p->apart || p->trainers != w->trainers)
+        return exo_fail(
+            err, EXO_INVAL,
+            "a version says that it is of %u trainers %s, but the maker follows %u with "
+            "a strategy (at most %d)",
+            p->trainers, p->apart ? "with a strategy" : "in step", w->trainers, MAX_TRAINERS);
+    if (w->start.room == 0 && divisor(w->start.makers, p->trainers) < p->trainers)
+        return exo_fail(err, EXO_INVAL,
+                        "makers that share a model follow one trainer, but with a strategy %llu "
+                        "groups follow several of %u: let the number of groups be a multiple of it",
+                        (unsigned long long)w->start.makers, p->trainers);
+    w->allowances[p->trainer].next = (struct word){p->life, p->version, p->quota, p->learned};
+    settle(w);
+    return EXO_OK;
+}
+
 /* Takes a position for the one in use. */
 static void
 advance(exo_maker_weights *w, const struct position *to)
@@ -359,16 +447,29 @@ advance(exo_maker_weights *w, const struct position *to)
     w->now = *to;
     if (!again && last.quota > to->quota)
         w->now.quota = last.quota;
+    if (!again && last.round > to->round)
+        w->now.round = last.round;
     if (!again && last.learned > to->learned)
         w->now.learned = last.learned;
+    settle(w);
 }
 
-/* Whether an update is of no use, and gets no reply: it is of an earlier life of its trainer; or it
- * was made for an earlier life of this maker, which has said so. */
+/* Whether this maker makes draws of a trainer. Trainers that are apart have weights of their own, and
+ * a maker does without those of trainers that get nothing from it. */
 static bool
-is_late(const exo_maker_weights *w, const exo_graph_actor *actor, const exo_parameters *p)
+follows(const exo_maker_weights *w, const exo_parameters *p)
 {
-    return (int64_t)p->life < w->next.life ||
+    uint64_t way = p->trainer + p->trainers - w->start.index % p->trainers;
+    return !p->apart || p->dealing != EXO_DEALT_BEFOREHAND ||
+           way % divisor(w->start.makers, p->trainers) == 0;
+}
+
+/* Whether an update is of no use, and gets no reply: it is of an earlier life of its trainer; it was
+ * made for an earlier life of this maker, which has said so; or the maker does not follow its trainer. */
+static bool
+is_useless(const exo_maker_weights *w, const exo_graph_actor *actor, const exo_parameters *p)
+{
+    return !follows(w, p) || (int64_t)p->life < w->next.life ||
            (p->base > 0 && exo_uptake_version(w->uptake) < 0 && exo_graph_life(actor) > 0);
 }
 
@@ -396,7 +497,7 @@ answer_known(exo_maker_weights *w, exo_graph_actor *actor, bool *known, exo_err 
     exo_parameters p;
     exo_update_reply reply = *exo_uptake_accepted(w->uptake);
     bool good = exo_parameters_view(&p, w->held, NULL) == EXO_OK;
-    if (good && is_late(w, actor, &p)) {
+    if (good && is_useless(w, actor, &p)) {
         *known = true;
         exo_item_drop(&w->held);
         return EXO_OK;
@@ -406,14 +507,27 @@ answer_known(exo_maker_weights *w, exo_graph_actor *actor, bool *known, exo_err 
         return EXO_OK;
     exo_status st = begin_round(w, &p, err);
     if (st == EXO_OK)
+        st = note_word(w, &p, err);
+    if (st == EXO_OK)
         st = note_deals(w, actor, &p, err);
     if (st != EXO_OK)
         return st;
-    if ((int64_t)p.version < exo_uptake_version(w->uptake))
+    bool passed =
+        (int64_t)p.version < exo_uptake_version(w->uptake) || (p.apart && p.trainer != w->owner);
+    if (passed)
         reply = (exo_update_reply){
             .answer = EXO_UPDATE_NEED_WHOLE, .life = p.life, .version = p.version + 1};
     exo_item_drop(&w->held);
-    return send_reply(w, actor, p.trainer, &reply, err);
+    return send_reply(w, actor, p.trainer, &reply, passed, err);
+}
+
+/* Answers the update that the uptake has taken or refused. */
+static exo_status
+answer(exo_maker_weights *w, exo_graph_actor *actor, const exo_update_reply *reply, exo_err *err)
+{
+    if (reply->answer == EXO_UPDATE_ACCEPTED)
+        w->owner = w->from;
+    return send_reply(w, actor, w->from, reply, false, err);
 }
 
 /* The trainer whose update is held, as far as is known if its header is damaged. */
@@ -443,6 +557,8 @@ begin_held(exo_maker_weights *w, exo_graph_actor *actor, bool *more, exo_err *er
         w->next = position_of(&p);
         st = note_finished(w, &p, err);
         if (st == EXO_OK)
+            st = note_word(w, &p, err);
+        if (st == EXO_OK)
             st = note_deals(w, actor, &p, err);
     }
     *more = true;
@@ -457,7 +573,7 @@ exo_maker_weights_pump(exo_maker_weights *w, exo_graph_actor *actor, bool wait, 
     for (bool more = true; st == EXO_OK && more;) {
         more = exo_uptake_end(w->uptake, wait || w->is_virtual, &reply, &w->figures.uptake);
         if (more)
-            st = send_reply(w, actor, w->from, &reply, err);
+            st = answer(w, actor, &reply, err);
         if (st == EXO_OK)
             st = fetch(w, actor, err);
         if (st == EXO_OK)
@@ -495,7 +611,7 @@ refuse_held(exo_maker_weights *w, exo_graph_actor *actor, const exo_err *reason,
     uint32_t to = trainer_of_held(w);
     snprintf(reply.text, sizeof reply.text, "%s", reason->text);
     exo_item_drop(&w->held);
-    return send_reply(w, actor, to, &reply, err);
+    return send_reply(w, actor, to, &reply, false, err);
 }
 
 exo_status
@@ -529,7 +645,7 @@ exo_maker_weights_take(exo_maker_weights *w, exo_graph_actor *actor, exo_err *er
     bool more = false;
     exo_status st = begin_held(w, actor, &more, err);
     if (st == EXO_OK && exo_uptake_end(w->uptake, true, &reply, &w->figures.uptake))
-        st = send_reply(w, actor, w->from, &reply, err);
+        st = answer(w, actor, &reply, err);
     if (w->is_virtual)
         w->figures.uptake = 0;
     return st;
@@ -545,7 +661,7 @@ exo_maker_weights_pass(exo_maker_weights *w, exo_graph_actor *actor, exo_err *er
         .answer = EXO_UPDATE_NEED_WHOLE, .life = p.life, .version = p.version + 1};
     uint32_t to = p.trainer;
     exo_item_drop(&w->held);
-    return send_reply(w, actor, to, &reply, err);
+    return send_reply(w, actor, to, &reply, false, err);
 }
 
 /* --- The exchange ----------------------------------------------------------------------------- */

@@ -23,6 +23,7 @@ typedef struct exo_maker_start {
     uint32_t trainers; /* their number */
     /* Told to trainers: draws that the maker can hold, that it makes at once, and of the run. */
     uint64_t room, portion, total;
+    uint64_t makers, index; /* it makes the draws index, index + makers, ... */
 } exo_maker_start;
 /* Makes the weights of a source that has started. Without an edge that carries parameters there is
  * no quota. The caller frees it before the source. NOMEM. */
@@ -49,9 +50,9 @@ bool exo_maker_weights_next_draw(exo_maker_weights *weights, bool take, uint64_t
 /* The life of the trainers whose weights are in use; -1: there are none. Their number; 0: unknown. */
 int64_t exo_maker_weights_life(const exo_maker_weights *weights);
 uint32_t exo_maker_weights_trainers(const exo_maker_weights *weights);
-/* Draws below it may be made with the version in use: the quota of a version counts from its
- * exchange on. */
-uint64_t exo_maker_weights_quota(const exo_maker_weights *weights);
+/* Whether a draw may be made with the version in use: the quota of a version counts from its exchange
+ * on. If trainers are apart, that of the draw's trainer decides. */
+bool exo_maker_weights_allows(const exo_maker_weights *weights, uint64_t draw);
 /* The version in use. */
 uint64_t exo_maker_weights_version(const exo_maker_weights *weights);
 

@@ -6,7 +6,7 @@
 #include <exogym/memory.h>
 
 enum {
-    FORMAT = 6,
+    FORMAT = 7,
     LENGTH_BYTES = 8
 };
 
@@ -29,6 +29,7 @@ enum {
     ROUND,
     DEALS, /* exo_dealing */
     NUM_DEALS,
+    APART,
     HEADER_WORDS /* pairs of finished draws follow, then pairs of deals */
 };
 
@@ -48,6 +49,7 @@ enum {
     REPLY_PORTION,
     REPLY_TOTAL,
     REPLY_SENT,
+    REPLY_PASSED,
     REPLY_WORDS
 };
 
@@ -99,6 +101,7 @@ make_item(exo_item **out, const exo_parameters *p, const struct chunks *c, exo_e
     header[BASE] = (int64_t)p->base;
     header[LIFE] = p->life;
     header[ROUND] = (int64_t)p->round;
+    header[APART] = p->apart;
     for (size_t i = 0; i < 2 * p->num_finished; i++)
         header[HEADER_WORDS + i] = (int64_t)p->finished[i];
     header[DEALS] = p->dealing;
@@ -138,7 +141,8 @@ is_header(const exo_item_part *p, size_t *finished)
                 (uint64_t)h[NUM_DEALS] <= rest / 2 && h[DEALS] >= 0 && h[DEALS] <= EXO_ALL_DEALT &&
                 h[VERSION] >= 0 && h[QUOTA] >= 0 && h[LEARNED] >= 0 && h[BASE] >= 0 &&
                 h[ROUND] >= 0 && h[LIFE] >= 0 && h[LIFE] <= UINT32_MAX && h[TRAINERS] >= 1 &&
-                h[TRAINERS] <= UINT32_MAX && h[TRAINER] >= 0 && h[TRAINER] < h[TRAINERS];
+                h[TRAINERS] <= UINT32_MAX && h[TRAINER] >= 0 && h[TRAINER] < h[TRAINERS] &&
+                (h[APART] == 0 || h[APART] == 1);
     *finished = good ? rest / 2 - (size_t)h[NUM_DEALS] : 0;
     return good;
 }
@@ -207,6 +211,7 @@ exo_parameters_view(exo_parameters *out, const exo_item *item, exo_err *err)
                             .life = (uint32_t)header[LIFE],
                             .round = (uint64_t)header[ROUND],
                             .canary = header[CANARY] != 0,
+                            .apart = header[APART] != 0,
                             .finished = (const uint64_t *)header + HEADER_WORDS,
                             .num_finished = finished,
                             .dealing = (exo_dealing)header[DEALS],
@@ -259,6 +264,7 @@ exo_parameters_reply_new(exo_item **out, const exo_parameters_reply *r, exo_err 
     header[REPLY_PORTION] = (int64_t)r->portion;
     header[REPLY_TOTAL] = r->total > INT64_MAX ? -1 : (int64_t)r->total;
     header[REPLY_SENT] = r->sent;
+    header[REPLY_PASSED] = r->passed;
     memcpy((*out)->parts[REPLY_MAKER].data, r->maker, sizeof r->maker);
     exo_update_reply_write(&r->reply, (*out)->parts[REPLY_BYTES].data);
     (*out)->version = r->reply.version;
@@ -303,7 +309,8 @@ is_reply_header(const int64_t *h)
            h[REPLY_TRAINER] <= EXO_ALL_TRAINERS && h[REPLY_LIFE] >= 0 &&
            h[REPLY_LIFE] <= UINT32_MAX && h[REPLY_ROOM] >= 0 && h[REPLY_ROOM] <= INT32_MAX &&
            h[REPLY_PORTION] >= 0 && (h[REPLY_ROOM] == 0 || h[REPLY_PORTION] <= h[REPLY_ROOM]) &&
-           h[REPLY_TOTAL] >= -1 && (h[REPLY_SENT] == 0 || h[REPLY_SENT] == 1);
+           h[REPLY_TOTAL] >= -1 && (h[REPLY_SENT] == 0 || h[REPLY_SENT] == 1) &&
+           (h[REPLY_PASSED] == 0 || h[REPLY_PASSED] == 1);
 }
 
 exo_status
@@ -322,6 +329,7 @@ exo_parameters_reply_read(exo_parameters_reply *out, const exo_item *item, exo_e
     out->portion = (uint64_t)header[REPLY_PORTION];
     out->total = header[REPLY_TOTAL] < 0 ? UINT64_MAX : (uint64_t)header[REPLY_TOTAL];
     out->sent = header[REPLY_SENT] == 1;
+    out->passed = header[REPLY_PASSED] == 1;
     memcpy(out->maker, p[REPLY_MAKER].data, sizeof out->maker);
     out->maker[sizeof out->maker - 1] = '\0';
     return exo_update_reply_read(p[REPLY_BYTES].data, p[REPLY_BYTES].count, &out->reply, err);

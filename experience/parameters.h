@@ -33,6 +33,9 @@ typedef struct exo_parameters {
      * the first draw that is not learned from. */
     uint64_t round;
     bool canary; /* the trainer proves the makers' generators */
+    /* The trainers have weights and versions of their own, so quota and learned are about the draws of
+     * this one: the draws d with d mod trainers = trainer. */
+    bool apart;
     /* (2 num_finished) of the draws from `learned` on those that the trainer has, ascending: nobody
      * needs to make them again. A pair is a draw d and a count n: the draws d, d + trainers, ..., n of
      * them */
@@ -78,6 +81,9 @@ typedef struct exo_parameters_reply {
     /* It answers nothing, but says that the maker has sent all its draws. Its port stays open, as the
      * maker makes some again if a trainer or a replay_buffer begins another life. */
     bool sent;
+    /* With NEED_WHOLE: the maker did not take the update, as it has this version, or a later one, of
+     * another trainer. It takes a later one. */
+    bool passed;
     exo_update_reply reply;
 } exo_parameters_reply;
 

@@ -293,6 +293,7 @@ head_of(const exo_publisher *p, uint64_t version, uint64_t base, exo_draw_bounds
                             .trainers = p->at.count,
                             .life = p->at.life,
                             .round = p->round,
+                            .apart = p->at.apart,
                             .canary = p->canary};
 }
 
@@ -464,7 +465,8 @@ is_late(const exo_publisher *p, const struct target *t, const exo_parameters_rep
 {
     return r->sent || r->life < t->maker_life || is_greeting(&r->reply) ||
            (r->reply.version > 0 && r->reply.life != p->at.life) ||
-           (r->reply.answer == EXO_UPDATE_ACCEPTED && (!t->owes || r->reply.version != t->version));
+           ((r->passed || r->reply.answer == EXO_UPDATE_ACCEPTED) &&
+            (!t->owes || r->reply.version != t->version));
 }
 
 /* A maker says how many draws the run has: all makers say the same. */
@@ -546,7 +548,7 @@ exo_publisher_take(exo_publisher *p, const exo_port *port, const exo_item *item,
     st = exo_update_sender_reply(p->sender, t->name, &r.reply, &reason);
     t->owes = false;
     if (r.reply.answer == EXO_UPDATE_NEED_WHOLE && st == EXO_OK) {
-        t->version = 0;
+        t->version = r.passed ? t->version : 0;
         return EXO_OK;
     }
     if (st != EXO_OK) {

@@ -36,6 +36,7 @@ typedef struct exo_publisher_place {
     uint32_t life;         /* of the trainers */
     exo_dealer *dealer;    /* whose deals it sends, too; borrowed. NULL: there is none */
     bool in_parts;         /* parameters change before the next version is made */
+    bool apart;            /* exo_parameters.apart */
 } exo_publisher_place;
 /* Prepares updates of a model. NOMEM. */
 exo_status exo_publisher_start(exo_publisher *publisher, exo_model *model,

@@ -265,13 +265,15 @@ trainer_release(void *self)
 
 /* Makers may make the draws below it with the newest version. With oversampling, where the last update
  * takes what the others have left, and with balance, where rooms are for what is learned from, it ends
- * with the last update. */
+ * with the last update; also for trainers that are apart, as a maker ends with the first one that has
+ * ended and gets an item. */
 static uint64_t
 quota_of(const struct trainer *t, const exo_graph_actor *actor)
 {
     uint64_t quota = exo_learner_version(t->learner) * items_of_update(t) + t->under_way;
     uint64_t end = t->updates * items_of_update(t);
-    bool ends = (t->stock.slack > 0 || t->dealer) && t->updates > 0 && quota > end;
+    bool is_exact = t->stock.slack > 0 || t->dealer || exo_learner_is_apart(t->learner);
+    bool ends = is_exact && t->updates > 0 && quota > end;
     return (ends ? end : quota) * exo_graph_count(actor);
 }
 
@@ -741,7 +743,8 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
     exo_publisher_place publisher = {.index = exo_graph_index(actor),
                                      .count = exo_graph_count(actor),
                                      .life = exo_graph_life(actor),
-                                     .in_parts = t->update_steps > 1};
+                                     .in_parts = t->update_steps > 1,
+                                     .apart = exo_learner_is_apart(t->learner)};
     t->stock.rank = exo_graph_index(actor);
     t->stock.size = exo_graph_count(actor);
     exo_status st =

@@ -352,6 +352,8 @@ static const struct shape shapes[] = {
      false},
     {2, 1, false, "swap: batch, " DIALOGUES, "staleness: 0", NULL, false, false},
     {3, 1, false, "swap: step", "balance: true", NULL, false, false},
+    {2, 2, true, "swap: batch", "updates: 15, strategy: {name: diloco, H: 6}", PARAMETERS, false,
+     false},
 };
 
 Test(survival, deaths_change_no_bit_and_each_draw_is_learned_from_once, .timeout = 400)
@@ -389,6 +391,8 @@ Test(survival, deaths_at_the_very_end_lose_no_draw, .timeout = 400)
         {3, 2, true, "swap: step", "balance: true, staleness: 0", GRADIENTS, true, true},
         {3, 1, true, "swap: step", "staleness: 4", NULL, false, true},
         {3, 2, true, "swap: step", "staleness: 2, oversample: 1.75", GRADIENTS, false, true},
+        {3, 2, true, "swap: step", "updates: 15, strategy: {name: diloco, H: 6}", PARAMETERS, false,
+         false},
     };
     for (size_t k = 0; k < sizeof late / sizeof *late; k++) {
         bool exact = k < 8;

@@ -213,7 +213,7 @@ Test(experience, a_damaged_item_is_refused)
 Test(experience, a_damaged_item_with_an_update_has_no_chunk)
 {
     exo_item *item = NULL;
-    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 12}, {.dtype = EXO_U8, .count = 21}};
+    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 13}, {.dtype = EXO_U8, .count = 21}};
     exo_parameters p;
     exo_err err = {0};
     const uint8_t *bytes = NULL;
@@ -222,7 +222,7 @@ Test(experience, a_damaged_item_with_an_update_has_no_chunk)
     cr_assert_eq(exo_item_new(&item, parts, 2, &err), EXO_OK);
     int64_t *header = item->parts[0].data;
     uint8_t *body = item->parts[1].data;
-    header[0] = 6;
+    header[0] = 7;
     header[1] = 3;
     header[2] = 12;
     header[5] = 1;
@@ -251,34 +251,34 @@ Test(experience, a_damaged_item_with_an_update_has_no_chunk)
 Test(experience, an_item_with_an_update_lists_finished_draws_as_ranges)
 {
     exo_item *item = NULL;
-    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 16}, {.dtype = EXO_U8}};
+    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 17}, {.dtype = EXO_U8}};
     static const int64_t wrong[][4] = {{6, 1, 8, 1},  {7, 2, 9, 1}, {9, 1, 7, 1},
                                        {-1, 1, 8, 1}, {7, 0, 9, 1}, {7, 1, 9, INT64_MAX / 2}};
     exo_parameters p;
     exo_err err = {0};
     cr_assert_eq(exo_item_new(&item, parts, 2, &err), EXO_OK);
     int64_t *header = item->parts[0].data;
-    header[0] = 6;
+    header[0] = 7;
     header[2] = 24;                                                          /* quota */
     header[5] = 2;                                                           /* trainers */
     header[6] = 7;                                                           /* learned */
-    memcpy(header + 12, (const int64_t[]){7, 2, 13, 5}, 4 * sizeof *header); /* 7, 9; 13, 15, ... */
+    memcpy(header + 13, (const int64_t[]){7, 2, 13, 5}, 4 * sizeof *header); /* 7, 9; 13, 15, ... */
     cr_assert_eq(exo_parameters_view(&p, item, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(p.num_finished, 2);
     cr_expect_eq(p.finished[3], 5);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        memcpy(header + 12, wrong[i], sizeof wrong[i]);
+        memcpy(header + 13, wrong[i], sizeof wrong[i]);
         cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_INVAL, "case %zu", i);
     }
     header[10] = EXO_DEALING; /* of four words the last two are a deal */
     header[11] = 1;
-    memcpy(header + 12, (const int64_t[]){7, 3, 2, 9}, 4 * sizeof *header);
+    memcpy(header + 13, (const int64_t[]){7, 3, 2, 9}, 4 * sizeof *header);
     cr_assert_eq(exo_parameters_view(&p, item, &err), EXO_OK, "%s", err.text);
     cr_expect(p.num_finished == 1 && p.num_deals == 1 && p.deals[0] == 2 && p.deals[1] == 9);
     header[11] = 3;
     cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_INVAL);
     header[11] = 1;
-    header[14] = -2;
+    header[15] = -2;
     cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_INVAL);
     exo_item_drop(&item);
 }
@@ -286,13 +286,13 @@ Test(experience, an_item_with_an_update_lists_finished_draws_as_ranges)
 Test(experience, an_item_with_an_update_names_no_draw_beyond_its_quota)
 {
     exo_item *item = NULL;
-    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 16}, {.dtype = EXO_U8}};
+    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 17}, {.dtype = EXO_U8}};
     exo_parameters p;
     exo_err err = {0};
     cr_assert_eq(exo_item_new(&item, parts, 2, &err), EXO_OK);
     int64_t *header = item->parts[0].data;
-    memcpy(header, (const int64_t[]){6, 0, 22, 0, 1, 2, 7, 0, 0, 0, EXO_DEALING, 1, 7, 8, 2, 21},
-           16 * sizeof *header); /* 7, 9, ... 21 are finished, maker 2 makes 21 */
+    memcpy(header, (const int64_t[]){7, 0, 22, 0, 1, 2, 7, 0, 0, 0, EXO_DEALING, 1, 0, 7, 8, 2, 21},
+           17 * sizeof *header); /* 7, 9, ... 21 are finished, maker 2 makes 21 */
     cr_assert_eq(exo_parameters_view(&p, item, &err), EXO_OK, "%s", err.text);
     static const struct {
         size_t word;
@@ -302,19 +302,20 @@ Test(experience, an_item_with_an_update_names_no_draw_beyond_its_quota)
         {2, 21,
          "the finished draws (8 of them in steps of 2 from 7 on) are not all from 7 on below "
          "the quota 21"},
-        {13, 9, "below the quota 22"},
+        {14, 9, "below the quota 22"},
+        {14, INT64_MAX, "below the quota 22"},
+        {13, 22, "below the quota 22"},
         {13, INT64_MAX, "below the quota 22"},
-        {12, 22, "below the quota 22"},
-        {12, INT64_MAX, "below the quota 22"},
         {6, 23, "23 draws are learned from, but the quota is 22"},
-        {15, 22,
+        {16, 22,
          "draw 22 is dealt to maker 2, but makers make the draws from 7 on below the quota "
          "22"},
-        {15, 6, "draw 6 is dealt to maker 2"},
-        {14, INT64_C(1) << 32, "is dealt to maker 4294967296"},
+        {16, 6, "draw 6 is dealt to maker 2"},
+        {15, INT64_C(1) << 32, "is dealt to maker 4294967296"},
         {4, 2, "this is no item with a weight update"},
         {4, -1, "this is no item with a weight update"},
         {5, 0, "this is no item with a weight update"},
+        {12, 2, "this is no item with a weight update"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         int64_t right = header[wrong[i].word];
@@ -324,7 +325,7 @@ Test(experience, an_item_with_an_update_names_no_draw_beyond_its_quota)
         header[wrong[i].word] = right;
     }
     header[2] = INT64_MAX; /* no sum may overflow */
-    header[13] = (INT64_MAX - 7) / 2;
+    header[14] = (INT64_MAX - 7) / 2;
     cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_OK, "%s", err.text);
     exo_item_drop(&item);
 }
@@ -335,6 +336,7 @@ Test(experience, a_reply_is_read_as_it_was_written)
     exo_item *item = NULL;
     exo_err err = {0};
     r.reply = (exo_update_reply){.answer = EXO_UPDATE_REFUSED, .version = 4, .code = EXO_DAMAGED};
+    r.passed = true;
     snprintf(r.reply.text, sizeof r.reply.text, "chunk 2");
     cr_assert_eq(exo_parameters_reply_new(&item, &r, &err), EXO_OK);
     cr_expect(exo_parameters_is_reply(item));
@@ -345,6 +347,7 @@ Test(experience, a_reply_is_read_as_it_was_written)
     cr_expect_str_eq(seen.reply.text, "chunk 2");
     cr_expect_not(seen.sent || exo_parameters_reply_is_last(item));
     cr_expect_eq(seen.total, 77);
+    cr_expect(seen.passed);
     int64_t *header = item->parts[0].data;
     for (size_t word = 0; word < item->parts[0].count; word++) { /* each is in a range */
         int64_t right = header[word];
