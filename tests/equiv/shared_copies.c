@@ -61,7 +61,7 @@ run_init(struct run *r, bool stages, uint32_t sharing, bool tied)
     cr_assert_eq(exo_model_new_named(&r->model, "gpt", exo_config_root(doc), &r->err), EXO_OK, "%s",
                  r->err.text);
     exo_config_free(&doc);
-    cr_assert_eq(exo_trainer_new(&r->trainer, r->model, r->train, NULL, &r->err), EXO_OK, "%s",
+    cr_assert_eq(exo_trainer_new(&r->trainer, r->model, r->train, r->train, &r->err), EXO_OK, "%s",
                  r->err.text);
     r->opts.num_nodes = 2 * sharing;
     r->opts.tensor = stages ? 1 : sharing;
@@ -69,7 +69,8 @@ run_init(struct run *r, bool stages, uint32_t sharing, bool tied)
     r->opts.batch_size = SAMPLES;
     r->opts.minibatch_size = SAMPLES / 2;
     r->opts.max_steps = STEPS;
-    r->opts.val_size = EXO_VAL_NONE;
+    r->opts.val_size = SAMPLES;
+    r->opts.val_interval = 1; /* every step is reported */
     r->opts.save_dir = NULL;
     r->opts.run_name = "run";
     r->opts.progress = note;

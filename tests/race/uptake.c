@@ -19,7 +19,7 @@ make_update(exo_update_sender *sender, exo_params *params, uint64_t version)
 {
     exo_update *update = NULL;
     exo_item *item = NULL;
-    const exo_parameters about = {.version = version, .canary = true};
+    const exo_parameters about = {.version = version, .trainers = 1, .canary = true};
     for (size_t i = version; i < exo_params_numel(params); i += 3)
         exo_params_values(params)[i] *= 1.01f;
     CHECK(exo_update_sender_stage(sender, params, version + 1, NULL) == EXO_OK);
