@@ -397,15 +397,26 @@ parts_of(const exo_fit_opts *opts)
            (opts->context_parallel > 1 ? opts->context_parallel : 1);
 }
 
-/* Nodes with parts: the nodes with the first part, which is the largest, times the number of parts.
- * The result is whole, and each node gathers it a unit at a time. */
+/* The result of nodes that share copies is whole, and its units are gathered one at a time. The first node
+ * then has a whole unit, and before it goes away a copy of it and the message. */
+static void
+plan_gather(const exo_model *whole, const exo_fit_opts *opts, exo_fit_memory *out)
+{
+    uint64_t largest = 0;
+    for (size_t u = 0; u < exo_model_num_units(whole); u++)
+        if (exo_model_units(whole)[u].count > largest)
+            largest = exo_model_units(whole)[u].count;
+    out->result = (exo_model_numel(whole) + 2 * opts->num_nodes * largest) * sizeof(float);
+    out->reply = 3 * largest * sizeof(float);
+}
+
+/* Nodes with parts: the nodes with the first part, which is the largest, times the number of parts. */
 static exo_status
 plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *val,
             const char *strategy, exo_config *options, const exo_fit_opts *opts,
             exo_fit_memory *out, exo_err *err)
 {
     exo_fit_opts same = *opts; /* the nodes with the same part */
-    uint64_t largest = 0;
     const uint32_t parts = parts_of(opts);
     same.num_nodes = opts->num_nodes / parts;
     exo_status st = check_strategy(strategy, options, opts, err);
@@ -419,11 +430,7 @@ plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *
         *each[i] *= parts;
     out->passes *= parts;
     out->evaluations *= parts;
-    for (size_t u = 0; u < exo_model_num_units(whole); u++) {
-        uint64_t count = exo_model_units(whole)[u].count + exo_model_units(part)[u].count;
-        largest = count > largest ? count : largest;
-    }
-    out->result = (exo_model_numel(whole) + opts->num_nodes * largest) * sizeof(float);
+    plan_gather(whole, opts, out);
     return EXO_OK;
 }
 
@@ -479,20 +486,15 @@ plan_stage(exo_model *whole, uint32_t index, exo_dataset *train, exo_dataset *va
     return st;
 }
 
-/* Nodes with stages: the sum over the stages. The result is whole, and each node gathers it a unit at a
- * time. */
+/* Nodes with stages: the sum over the stages. */
 static exo_status
 plan_pipeline(exo_model *whole, exo_dataset *train, exo_dataset *val, const char *strategy,
               exo_config *options, const exo_fit_opts *opts, exo_fit_memory *out, exo_err *err)
 {
-    size_t largest = 0;
     exo_status st = check_strategy(strategy, options, opts, err);
     for (uint32_t s = 0; st == EXO_OK && s < opts->pipeline; s++)
         st = plan_stage(whole, s, train, val, strategy, options, opts, out, err);
-    for (size_t u = 0; u < exo_model_num_units(whole); u++)
-        if (exo_model_units(whole)[u].count > largest)
-            largest = exo_model_units(whole)[u].count;
-    out->result = (exo_model_numel(whole) + 2 * opts->num_nodes * largest) * sizeof(float);
+    plan_gather(whole, opts, out);
     return st;
 }
 

@@ -370,6 +370,38 @@ release(struct conversion *c)
     json_decref(c->settings);
 }
 
+/* Writes " (tensor 2, pipeline 2)", or nothing if no nodes share a copy. */
+static void
+write_sharing(const exo_reshard_form *is, char *out, size_t size)
+{
+    const struct {
+        const char *key;
+        uint32_t count;
+    } each[] = {{"tensor", is->tensor}, {"pipeline", is->pipeline}, {"context", is->context}};
+    size_t length = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++)
+        if (each[i].count > 1 && length < size)
+            length += (size_t)snprintf(out + length, size - length, "%s%s %" PRIu32,
+                                       length == 0 ? " (" : ", ", each[i].key, each[i].count);
+    if (length > 0 && length < size)
+        snprintf(out + length, size - length, ")");
+}
+
+static void
+describe(const struct conversion *c, char out[EXO_RESHARDED_TEXT])
+{
+    enum {
+        SHARING = 56
+    };
+    const exo_reshard_form *old = &c->old.is, *new = &c->new.is;
+    char was[SHARING], is[SHARING];
+    write_sharing(old, was, sizeof was);
+    write_sharing(new, is, sizeof is);
+    snprintf(out, EXO_RESHARDED_TEXT, "%" PRIu32 " node%s%s instead of %" PRIu32 "%s",
+             new->num_nodes, new->num_nodes == 1 ? "" : "s", is, old->num_nodes, was);
+}
+
 exo_status
 exo_reshard(exo_model *model, const char *from, const char *run_folder, const exo_reshard_form *to,
             exo_resharded *out, exo_err *err)
@@ -394,6 +426,7 @@ exo_reshard(exo_model *model, const char *from, const char *run_folder, const ex
     if (st == EXO_OK)
         st = write_checkpoint(&c, err);
     *out = (exo_resharded){.step = c.step, .from = c.old.is.num_nodes, .to = to->num_nodes};
+    describe(&c, out->change);
     release(&c);
     return st;
 }

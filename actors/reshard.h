@@ -30,8 +30,7 @@
 /* The nodes of a checkpoint. */
 typedef struct exo_reshard_form {
     uint32_t num_nodes;
-    /* Nodes that share a copy of the model by parts of layers, by stages, and by tokens; 0 and 1: none.
-     * At most one is above 1. */
+    /* Nodes that share a copy of the model by parts of layers, by stages, and by tokens; 0 and 1: none. */
     uint32_t tensor, pipeline, context;
     size_t
         minibatch_size; /* of the new run; 0: that of the checkpoint. Not read from a checkpoint */
@@ -39,9 +38,14 @@ typedef struct exo_reshard_form {
     exo_config *options; /* the strategy's, a mapping */
 } exo_reshard_form;
 
+enum {
+    EXO_RESHARDED_TEXT = 176
+};
+
 typedef struct exo_resharded {
     uint64_t step;
-    uint32_t from, to; /* numbers of nodes */
+    uint32_t from, to;               /* numbers of nodes */
+    char change[EXO_RESHARDED_TEXT]; /* "4 nodes (tensor 2) instead of 4 (pipeline 4)" */
 } exo_resharded;
 
 /* Writes the checkpoint `from` of a run of this model, in the form `to`, as a checkpoint of the run

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How right `exogym plan` is: for four models, the memory and the time of the first compositions, each
+"""How right `exogym plan` is: for five models, the memory and the time of the first compositions, each
 as planned and in a run.
 
 Memory is the largest resident size of any process of a run with a worker for each node. Time is that of
@@ -31,8 +31,8 @@ nodes: %d
 model: %s
 data: %s
 """
-STEP = {"mlp": 200, "mnist_cnn": 1000, "gpt": 1000, "texts": 1000}  # ms
-UP = {"texts": 20}  # Mbit/s; else 200
+STEP = {"mlp": 200, "mnist_cnn": 1000, "gpt": 1000, "texts": 1000, "copies": 1000}  # ms
+UP = {"texts": 20, "copies": 20}  # Mbit/s; else 200
 MODELS = {
     "mlp": JOB % (32, 4, "{name: mlp, hidden: [1500, 1500]}", "{name: synthetic, count: 2560}"),
     "mnist_cnn": JOB % (64, 2, "mnist_cnn", "{name: synthetic, count: 2560}"),
@@ -41,6 +41,9 @@ MODELS = {
     # few tokens and a slow uplink: activations are smaller than gradients
     "texts": JOB % (2, 2, "{name: gpt, layers: 2, heads: 4, width: 256, context: 64, tied: false}",
                     "{name: text, path: text.txt, block: 32}"),
+    # four nodes, whose products are wanted (--products)
+    "copies": JOB % (2, 4, "{name: gpt, layers: 4, heads: 4, width: 256, context: 64}",
+                     "{name: text, path: text.txt, block: 64}"),
 }
 
 
@@ -76,11 +79,16 @@ def took(exogym, job, entry, clock, cost_ms):
     return (seconds[1] - seconds[0]) / 3
 
 
+def is_product(entry):
+    return sum(entry[key] > 1 for key in ("tensor", "pipeline", "context")) > 1
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--exogym", default="build/release/exogym")
     parser.add_argument("--first", type=int, default=3, help="compositions of each model")
     parser.add_argument("--model", choices=MODELS, help="this one only")
+    parser.add_argument("--products", action="store_true", help="only copies that nodes share in several ways")
     args = parser.parse_args()
     exogym = os.path.abspath(args.exogym)
     os.chdir(tempfile.mkdtemp())
@@ -95,7 +103,8 @@ def main():
         with open("linked.yaml", "w") as file:
             file.write(job + LINKS % (STEP[name], UP.get(name, 200)))
         plan = json.loads(run(exogym, ["plan", "linked.yaml", "--json"]))
-        first, times = plan["compositions"][: args.first], []
+        entries = [e for e in plan["compositions"] if is_product(e) or not args.products]
+        first, times = entries[: args.first], []
         for rank, e in enumerate(first):
             bytes_used = used(exogym, "plain.yaml", plan["nodes"], e)
             cost = STEP[name] * (4 / 3 if e["checkpoint"] else 1)  # forward, a third of a step, is repeated

@@ -435,8 +435,7 @@ print_report(const struct reshard *r, const exo_resharded *done)
 {
     exo_text command = {0};
     exo_print_path(stdout, "", r->args->to, "");
-    printf(": step %" PRIu64 ", %" PRIu32 " node%s instead of %" PRIu32 ", %s\n", done->step,
-           done->to, done->to == 1 ? "" : "s", done->from, r->job.runs[0].strategy);
+    printf(": step %" PRIu64 ", %s, %s\n", done->step, done->change, r->job.runs[0].strategy);
     exo_text_add(&command, "exogym run ");
     char *config = exo_text_make(NULL, "%s/config.json", r->args->to);
     exo_text_add_quoted(&command, config ? config : "");

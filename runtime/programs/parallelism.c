@@ -23,47 +23,20 @@ group_at(uint32_t nodes, size_t index)
     return 0;
 }
 
-/* The index-th number of stages: a divisor of `nodes` from 2 to the number of blocks. 0: there are no
- * more. */
-static uint32_t
-stages_at(const exo_parallelism_scope *scope, size_t index)
-{
-    for (uint32_t stages = 2; stages <= scope->nodes && stages <= scope->layers; stages++)
-        if (scope->nodes % stages == 0 && index-- == 0)
-            return stages;
-    return 0;
-}
-
 /* ddp, full_shard, shard_grad_op, two forms for each size of groups, and ddp among copies that nodes share.
  * Groups that are apart have one size, because another one would train in another way. no_shard is left
  * out: it sends what ddp sends. */
 static size_t
 count_shardings(const exo_parallelism_scope *scope)
 {
-    size_t groups = 0, pipelines = 0;
+    size_t groups = 0;
     if (scope->apart > 0)
         return 2;
     if (!scope->shards || scope->nodes == 1)
         return 1;
     while (group_at(scope->nodes, groups) > 0)
         groups++;
-    while (stages_at(scope, pipelines) > 0)
-        pipelines++;
-    return 3 + 2 * groups + pipelines + scope->num_forms;
-}
-
-/* ddp among copies that nodes share: pipelines first. */
-static void
-share(const exo_parallelism_scope *scope, size_t index, exo_parallelism *c)
-{
-    size_t pipelines = 0;
-    while (stages_at(scope, pipelines) > 0)
-        pipelines++;
-    if (index >= pipelines)
-        *c = scope->forms[index - pipelines];
-    else
-        c->stages = stages_at(scope, index);
-    c->group_size = 1;
+    return 3 + 2 * groups + scope->num_forms;
 }
 
 static void
@@ -85,7 +58,8 @@ set_sharding(const exo_parallelism_scope *scope, size_t index, exo_parallelism *
         size_t groups = 0;
         while (group_at(scope->nodes, groups) > 0)
             groups++;
-        share(scope, index - 3 - 2 * groups, c);
+        *c = scope->forms[index - 3 - 2 * groups];
+        c->group_size = 1;
     }
 }
 
@@ -114,7 +88,7 @@ set_checkpoint(const exo_parallelism_scope *scope, size_t index, exo_parallelism
     c->checkpoint = scope->checkpoints ? index == 1 : scope->checkpoint;
 }
 
-/* Every value of an axis goes with every value of the others. */
+/* Every value of an axis goes with every value of the others, but for those of is_listed. */
 static const struct axis {
     size_t (*count)(const exo_parallelism_scope *scope);
     void (*set)(const exo_parallelism_scope *scope, size_t index, exo_parallelism *c);
@@ -127,6 +101,17 @@ static const struct axis {
 enum {
     NUM_AXES = sizeof axes / sizeof *axes
 };
+
+/* The nodes of a single copy average nothing. Several copies that nodes share in several ways have
+ * buckets, which are as fast as a single message or faster. */
+static bool
+is_listed(const exo_parallelism_scope *scope, const exo_parallelism *c)
+{
+    const uint32_t sharing = exo_parallelism_sharing(c);
+    if (sharing == scope->nodes && sharing > 1)
+        return !c->overlap;
+    return c->overlap || !exo_parallelism_is_product(c);
+}
 
 exo_status
 exo_parallelisms(const exo_parallelism_scope *scope, exo_parallelism **out, size_t *count,
@@ -142,14 +127,13 @@ exo_parallelisms(const exo_parallelism_scope *scope, exo_parallelism **out, size
     *count = 0;
     for (size_t i = 0; i < all; i++) {
         exo_parallelism *c = &(*out)[*count];
+        *c = (exo_parallelism){0}; /* one that is not listed leaves its values */
         for (size_t a = 0, rest = i; a < NUM_AXES; a++) {
             size_t values = axes[a].count(scope);
             axes[a].set(scope, rest % values, c);
             rest /= values;
         }
-        /* the nodes of a single copy average nothing */
-        const uint32_t sharing = exo_parallelism_sharing(c);
-        *count += !(c->overlap && sharing == scope->nodes && sharing > 1);
+        *count += is_listed(scope, c);
     }
     return EXO_OK;
 }
@@ -160,6 +144,12 @@ uint32_t
 exo_parallelism_sharing(const exo_parallelism *c)
 {
     return c->stages * c->tensor * c->context;
+}
+
+bool
+exo_parallelism_is_product(const exo_parallelism *c)
+{
+    return (c->stages > 1) + (c->tensor > 1) + (c->context > 1) > 1;
 }
 
 const char *
@@ -216,19 +206,31 @@ exo_parallelism_options(const exo_parallelism *c, exo_config *given, exo_config_
     return m.status;
 }
 
+/* Writes ", tensor of 2 x pipeline of 2", or nothing if no nodes share a copy. */
+static void
+write_shared(const exo_parallelism *c, char *out, size_t size)
+{
+    const struct {
+        const char *name;
+        uint32_t count;
+    } each[] = {{c->sequence ? "sequence" : "tensor", c->tensor},
+                {"pipeline", c->stages},
+                {"context", c->context}};
+    size_t length = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof each / sizeof *each && length < size; i++)
+        if (each[i].count > 1)
+            length += (size_t)snprintf(out + length, size - length, "%s%s of %u",
+                                       length == 0 ? ", " : " x ", each[i].name, each[i].count);
+}
+
 const char *
 exo_parallelism_text(const exo_parallelism *c, char out[EXO_PARALLELISM_TEXT])
 {
-    char group[24] = "", shared[32] = "";
+    char group[24] = "", shared[72];
     if (c->sharding && strncmp(c->sharding, "hybrid", 6) == 0)
         snprintf(group, sizeof group, " of %u", c->group_size);
-    if (exo_parallelism_sharing(c) > 1)
-        snprintf(shared, sizeof shared, ", %s of %u",
-                 c->stages > 1    ? "pipeline"
-                 : c->context > 1 ? "context"
-                 : c->sequence    ? "sequence"
-                                  : "tensor",
-                 exo_parallelism_sharing(c));
+    write_shared(c, shared, sizeof shared);
     snprintf(out, EXO_PARALLELISM_TEXT, "%s%s%s%s%s%s%s", exo_parallelism_strategy(c),
              c->sharding ? " " : "", c->sharding ? c->sharding : "", group, shared,
              !c->overlap   ? ""

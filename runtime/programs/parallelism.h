@@ -10,7 +10,7 @@ typedef struct exo_parallelism {
     const char *sharding; /* sharding_strategy of fsdp, a literal; NULL: ddp */
     uint32_t group_size;  /* nodes that have all parameters together; 1 under ddp */
     /* Nodes that share a copy of the model, under ddp: stages of a pipeline, parts of layers (with
-     * `sequence`, and of the rows between them), or tokens. At most one is above 1. */
+     * `sequence`, and of the rows between them), and tokens. Their product shares a copy. */
     uint32_t stages, tensor, context;
     bool sequence;
     bool overlap;    /* messages pass during backward: buckets of ddp, prefetch of fsdp */
@@ -20,10 +20,9 @@ typedef struct exo_parallelism {
 /* What the axes may vary. */
 typedef struct exo_parallelism_scope {
     uint32_t nodes;
-    uint32_t apart;  /* nodes of a group, if groups follow a strategy of their own; else 0 */
-    bool shards;     /* nodes may keep shards */
-    uint32_t layers; /* blocks that the stages of a pipeline can divide; 0: no stages */
-    /* The other forms of sharing a copy that the model and its sequences admit; owned by the caller. */
+    uint32_t apart; /* nodes of a group, if groups follow a strategy of their own; else 0 */
+    bool shards;    /* nodes may keep shards or share copies */
+    /* The forms of sharing a copy that the model and its sequences admit; owned by the caller. */
     const struct exo_parallelism *forms;
     size_t num_forms;
     bool checkpoints; /* the model can recompute its blocks */
@@ -31,7 +30,7 @@ typedef struct exo_parallelism_scope {
 } exo_parallelism_scope;
 
 enum {
-    EXO_PARALLELISM_TEXT = 96
+    EXO_PARALLELISM_TEXT = 128
 };
 
 /* Lists all compositions. The caller frees *out with exo_free. NOMEM. */
@@ -40,6 +39,8 @@ exo_status exo_parallelisms(const exo_parallelism_scope *scope, exo_parallelism 
 
 /* The nodes that share a copy of the model and of its batch. */
 uint32_t exo_parallelism_sharing(const exo_parallelism *c);
+/* Whether they share it in several ways. */
+bool exo_parallelism_is_product(const exo_parallelism *c);
 /* The name of its strategy, a literal. */
 const char *exo_parallelism_strategy(const exo_parallelism *c);
 /* Makes the strategy's mapping, with what the job's own mapping `given` says beside the keys of

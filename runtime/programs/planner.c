@@ -20,6 +20,7 @@
 
 enum {
     MINIBATCHES = 4, /* of a step of a pipeline, for each stage, at least */
+    PRODUCTS = 24,   /* most ways of sharing a copy in several ways */
     MEASURED = 3,    /* steps of one node whose mean is the cost of a step */
     /* A rehearsal's first steps do not count: in them fsdp learns the order of the units, and
      * connections start slowly. */
@@ -146,46 +147,76 @@ admits(const struct planner *p, const exo_parallelism *c)
 {
     exo_model *part = NULL;
     const exo_fit_opts opts = options_of(p, c);
+    const exo_share share = exo_fit_opts_share(&opts, 0);
     exo_status st = exo_fit_check_sequences(&opts, p->job.train, NULL);
     if (st == EXO_OK)
-        st = (c->context > 1 ? exo_model_context_part : exo_model_part)(
-            &part, p->job.model, 0, exo_parallelism_sharing(c), NULL);
+        st = exo_model_share(&part, p->job.model, &share, NULL);
     exo_model_drop(&part);
     return st == EXO_OK;
 }
 
-/* Lists tensor, sequence and context parallelism over each number of nodes that divides them. */
+/* Adds a form, if the job admits it. */
+static exo_status
+add_form(struct planner *p, exo_parallelism_scope *scope, const exo_parallelism *form, bool *added,
+         exo_err *err)
+{
+    *added = admits(p, form);
+    if (!*added)
+        return EXO_OK;
+    exo_parallelism *forms = exo_realloc(p->forms, scope->num_forms + 1, sizeof *forms);
+    if (!forms)
+        return exo_fail(err, EXO_NOMEM, "out of memory");
+    forms[scope->num_forms++] = *form;
+    scope->forms = p->forms = forms;
+    return EXO_OK;
+}
+
+/* Adds the forms of these counts. Parts of layers alone are tried with and without `sequence`. In a product
+ * they have it where the tokens can be divided: it sends no more bytes, and takes less memory. */
+static exo_status
+add_counts(struct planner *p, exo_parallelism_scope *scope, const exo_parallelism *counts,
+           size_t *products, exo_err *err)
+{
+    const bool product = exo_parallelism_is_product(counts);
+    exo_parallelism form = *counts;
+    exo_status st = EXO_OK;
+    bool added = false;
+    if (product && *products == PRODUCTS)
+        return EXO_OK;
+    form.sequence = form.tensor > 1;
+    if (form.sequence)
+        st = add_form(p, scope, &form, &added, err);
+    form.sequence = false;
+    if (st == EXO_OK && !(product && added))
+        st = add_form(p, scope, &form, &added, err);
+    *products += product && added;
+    return st;
+}
+
+/* Lists the ways in which nodes can share a copy, those of the fewest nodes first. */
 static exo_status
 make_forms(struct planner *p, exo_parallelism_scope *scope, exo_err *err)
 {
-    p->forms = exo_calloc(3 * (size_t)scope->nodes, sizeof *p->forms);
-    if (!p->forms)
-        return exo_fail(err, EXO_NOMEM, "out of memory");
-    for (uint32_t size = 2; size <= scope->nodes; size++) {
-        const exo_parallelism forms[] = {
-            {.stages = 1, .tensor = size, .context = 1},
-            {.stages = 1, .tensor = size, .context = 1, .sequence = true},
-            {.stages = 1, .tensor = 1, .context = size},
-        };
-        for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-            if (scope->nodes % size == 0 && admits(p, &forms[i]))
-                p->forms[scope->num_forms++] = forms[i];
-    }
-    scope->forms = p->forms;
-    return EXO_OK;
+    exo_status st = EXO_OK;
+    size_t products = 0;
+    for (uint32_t size = 2; size <= scope->nodes; size++)
+        for (uint32_t tensor = 1; scope->nodes % size == 0 && tensor <= size; tensor++)
+            for (uint32_t stages = 1; size % tensor == 0 && stages <= size / tensor; stages++) {
+                const exo_parallelism counts = {
+                    .stages = stages, .tensor = tensor, .context = size / tensor / stages};
+                if (st == EXO_OK && exo_parallelism_sharing(&counts) == size)
+                    st = add_counts(p, scope, &counts, &products, err);
+            }
+    return st;
 }
 
 static exo_status
 make_models(struct planner *p, exo_parallelism_scope *scope, exo_err *err)
 {
     const exo_decoder_spec *spec = exo_decoder_spec_of(p->job.model);
-    exo_model *stage = NULL;
     exo_status st = spec ? make_forms(p, scope, err) : EXO_OK;
     if (st != EXO_OK)
         return st;
-    if (spec && exo_model_stage(&stage, p->job.model, 0, 2, NULL) == EXO_OK)
-        scope->layers = (uint32_t)spec->layers;
-    exo_model_drop(&stage);
     scope->checkpoints = spec != NULL;
     scope->checkpoint = p->plan->job_checkpoint = spec && spec->checkpoint;
     p->models[scope->checkpoint] = exo_model_hold(p->job.model);
@@ -265,8 +296,8 @@ plan_memory(const struct planner *p, exo_job_plan_entry *e, uint64_t *optimizer,
     exo_fit_memory m = {.optimizer = *optimizer};
     size_t most = p->plan->job_minibatch ? p->plan->job_minibatch : job->opts.batch_size;
     bool known = *optimizer > 0 && sharing == 1;
-    most *= stages ? 1 : sharing; /* of which each node computes a part */
-    if (stages) {                 /* enough minibatches keep them busy */
+    most *= sharing / e->composition.stages; /* of which each node computes a part */
+    if (stages) {                            /* enough minibatches keep them busy */
         const size_t cut = opts.batch_size / (MINIBATCHES * e->composition.stages);
         most = cut == 0 ? 1 : cut < most ? cut : most;
     }
@@ -298,6 +329,20 @@ is_alike(const exo_parallelism *a, const exo_parallelism *b)
            (a->sharding || a->overlap == b->overlap);
 }
 
+/* Whether c is a product with checkpoint that fits without: recomputing blocks only takes time then.
+ * Those without checkpoint come first. Other compositions are few, and all of them are planned. */
+static bool
+is_needless(const exo_job_plan *plan, size_t count, const exo_parallelism *c)
+{
+    for (size_t i = 0; c->checkpoint && exo_parallelism_is_product(c) && i < count; i++) {
+        const exo_parallelism *k = &plan->entries[i].composition;
+        if (plan->entries[i].fits && !k->checkpoint && k->stages == c->stages &&
+            k->tensor == c->tensor && k->context == c->context && k->sequence == c->sequence)
+            return true;
+    }
+    return false;
+}
+
 /* Some strategies find out at their start that they do not go with the optimizer. */
 static exo_status
 plan_memories(struct planner *p, exo_err *err)
@@ -311,6 +356,10 @@ plan_memories(struct planner *p, exo_err *err)
     for (size_t i = 0; i < all; i++) {
         exo_err refusal = {0};
         exo_job_plan_entry e = plan->entries[i];
+        if (is_needless(plan, kept, &e.composition)) {
+            exo_config_free(&e.options);
+            continue;
+        }
         optimizers[kept] = 0;
         for (size_t k = 0; k < kept && optimizers[kept] == 0; k++)
             if (is_alike(&plan->entries[k].composition, &e.composition))
@@ -523,6 +572,30 @@ exo_job_plan_release(exo_job_plan *plan)
     *plan = (exo_job_plan){0};
 }
 
+/* The assignment of how nodes share a copy. The caller frees it. NULL: NOMEM. */
+static char *
+parallel_text(const exo_parallelism *c, exo_err *err)
+{
+    const struct {
+        const char *key;
+        uint32_t count;
+    } each[] = {{"tensor", c->tensor}, {"pipeline", c->stages}, {"context", c->context}};
+    const char *before = "parallel={";
+    exo_text text = {0};
+    for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+        if (each[i].count <= 1)
+            continue;
+        exo_text_add(&text, "%s%s: %u", before, each[i].key, each[i].count);
+        before = ", ";
+    }
+    exo_text_add(&text, c->sequence ? ", sequence: true}" : "}");
+    if (!text.failed)
+        return text.data;
+    exo_fail(err, EXO_NOMEM, "out of memory");
+    exo_free(text.data);
+    return NULL;
+}
+
 exo_status
 exo_job_plan_assignments(const exo_job_plan *plan, const exo_job_plan_entry *entry,
                          char *sets[EXO_JOB_PLAN_SETS], size_t *count, exo_err *err)
@@ -537,11 +610,7 @@ exo_job_plan_assignments(const exo_job_plan *plan, const exo_job_plan_entry *ent
         sets[(*count)++] = exo_text_make(err, "strategy=%s", text);
     if (st == EXO_OK && sharing > 1) {
         sets[(*count)++] = exo_text_make(err, "train.batch_size=%zu", plan->batch_size * sharing);
-        sets[(*count)++] = exo_text_make(err, "parallel={%s: %u%s}",
-                                         c->stages > 1    ? "pipeline"
-                                         : c->context > 1 ? "context"
-                                                          : "tensor",
-                                         sharing, c->sequence ? ", sequence: true" : "");
+        sets[(*count)++] = parallel_text(c, err);
     }
     if (st == EXO_OK && (entry->minibatch_size != plan->job_minibatch || sharing > 1))
         sets[(*count)++] = exo_text_make(err, "train.minibatch_size=%zu", entry->minibatch_size);

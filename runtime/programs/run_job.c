@@ -246,9 +246,8 @@ convert_checkpoint(const exo_job *job, const exo_job_run *run, const char *folde
     if (st == EXO_OK && differs)
         st = exo_reshard(job->model, newest, folder, &to, &done, err);
     if (st == EXO_OK && differs)
-        exo_display_note(display,
-                         "%s: the checkpoint of step %llu is converted from %u to %u nodes",
-                         run->label, (unsigned long long)done.step, done.from, done.to);
+        exo_display_note(display, "%s: the checkpoint of step %llu is converted: %s", run->label,
+                         (unsigned long long)done.step, done.change);
     if (lock >= 0)
         close(lock);
     return st;

@@ -104,7 +104,7 @@ ok run job.yaml --dry-run
 # checkpoints of stages go on with other stages, too
 ok run job.yaml --no-plot --save-dir parts --set train.checkpoint_interval=2
 ok run job.yaml --no-plot --save-dir parts --resume=reshard --set train.max_steps=6 --set nodes=2
-has err 'is converted from 4 to 2 nodes'
+has err 'is converted: 2 nodes (pipeline 2) instead of 4 (pipeline 2)'
 ok run job.yaml --no-plot --save-dir parts --resume=reshard --set train.max_steps=8 --set parallel.pipeline=4
-has err 'is converted from 2 to 4 nodes'
+has err 'is converted: 4 nodes (pipeline 4) instead of 2 (pipeline 2)'
 finish

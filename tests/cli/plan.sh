@@ -77,13 +77,17 @@ ok plan wan.yaml "${gpt[@]}" --json
 python3 - out "$EXOGYM" "${gpt[@]}" <<'END' || fail 'nodes that share a copy take another time than planned'
 import json, subprocess, sys
 all = json.load(open(sys.argv[1]))["compositions"]
-pipelines = [c for c in all if c["pipeline"] > 1]
+products = [c for c in all if sum(c[key] > 1 for key in ("tensor", "pipeline", "context")) > 1]
+pipelines = [c for c in all if c["pipeline"] > 1 and c not in products]
 # in two stages with and without buckets, in four, and each with checkpoint
 assert sorted(c["pipeline"] for c in pipelines) == [2, 2, 2, 2, 4, 4], pipelines
 # two heads, sequences of 16 tokens
-parts = [c for c in all if c["tensor"] > 1 or c["context"] > 1]
+parts = [c for c in all if (c["tensor"] > 1 or c["context"] > 1) and c not in products]
 assert {(c["tensor"], c["sequence"], c["context"]) for c in parts} == {(2, False, 1), (2, True, 1), (1, False, 2), (1, False, 4)}, parts
-for c in (c for c in pipelines + parts if not c["checkpoint"] and not c["overlap"]):
+# several of them: with sequence, and without a checkpoint, since all fit
+assert sorted((c["tensor"], c["pipeline"], c["context"], c["sequence"], c["checkpoint"]) for c in products) == [
+    (1, 2, 2, False, False), (2, 1, 2, True, False), (2, 2, 1, True, False)], products
+for c in (c for c in pipelines + parts + products if not c["checkpoint"] and not c["overlap"]):
     sets = [word for one in c["set"] for word in ("--set", one)]
     assert f"train.batch_size={8 * c['pipeline'] * c['tensor'] * c['context']}" in sets, sets
     took = []
@@ -92,6 +96,21 @@ for c in (c for c in pipelines + parts if not c["checkpoint"] and not c["overlap
         out = subprocess.run([*run, "--set", f"train.max_steps={steps}"], capture_output=True, check=True).stdout
         took.append(json.loads(out)["runs"][0]["train_seconds"])
     assert abs(c["step_seconds"] - (took[1] - took[0]) / 3) < 1e-6, (c, took)
+END
+# Products that do not fit are tried with checkpoint, too. The limit is just above the smallest composition.
+long=(--set 'model={name: gpt, layers: 4, heads: 2, width: 64, context: 512}' --set 'data={name: text, path: text.txt, block: 512}' --set nodes=4 --set train.batch_size=1)
+ok plan wan.yaml "${long[@]}" --json
+some=$(python3 -c 'import json
+print(int(1.01 * min(c["memory"] for c in json.load(open("out"))["compositions"])))')
+ok plan wan.yaml "${long[@]}" --memory "${some}B" --json
+python3 - <<'END' || fail 'other products than those that do not fit have a checkpoint'
+import json
+forms = {True: set(), False: set()}
+for c in json.load(open("out"))["compositions"]:
+    form = (c["tensor"], c["pipeline"], c["context"])
+    if sum(count > 1 for count in form) > 1 and (c["checkpoint"] or not c["fits"]):
+        forms[c["checkpoint"]].add(form)
+assert forms[True] == forms[False] and (2, 2, 1) in forms[True], forms
 END
 # Over slow links `auto` takes one: activations are smaller than gradients.
 ok run wan.yaml "${gpt[@]}" --no-plot --set parallel=auto --set 'model.width=128' --json --name staged

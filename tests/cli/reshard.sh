@@ -27,7 +27,7 @@ ok ckpt reshard runs/job/fsdp runs/three/fsdp --nodes 3
 ok "${on_three[@]}" --save-dir runs --name three --resume
 cp -r runs/job runs/gone
 ok "${on_three[@]}" --save-dir runs --name gone --resume=reshard
-has err 'fsdp: the checkpoint of step 3 is converted from 4 to 3 nodes'
+has err 'fsdp: the checkpoint of step 3 is converted: 3 nodes instead of 4'
 [ -n "$(hash runs/full/ddp)" ] || fail 'the full run has no result'
 for run in three gone; do
     [ "$(hash runs/$run/fsdp)" = "$(hash runs/full/ddp)" ] || fail "$run: other bits than ddp on three nodes"
@@ -50,14 +50,15 @@ stages='parallel={pipeline: 2, microbatches: 2}'
 ok run untied.yaml --no-plot --save-dir runs --set nodes=2 --set train.max_steps=6 --name alone
 ok run untied.yaml --no-plot --save-dir runs --set "$stages" --name staged
 ok ckpt reshard runs/staged runs/tokens/ddp --nodes 4 --context 2
+has out 'runs/tokens/ddp: step 3, 4 nodes (context 2) instead of 4 (pipeline 2), ddp'
 ok ckpt reshard runs/tokens/ddp runs/back/ddp --full --nodes 2
 ok ckpt reshard runs/back/ddp runs/restaged/ddp --nodes 4 --pipeline 2 --microbatches 2
-has out 'runs/restaged/ddp: step 3, 4 nodes instead of 2, ddp'
+has out 'runs/restaged/ddp: step 3, 4 nodes (pipeline 2) instead of 2, ddp'
 for run in back restaged; do
     ok run runs/$run/ddp/config.json --no-plot --save-dir runs --set train.max_steps=6 --resume
 done
 ok run untied.yaml --no-plot --save-dir runs --set nodes=2 --set train.max_steps=6 --name staged --resume=reshard
-has err 'ddp: the checkpoint of step 3 is converted from 4 to 2 nodes'
+has err 'ddp: the checkpoint of step 3 is converted: 2 nodes instead of 4 (pipeline 2)'
 for run in back restaged staged; do
     [ "$(hash runs/$run/ddp)" = "$(hash runs/alone/ddp)" ] || fail "$run: other bits than two whole nodes"
 done

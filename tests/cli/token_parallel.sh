@@ -65,9 +65,9 @@ ok run job.yaml --dry-run
 # checkpoints go on with other nodes for each copy
 ok run job.yaml --no-plot --save-dir parts --set train.checkpoint_interval=2
 ok run job.yaml --no-plot --save-dir parts --resume=reshard --set train.max_steps=6 --set nodes=2 --set parallel.context=1
-has err 'is converted from 4 to 2 nodes'
+has err 'is converted: 2 nodes instead of 4 (context 2)'
 ok run job.yaml --no-plot --save-dir parts --resume=reshard --set train.max_steps=8
-has err 'is converted from 2 to 4 nodes'
+has err 'is converted: 4 nodes (context 2) instead of 2'
 bad 1 "the nodes of the strategy 'diloco' have states of their own" run job.yaml --no-plot --save-dir parts --resume=reshard --set train.max_steps=9 --set nodes=2
 has err 'the copies of the model have to stay 2, not 1'
 finish

@@ -158,26 +158,30 @@ Test(rehearsal, takes_the_time_of_stages, .timeout = 120)
     exo_dataset_drop(&train);
 }
 
-/* Parts of a gpt: sums and gathers within passes, between units. */
+/* Parts of a gpt, and of its stages: sums and gathers within passes, between units. */
 Test(rehearsal, takes_the_time_of_parts, .timeout = 120)
 {
     static const struct {
-        uint32_t tensor, context;
+        uint32_t tensor, context, stages;
         bool sequence, checkpoint;
         const char *options;
     } forms[] = {
-        {2, 1, false, false, "{}"},
-        {4, 1, false, true, "{max_norm: 1}"},
-        {2, 1, true, false, "{bucket_size: 1 kB}"},
-        {4, 1, true, true, "{}"},
-        {1, 2, false, false, "{max_norm: 1}"},
-        {1, 2, false, true, "{}"},
+        {2, 1, 1, false, false, "{}"},
+        {4, 1, 1, false, true, "{max_norm: 1}"},
+        {2, 1, 1, true, false, "{bucket_size: 1 kB}"},
+        {4, 1, 1, true, true, "{}"},
+        {1, 2, 1, false, false, "{max_norm: 1}"},
+        {1, 2, 1, false, true, "{}"},
+        {2, 1, 2, true, false, "{}"},
+        {2, 1, 2, false, true, "{}"},
+        {1, 2, 2, false, false, "{}"},
+        {2, 2, 1, true, true, "{max_norm: 1}"},
     };
     struct network network;
     const exo_graph_spec *graph = connect(&network);
     exo_dataset *train = token_rows_new(64, 12, 40);
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
-        exo_fit_opts opts = options(i % 2 ? 2 : BATCH);
+        exo_fit_opts opts = options(i % 2 || forms[i].stages > 1 ? 2 : BATCH);
         exo_config_doc *doc = NULL, *how = NULL;
         exo_model *model = NULL;
         exo_fit_result real = {0}, rehearsed = {0};
@@ -185,6 +189,7 @@ Test(rehearsal, takes_the_time_of_parts, .timeout = 120)
         char text[160];
         opts.tensor = forms[i].tensor;
         opts.context_parallel = forms[i].context;
+        opts.pipeline = forms[i].stages;
         opts.sequence = forms[i].sequence;
         snprintf(text, sizeof text,
                  "{vocabulary: 41, context: 12, layers: 2, heads: 4, width: 16, checkpoint: %s}",
