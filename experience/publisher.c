@@ -21,6 +21,7 @@ enum {
 struct target {
     char name[NAME];
     bool owes;                 /* an update, or deals, to it are unanswered */
+    bool heard, sent;          /* it has replied; it has said that it has sent all its draws */
     bool granted;              /* of the two it is deals */
     uint64_t version;          /* of the newest update that was sent to it; 0: none */
     unsigned refusals;         /* in a row */
@@ -126,6 +127,18 @@ exo_publisher_draws(const exo_publisher *p)
     return p->draws;
 }
 
+bool
+exo_publisher_has_all(const exo_publisher *p)
+{
+    bool heard = false;
+    for (size_t i = 0; i < p->count; i++) {
+        if (p->targets[i].heard && !p->targets[i].sent)
+            return false;
+        heard = heard || p->targets[i].heard;
+    }
+    return heard;
+}
+
 const exo_publisher_figures *
 exo_publisher_figures_of(const exo_publisher *p)
 {
@@ -165,7 +178,7 @@ renew(exo_publisher *p, struct target *t)
     exo_update_sender_forget(p->sender, t->name);
     if (p->at.dealer)
         exo_dealer_lost(p->at.dealer, t->index);
-    t->owes = t->granted = false;
+    t->owes = t->granted = t->sent = false;
     t->version = 0;
     t->refusals = 0;
 }
@@ -535,6 +548,8 @@ exo_publisher_take(exo_publisher *p, const exo_port *port, const exo_item *item,
             renew(p, t);
         t->maker_life = r.life;
     }
+    t->heard = true;
+    t->sent = t->sent || (r.sent && r.life == t->maker_life);
     if (p->at.dealer)
         exo_dealer_hear(p->at.dealer, t->index, r.room, r.portion, r.total);
     if (is_late(p, t, &r))

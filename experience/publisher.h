@@ -62,6 +62,8 @@ exo_status exo_publisher_take(exo_publisher *publisher, const exo_port *port, co
                               exo_err *err);
 /* The draws of the run, of all makers; UINT64_MAX: no maker has replied, or there is no end. */
 uint64_t exo_publisher_draws(const exo_publisher *publisher);
+/* Whether all makers that have replied have said that they have sent all their draws. */
+bool exo_publisher_has_all(const exo_publisher *publisher);
 const exo_publisher_figures *exo_publisher_figures_of(const exo_publisher *publisher);
 
 #endif

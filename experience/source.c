@@ -602,7 +602,9 @@ make_item(exo_experience_source *s, uint64_t maker, size_t slot, exo_item **item
     e.epoch = prompt.epoch;
     e.maker = maker;
     e.temperature = s->sampling.temperature;
-    e.filtered = s->sampling.top_k > 0 || (s->sampling.top_p > 0 && s->sampling.top_p < 1);
+    e.filtered =
+        (s->sampling.top_k > 0 && s->sampling.top_k < exo_decoder_spec_of(s->model)->vocabulary) ||
+        (s->sampling.top_p > 0 && s->sampling.top_p < 1);
     exo_experience_sign(&e, *item);
     memcpy(e.prompt_tokens, prompt.tokens, prompt.length * sizeof *prompt.tokens);
     for (uint64_t a = 0; a < s->answers; a++) {

@@ -428,12 +428,14 @@ receive(struct trainer *t, exo_graph_actor *actor, exo_err *err)
     return st;
 }
 
-/* Whether no further items come: makers have ended, or all draws of the run are here. Makers keep
- * their ports open as long as they may have to make draws again. */
+/* Whether no further items come: makers have ended; or they have said that they have sent all, and all
+ * draws of the run are here. Makers keep their ports open as long as they may have to make draws again.
+ * The draws alone do not suffice: a maker may go on beyond the end that a damaged reply has told. */
 static bool
 has_all(const struct trainer *t)
 {
-    return t->closed || exo_stock_is_complete(&t->stock, exo_publisher_draws(t->publisher));
+    return t->closed || (exo_publisher_has_all(t->publisher) &&
+                         exo_stock_is_complete(&t->stock, exo_publisher_draws(t->publisher)));
 }
 
 /* When makers have ended, every draw has come, as far as this trainer knows how many there are. In

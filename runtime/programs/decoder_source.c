@@ -2,8 +2,10 @@
  * nn/pretrained/safetensors.h. */
 #include "programs/decoder_source.h"
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -84,6 +86,37 @@ build_model(exo_decoder_source *s, const json_t *config, exo_err *err)
     return st;
 }
 
+static int
+is_of_trainer(const struct dirent *entry)
+{
+    return strncmp(entry->d_name, "model_", 6) == 0 || strncmp(entry->d_name, "adapter_", 8) == 0;
+}
+
+/* A folder without a model: that of a graph's run has those of its trainers, each in a folder. */
+static exo_status
+no_model(const char *folder, exo_err *err)
+{
+    char names[256] = "";
+    size_t length = 0;
+    struct dirent **entries = NULL;
+    int count = scandir(folder, &entries, is_of_trainer, alphasort);
+    for (int i = 0; i < count; i++) {
+        if (length < sizeof names)
+            length += (size_t)snprintf(names + length, sizeof names - length, "%s%s",
+                                       i > 0 ? ", " : "", entries[i]->d_name);
+        (free)(entries[i]); /* scandir allocates with malloc */
+    }
+    (free)(entries);
+    return count > 0 ? exo_fail(err, EXO_NOT_FOUND,
+                                "%s: is the folder of a graph's run, whose trainers have folders "
+                                "of their own: name one of %s in it",
+                                folder, names)
+                     : exo_fail(err, EXO_NOT_FOUND,
+                                "%s: is no run with a model.safetensors or checkpoints, no "
+                                "checkpoint, and no Hugging Face directory",
+                                folder);
+}
+
 /* Finds the newest checkpoint of a run without a final model. A damaged checkpoint is an error, and
  * not passed over silently. */
 static exo_status
@@ -95,10 +128,7 @@ find_checkpoint(exo_decoder_source *s, exo_err *err)
         return st;
     s->checkpoint = choice.found;
     if (!choice.found)
-        return exo_fail(err, EXO_NOT_FOUND,
-                        "%s: is no run with a model.safetensors or checkpoints, no checkpoint, and "
-                        "no Hugging Face directory",
-                        s->path);
+        return no_model(s->path, err);
     if (choice.damage.code != EXO_OK && choice.intact[0])
         return exo_fail(err, EXO_FAILED, "%s; %s is older and intact", choice.damage.text,
                         choice.intact);

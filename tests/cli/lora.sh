@@ -120,6 +120,7 @@ for trained in ppo_based/trainer_0 sft/sft_0; do
     ok export "$folder/adapter_$actor" "merged_$actor" --merge
     cmp "merged_$actor/model.safetensors" "$folder/model_$actor/model.safetensors" || fail "the adapter of $trained is not its model"
     cmp -s base/model.safetensors "merged_$actor/model.safetensors" && fail "$trained has learned nothing"
+    bad 1 "name one of adapter_$actor, model_$actor in it" export "$folder" whole
 done
 
 # --- Mistakes

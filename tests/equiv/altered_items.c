@@ -23,7 +23,8 @@
 enum {
     DRAWS = 24,
     RUNS = SANITIZED ? 24 : 60,
-    LATE = 3 /* messages that overtake one */
+    LATE = 3, /* messages that overtake one */
+    TOTAL = 6 /* a word of a reply's header */
 };
 
 enum kind {
@@ -48,7 +49,8 @@ enum change {
     TWICE,
     LATER,
     AGAIN, /* the first one of its kind follows it */
-    CHANGES
+    CHANGES,
+    NONE = CHANGES /* of the draws of the run, says a reply */
 };
 
 static struct {
@@ -130,6 +132,17 @@ altered(const exo_item *item)
     return copy;
 }
 
+/* A copy of a reply that says that the run has no draws. */
+static exo_item *
+with_none(const exo_item *item)
+{
+    exo_item *copy = copy_as(item, item->parts, 0);
+    int64_t *header = copy->parts[0].data;
+    cr_assert_eq(header[TOTAL], DRAWS);
+    header[TOTAL] = 0;
+    return copy;
+}
+
 static exo_status
 send(exo_port *port, const exo_item *item, exo_err *err)
 {
@@ -141,8 +154,8 @@ send(exo_port *port, const exo_item *item, exo_err *err)
 static exo_status
 send_altered(exo_port *port, exo_item *item, exo_err *err)
 {
-    if (plan.change < TWICE) {
-        exo_item *copy = altered(item);
+    if (plan.change < TWICE || plan.change == NONE) {
+        exo_item *copy = plan.change == NONE ? with_none(item) : altered(item);
         return exo_port_send(port, &copy, EXO_PORT_TIMEOUT, err);
     }
     snprintf(plan.what, sizeof plan.what, "change %d of %s %llu", plan.change,
@@ -354,4 +367,22 @@ Test(altered_items, are_refused_or_have_no_consequence, .timeout = 3000)
     }
     cr_expect(runs < RUNS || (well > runs / 8 && well < runs), "%llu of %llu runs ended well",
               (unsigned long long)well, (unsigned long long)runs);
+}
+
+/* The first reply says that the run has no draws. No trainer ends then: it fails,
+ * and with a restart rule the next life learns from all. */
+Test(altered_items, a_trainer_does_not_end_before_its_makers, .timeout = 300)
+{
+    exo_graph_class_register(&relay, NULL);
+    exo_graph_class_register(&courier, NULL);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        exo_err err;
+        plan.seen = plan.at = 0;
+        plan.kind = REPLY;
+        plan.change = NONE;
+        cr_expect(run(&forms[i], &err), "form %zu: %s", i,
+                  err.code == EXO_OK ? "draws are missing" : err.text);
+        cr_expect(forms[i].restarts || strstr(err.text, "draws below"), "form %zu: %s", i,
+                  err.text);
+    }
 }

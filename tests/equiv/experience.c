@@ -254,6 +254,18 @@ Test(experience, graphs_have_the_bits_of_a_plain_loop, .timeout = 300)
     }
 }
 
+Test(experience, a_top_k_of_the_vocabulary_takes_no_token_away)
+{
+    static const struct task few[] = {
+        {MODEL, "algorithm: rloo", "answers: 3, generate: {max_new_tokens: 7, temperature: 0.7}"},
+        {MODEL, "algorithm: rloo",
+         "answers: 3, generate: {max_new_tokens: 7, temperature: 0.7, top_k: 1000}"}};
+    char sha256[2][65];
+    for (size_t i = 0; i < 2; i++)
+        plain_loop(&few[i], 7, sha256[i]);
+    cr_expect_str_eq(sha256[0], sha256[1]);
+}
+
 /* Makers are ahead by the staleness. Where one trainer ends before the other, the draws that would be
  * its next ones come to the other, which needs none of them either. */
 Test(experience, draws_after_the_last_update_go_to_nobody)
