@@ -79,12 +79,25 @@ add_network(exo_config_maker *m, exo_config *root, const exo_job *job)
     exo_make_copies(m, root, from, keys, sizeof keys / sizeof *keys);
 }
 
+/* Adds how the nodes share copies of the model, if they do. */
 static void
-add_tensor(exo_config_maker *m, exo_config *root, const exo_job *job)
+add_parallel(exo_config_maker *m, exo_config *root, const exo_job *job)
 {
-    exo_config *parallel = exo_make_map(m, root, "parallel");
-    exo_make_number(m, parallel, "tensor", job->opts.tensor);
-    if (job->opts.sequence)
+    const struct {
+        const char *key;
+        uint32_t nodes;
+    } axes[] = {{"tensor", job->opts.tensor},
+                {"pipeline", job->opts.pipeline},
+                {"context", job->opts.context_parallel}};
+    exo_config *parallel = NULL;
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
+        if (axes[i].nodes <= 1)
+            continue;
+        if (!parallel)
+            parallel = exo_make_map(m, root, "parallel");
+        exo_make_number(m, parallel, axes[i].key, axes[i].nodes);
+    }
+    if (job->opts.tensor > 1 && job->opts.sequence)
         exo_make_truth(m, parallel, "sequence", true);
 }
 
@@ -106,13 +119,7 @@ write_config(const exo_job *job, exo_job_run *run, exo_err *err)
     exo_make_string(&m, root, "engine", job->opts.engine);
     exo_make_truth(&m, root, "equal_bits", !job->opts.any_bits);
     exo_job_write_collectives(&m, root, job);
-    if (job->opts.tensor > 1)
-        add_tensor(&m, root, job);
-    if (job->opts.pipeline > 1)
-        exo_make_number(&m, exo_make_map(&m, root, "parallel"), "pipeline", job->opts.pipeline);
-    if (job->opts.context_parallel > 1)
-        exo_make_number(&m, exo_make_map(&m, root, "parallel"), "context",
-                        job->opts.context_parallel);
+    add_parallel(&m, root, job);
     add_train(&m, root, job);
     add_strategy(&m, root, run);
     add_plugins(&m, root, job);

@@ -39,6 +39,22 @@ sed -e 's/context: 2}/tensor: 2, sequence: true}/' -e 's/diloco, H: 2/ddp/' job.
 check job
 check cut
 
+# Two axes in one config.json: the run again, resumed, and converted in both ways.
+axes='parallel={tensor: 2, sequence: true, context: 2}'
+short=(--no-plot --save-dir axes --set train.val_size=none --set train.max_steps)
+ok run job.yaml --json "${short[@]}=2" --set "$axes"
+what | grep sha256 >wanted
+config=axes/job/diloco/config.json
+[ "$(grep -c '"parallel"' $config)" = 1 ] || fail "parallel: $(grep parallel $config)"
+ok run $config --json "${short[@]}=2" --name again
+what | grep sha256 >got
+cmp -s wanted got || fail "two axes, their config.json: $(diff wanted got)"
+ok ckpt reshard axes/job axes/parts/diloco --nodes 4 --tensor 2 --pipeline 2 --microbatches 2
+ok run axes/parts/diloco/config.json "${short[@]}=3" --resume
+ok run $config "${short[@]}=3" --resume
+ok run $config "${short[@]}=4" --resume=reshard --set nodes=2 --set 'parallel={tensor: 2}'
+has err 'is converted from 4 to 2 nodes'
+
 # --- Mistakes
 # ---------------------------------------------------------------------------------------------------------
 
