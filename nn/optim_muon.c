@@ -210,6 +210,8 @@ exo_muon_step(exo_muon *m, const exo_optim_spec *spec, double lr, size_t rows, s
     const size_t shard = whole ? 0 : shard_of(m, slice);
     float *update = whole ? m->update.data : (float *)m->gathered.data + m->slices.rank * shard;
     assert(matrix);
+    if (m->failed.code != EXO_OK)
+        return; /* the other members may be at another matrix */
     exo_device_run(m->device, lerp, .count = n, .y = buffer, .t = (float)(1.0 - spec->momentum),
                    .x = grad);
     exo_device_run(m->device, scale, .count = n, .y = update, .a = 1.0f,

@@ -195,8 +195,8 @@ EXO_API bool exo_part_unit(const exo_model *whole_model, const exo_model *part_m
  *
  * A stage is some of a model's layers (pipeline parallelism; Huang et al., 2019, arXiv:1811.06965).
  * Its parameters have the names, sizes and initial values of the whole model's. A pass over a stage
- * takes what the stage before has computed, and its backward gives the gradient of that. Stages make
- * no collectives: the caller moves the numbers between them.
+ * takes what the stage before has computed, and its backward gives the gradient of that. The caller
+ * moves these numbers between the stages; the parts of a stage have the collectives of parts.
  */
 
 /* For `build`: the next parameter of the whole model is absent here. The parameters after it have the
@@ -204,9 +204,9 @@ EXO_API bool exo_part_unit(const exo_model *whole_model, const exo_model *part_m
 EXO_API void exo_build_absent(exo_builder *builder);
 
 /* For `build`: the model is a stage of a pipeline, whose pass hands on `width` numbers a token, of
- * 1/shares of the tokens of each sequence. Its class has the output "hidden" (R, width) and, if the stage follows another one, "input", a variable
- * (R, width) with the values of the batch's field "hidden" (T, width). The last stage is the one whose
- * class has an objective. */
+ * 1/shares of the tokens of each sequence. Its class has the output "hidden" (R, width) and, if the
+ * stage follows another one, "input", a variable (R, width) with the values of the batch's field
+ * "hidden" (T, width). The last stage is the one whose class has an objective. */
 EXO_API void exo_build_stage(exo_builder *builder, size_t width, size_t shares, bool follows);
 
 /* Makes stage `stage` of `stages` of a model of the class "gpt": the blocks exo_shard(layers, stages,

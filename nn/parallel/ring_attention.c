@@ -6,7 +6,9 @@
  * meets every other once. The swap of round k + 1 begins before the work of round k, so that messages and
  * work overlap; two foreign blocks are in memory. Backward swaps them again, and then their gradients, which
  * are on their way during the next round's work. All members begin the swap of keys of round k + 1 after it
- * and before the swap of gradients of round k: in one order, whoever meets nobody in some round. State: a plan for each member whose keys are met, in the operation's cache. Read next:
+ * and before the swap of gradients of round k: in one order, whoever meets nobody in some round.
+ *
+ * State: a plan for each member whose keys are met, in the operation's cache. Read next:
  * exogym/parallel.h. */
 #include <string.h>
 
