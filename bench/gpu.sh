@@ -6,8 +6,8 @@
 #     bench/gpu.sh [OUT]
 #
 # OUT (default: build/gpu) gets the log of each step and table.md. Needs nvcc of CUDA 13 with cuBLASLt,
-# what tools/bootstrap.sh installs, and for the ratios a Python with PyTorch for CUDA and transformers:
-# PYTHON (default: python3). A step that cannot run says why, and the others go on.
+# what tools/bootstrap.sh installs, cuDNN 9 to compare with it, and for the ratios a Python with PyTorch
+# for CUDA and transformers: PYTHON (default: python3). A step that cannot run says why, and the others go on.
 set -u
 cd "$(dirname "$0")/.."
 out=${1:-build/gpu}
@@ -42,6 +42,10 @@ row() {
     rows+=("| $1 | $3 $2 | ${4:-none} | $(awk -v a="$3" -v b="${4:-0}" 'BEGIN { if (b > 0) printf "%.2f", a / b }') |")
 }
 
+has_cudnn() {
+    grep -q 'cuDNN  *[0-9]' "$out/doctor.log"
+}
+
 has_torch() {
     "$python" -c 'import torch; assert torch.cuda.is_available()' 2>"$out/torch.log"
 }
@@ -57,6 +61,7 @@ grep -q '^  cuda:0' "$out/doctor.log" || {
 }
 
 step kernels 300 $build/tests/test_unit_gpu --verbose
+has_cudnn && EXOGYM_CUDNN=on step kernels_cudnn 300 $build/tests/test_unit_gpu --verbose
 if command -v compute-sanitizer >/dev/null; then
     EXO_GPU_COUNT=1000 step sanitizer 300 compute-sanitizer --error-exitcode 1 $build/tests/test_unit_gpu --debug=idle --filter 'gpu/every*'
 fi
@@ -83,6 +88,18 @@ for dtype in fp32 bf16; do
     step cnn_$dtype 60 $build/bench/bench_cnn_step --dtype $dtype --steps 50 --device cuda
     has_torch && step cnn_${dtype}_torch 180 "$python" bench/peers/cnn_step.py --dtype $dtype --steps 50 --device cuda --compile
     row "the CNN, $dtype, batch 256, training" images/s "$(value cnn_$dtype images_per_second)" "$(value cnn_${dtype}_torch images_per_second 2>/dev/null)"
+done
+# Convolutions: own kernels, and cuDNN where it is found.
+for dtype in fp32 bf16; do
+    for choice in on tf32; do
+        has_cudnn || continue
+        [ $dtype = bf16 ] && [ $choice = tf32 ] && continue
+        EXOGYM_CUDNN=$choice step cnn_${dtype}_cudnn_$choice 60 $build/bench/bench_cnn_step --dtype $dtype --steps 50 --device cuda || continue
+        own=$(value cnn_$dtype images_per_second) other=$(value cnn_${dtype}_cudnn_$choice images_per_second)
+        row "the CNN, $dtype, EXOGYM_CUDNN=off beside $choice" images/s "$own" "$other"
+        awk -v a="$own" -v b="$other" -v d="$dtype" -v c="$choice" \
+            'BEGIN { printf "convolutions, %s: EXOGYM_CUDNN=%s is faster (off %s, %s %s images/s)\n", d, (a >= b ? "off" : c), a, c, b }'
+    done
 done
 for batch in 1 16; do
     step generate_$batch 120 $build/bench/bench_generate --batch $batch --device cuda

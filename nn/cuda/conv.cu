@@ -1,6 +1,7 @@
 /* Convolutions as products of matrices: a kernel writes the pixels under each window side by side,
  * a chunk of samples at a time, and a product with the weights follows. The gradient of the input
- * is gathered, pixel by pixel, from the windows over it. cuBLASLt has the products.
+ * is gathered, pixel by pixel, from the windows over it. cuBLASLt has the products. Or cuDNN computes
+ * all of it, from the same packed weights (cudnn.h).
  *
  * Owner of the memory: the plan, as forward leaves the weights there for backward. Read next:
  * matmul.h, plans.h. */
@@ -18,8 +19,9 @@ enum {
 struct room {
     size_t columns, chunk; /* samples of a chunk */
     void *weights;         /* (O, R, S, I) of the shape's dtype */
-    float *gradient;       /* (O, R, S, I), for backward */
-    void *windows; /* (chunk, H', W', R, S, I): the dtype's, or fp32 gradients; NULL: x itself */
+    void *gradient;        /* (O, R, S, I), for backward: fp32, or the dtype's by cuDNN */
+    /* (chunk, H', W', R, S, I): the dtype's, or fp32 gradients; NULL: x itself, or cuDNN's matter */
+    void *windows;
     size_t bytes;
 };
 
@@ -31,7 +33,7 @@ is_plain(const exo_conv_shape *s)
 }
 
 static room
-lay_out(const exo_conv_shape *s, void *memory)
+lay_out(const exo_conv_shape *s, bool by_cudnn, void *memory)
 {
     exo_cuda_room r = {static_cast<char *>(memory), 0};
     const size_t element = s->backward && s->input_grad
@@ -49,18 +51,17 @@ lay_out(const exo_conv_shape *s, void *memory)
     out.chunk = out.chunk == 0 ? 1 : out.chunk;
     out.weights = exo_cuda_take(&r, s->out_channels * out.columns, sizeof(float));
     if (s->backward)
-        out.gradient =
-            static_cast<float *>(exo_cuda_take(&r, s->out_channels * out.columns, sizeof(float)));
-    if (!is_plain(s))
+        out.gradient = exo_cuda_take(&r, s->out_channels * out.columns, sizeof(float));
+    if (!is_plain(s) && !by_cudnn)
         out.windows = exo_cuda_take(&r, out.chunk, sample);
     out.bytes = r.bytes;
     return out;
 }
 
 size_t
-exo_cuda_conv_bytes(const exo_conv_shape *shape)
+exo_cuda_conv_bytes(const exo_conv_shape *shape, bool by_cudnn)
 {
-    return lay_out(shape, NULL).bytes;
+    return lay_out(shape, by_cudnn, NULL).bytes;
 }
 
 /* The shape, for kernels over windows. */
@@ -101,14 +102,15 @@ pack(exo_conv_shape s, const float *weight, T *packed)
 }
 
 /* dweight (O, I, R, S) += gradient (O, R, S, I). */
+template <typename T>
 __global__ static void
-add_unpacked(exo_conv_shape s, const float *gradient, float *dweight)
+add_unpacked(exo_conv_shape s, const T *gradient, float *dweight)
 {
     const size_t area = s.kernel_height * s.kernel_width;
     for (EXO_CUDA_EACH(at, s.out_channels * area * s.in_channels)) {
         const size_t place = at % area, i = at / area % s.in_channels,
                      o = at / area / s.in_channels;
-        dweight[at] = dweight[at] + gradient[(o * area + place) * s.in_channels + i];
+        dweight[at] = dweight[at] + exo_cuda_get(gradient, (o * area + place) * s.in_channels + i);
     }
 }
 
@@ -226,32 +228,61 @@ product_of(const exo_conv_shape *s)
     return p;
 }
 
+/* y of a chunk. */
+template <typename T>
+static exo_status
+forward_chunk(exo_cuda_device *cuda, const exo_conv_shape *s, const room *r, const chunk *c,
+              const exo_conv_args *k, exo_err *err)
+{
+    const size_t out = s->out_channels;
+    T *y = static_cast<T *>(k->y) + c->first * s->out_height * s->out_width * out;
+    exo_cuda_product p = product_of(s);
+    p.a = windows_of<T>(cuda, s, r, c, k->x);
+    p.b = r->weights;
+    p.transpose_b = true;
+    p.c = y;
+    p.m = c->rows;
+    p.n = p.ldc = out;
+    p.k = p.lda = p.ldb = r->columns;
+    p.bias = s->dtype == EXO_F32 ? k->bias : NULL;
+    const exo_status st = exo_cuda_multiply(cuda, &p, err);
+    if (st == EXO_OK && k->bias && !p.bias)
+        exo_cuda_launch_each(add_bias<T>, exo_cuda_blocks(c->rows * out, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, cuda->stream, c->rows * out, out, k->bias, y);
+    return st;
+}
+
+/* y of all samples, by cuDNN. */
+template <typename T>
+static exo_status
+forward_whole(exo_cuda_device *cuda, const exo_conv_shape *s, const room *r, const exo_conv_args *k,
+              exo_err *err)
+{
+    const size_t out = s->out_channels, count = s->batch * s->out_height * s->out_width * out;
+    const exo_status st =
+        exo_cuda_cudnn_forward(exo_cuda_plan_of(k->plan)->cudnn, k->x, r->weights, k->y, err);
+    if (st == EXO_OK && k->bias)
+        exo_cuda_launch_each(add_bias<T>, exo_cuda_blocks(count, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
+                             cuda->stream, count, out, k->bias, static_cast<T *>(k->y));
+    return st;
+}
+
 template <typename T>
 static exo_status
 forward(exo_cuda_device *cuda, const exo_conv_shape *s, const exo_conv_args *k, exo_err *err)
 {
-    const room r = lay_out(s, exo_cuda_plan_of(k->plan)->memory);
-    const size_t out = s->out_channels, pixels = s->out_height * s->out_width;
+    const exo_cuda_plan *plan = exo_cuda_plan_of(k->plan);
+    const room r = lay_out(s, plan->cudnn != NULL, plan->memory);
     exo_status st = EXO_OK;
-    exo_cuda_launch_each(pack<T>, exo_cuda_blocks(out * r.columns, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
-                         cuda->stream, *s, k->weight, static_cast<T *>(r.weights));
-    for (size_t first = 0; st == EXO_OK && first < s->batch; first += r.chunk) {
-        const chunk c = chunk_at(s, &r, first);
-        T *y = static_cast<T *>(k->y) + first * pixels * out;
-        exo_cuda_product p = product_of(s);
-        p.a = windows_of<T>(cuda, s, &r, &c, k->x);
-        p.b = r.weights;
-        p.transpose_b = true;
-        p.c = y;
-        p.m = c.rows;
-        p.n = p.ldc = out;
-        p.k = p.lda = p.ldb = r.columns;
-        p.bias = s->dtype == EXO_F32 ? k->bias : NULL;
-        st = exo_cuda_multiply(cuda, &p, err);
-        if (st == EXO_OK && k->bias && !p.bias)
-            exo_cuda_launch_each(add_bias<T>, exo_cuda_blocks(c.rows * out, EXO_CUDA_BLOCK),
-                                 EXO_CUDA_BLOCK, cuda->stream, c.rows * out, out, k->bias, y);
-    }
+    exo_cuda_launch_each(pack<T>, exo_cuda_blocks(s->out_channels * r.columns, EXO_CUDA_BLOCK),
+                         EXO_CUDA_BLOCK, cuda->stream, *s, k->weight, static_cast<T *>(r.weights));
+    if (plan->cudnn)
+        st = forward_whole<T>(cuda, s, &r, k, err);
+    else
+        for (size_t first = 0; st == EXO_OK && first < s->batch; first += r.chunk) {
+            const chunk c = chunk_at(s, &r, first);
+            st = forward_chunk<T>(cuda, s, &r, &c, k, err);
+        }
     return st == EXO_OK ? exo_cuda_launched("conv", err) : st;
 }
 
@@ -315,29 +346,66 @@ input_gradient(exo_cuda_device *cuda, const exo_conv_shape *s, const room *r, co
     return st;
 }
 
+/* dx, and the plan's gradient of the weights in T, by cuDNN. */
+static exo_status
+backward_whole(exo_cuda_cudnn_conv *cudnn, const room *r, const exo_conv_backward_args *k,
+               exo_err *err)
+{
+    exo_status st = EXO_OK;
+    if (k->dweight)
+        st = exo_cuda_cudnn_backward_filter(cudnn, k->x, k->dy, r->gradient, err);
+    if (st == EXO_OK && k->dx)
+        st = exo_cuda_cudnn_backward_data(cudnn, r->weights, k->dy, k->dx, err);
+    return st;
+}
+
+/* The same by products, with the gradient in fp32. */
+template <typename T>
+static exo_status
+backward_chunks(exo_cuda_device *cuda, const exo_conv_shape *s, const room *r,
+                const exo_conv_backward_args *k, exo_err *err)
+{
+    const size_t pixels = s->out_height * s->out_width;
+    exo_status st = EXO_OK;
+    for (size_t first = 0; st == EXO_OK && first < s->batch; first += r->chunk) {
+        const chunk c = chunk_at(s, r, first);
+        const T *dy = static_cast<const T *>(k->dy) + first * pixels * s->out_channels;
+        if (k->dweight)
+            st = weight_gradient<T>(cuda, s, r, &c, k, dy, err);
+        if (st == EXO_OK && k->dx)
+            st = input_gradient<T>(cuda, s, r, &c, k, dy, err);
+    }
+    return st;
+}
+
+template <typename T>
+static void
+add_gradient(exo_cuda_device *cuda, const exo_conv_shape *s, const room *r, float *dweight)
+{
+    exo_cuda_launch_each(
+        add_unpacked<T>, exo_cuda_blocks(s->out_channels * r->columns, EXO_CUDA_BLOCK),
+        EXO_CUDA_BLOCK, cuda->stream, *s, static_cast<const T *>(r->gradient), dweight);
+}
+
 template <typename T>
 static exo_status
 backward(exo_device *device, const exo_conv_shape *s, const exo_conv_backward_args *k, exo_err *err)
 {
     exo_cuda_device *cuda = exo_cuda_of(device);
-    const room r = lay_out(s, exo_cuda_plan_of(k->plan)->memory);
-    const size_t out = s->out_channels, pixels = s->out_height * s->out_width;
-    exo_status st = EXO_OK;
-    for (size_t first = 0; st == EXO_OK && first < s->batch; first += r.chunk) {
-        const chunk c = chunk_at(s, &r, first);
-        const T *dy = static_cast<const T *>(k->dy) + first * pixels * out;
-        if (k->dweight)
-            st = weight_gradient<T>(cuda, s, &r, &c, k, dy, err);
-        if (st == EXO_OK && k->dx)
-            st = input_gradient<T>(cuda, s, &r, &c, k, dy, err);
+    const exo_cuda_plan *plan = exo_cuda_plan_of(k->plan);
+    const room r = lay_out(s, plan->cudnn != NULL, plan->memory);
+    exo_status st = plan->cudnn ? backward_whole(plan->cudnn, &r, k, err)
+                                : backward_chunks<T>(cuda, s, &r, k, err);
+    if (st == EXO_OK && k->dweight && s->batch > 0) {
+        if (plan->cudnn)
+            add_gradient<T>(cuda, s, &r, k->dweight);
+        else
+            add_gradient<float>(cuda, s, &r, k->dweight);
     }
-    if (st == EXO_OK && k->dweight && s->batch > 0)
-        exo_cuda_launch_each(add_unpacked, exo_cuda_blocks(out * r.columns, EXO_CUDA_BLOCK),
-                             EXO_CUDA_BLOCK, cuda->stream, *s, r.gradient, k->dweight);
     if (st == EXO_OK && k->dbias) {
         exo_column_sums_args sums = {};
-        sums.rows = s->batch * pixels;
-        sums.columns = out;
+        sums.rows = s->batch * s->out_height * s->out_width;
+        sums.columns = s->out_channels;
         sums.dtype = static_cast<exo_dtype>(s->dtype);
         sums.y = k->dbias;
         sums.x = k->dy;

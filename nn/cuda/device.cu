@@ -7,6 +7,7 @@
 
 #include <exogym/memory.h>
 
+#include "nn/cuda/cudnn.h"
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/matmul.h"
 #include "nn/cuda/pages.h"
@@ -399,6 +400,8 @@ exo_cuda_open(exo_device **out, int ordinal, exo_err *err)
     if (st == EXO_OK)
         st = exo_cuda_matmul_new(&cuda->matmul, cuda, err);
     if (st == EXO_OK)
+        st = exo_cuda_cudnn_new(&cuda->cudnn, cuda, err);
+    if (st == EXO_OK)
         *out = &cuda->device;
     else
         exo_cuda_close(&cuda->device);
@@ -412,6 +415,7 @@ exo_cuda_close(exo_device *device)
     (void)exo_cuda_select(cuda);
     if (cuda->stream)
         (void)cudaStreamSynchronize(cuda->stream);
+    exo_cuda_cudnn_free(cuda->cudnn);
     exo_cuda_matmul_free(cuda->matmul);
     for (size_t s = 0; s < EXO_CUDA_SLOTS; s++) {
         if (cuda->slots[s].free)

@@ -31,6 +31,7 @@ enum {
 };
 
 typedef struct exo_cuda_matmul exo_cuda_matmul; /* matmul.h */
+typedef struct exo_cuda_cudnn exo_cuda_cudnn;   /* cudnn.h */
 
 /* Pinned memory that a copy from the host goes through; `free` is recorded behind the copy. */
 typedef struct exo_cuda_slot {
@@ -47,6 +48,7 @@ typedef struct exo_cuda_device {
     size_t next_slot;
     double *partials; /* on the device: of sums that have several blocks */
     exo_cuda_matmul *matmul;
+    exo_cuda_cudnn *cudnn; /* NULL: conv.cu computes all convolutions */
 } exo_cuda_device;
 
 static inline exo_cuda_device *

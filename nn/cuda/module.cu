@@ -6,6 +6,7 @@
 #include <exogym/plugin.h>
 
 #include "nccl/register.h"
+#include "nn/cuda/cudnn_library.h"
 #include "nn/cuda/device.h"
 #include "nn/cuda/engine.h"
 
@@ -48,6 +49,9 @@ look(exo_cuda_machine *out)
     memset(out, 0, sizeof *out);
     snprintf(out->architectures, sizeof out->architectures, "%s", EXO_CUDA_ARCHITECTURES);
     out->cublaslt = cublasLtGetVersion();
+    const exo_cudnn_table *cudnn = NULL;
+    if (exo_cudnn_load(&cudnn, NULL) == EXO_OK)
+        out->cudnn = cudnn->GetVersion();
     (void)cudaDriverGetVersion(&out->driver);
     (void)cudaRuntimeGetVersion(&out->runtime);
     const cudaError_t error = cudaGetDeviceCount(&out->num_gpus);

@@ -100,6 +100,13 @@ exo_cuda_fill_turns(exo_cuda_plan *plan, size_t positions, size_t turned, double
 /* --- Plans ------------------------------------------------------------------------------------ */
 
 static exo_status
+open_conv(exo_cuda_plan *p, exo_err *err)
+{
+    const exo_status st = exo_cuda_cudnn_conv_new(&p->cudnn, p->cuda, &p->conv, err);
+    return st == EXO_OK ? make_memory(p, exo_cuda_conv_bytes(&p->conv, p->cudnn != NULL), err) : st;
+}
+
+static exo_status
 open_attention(exo_cuda_plan *p, exo_err *err)
 {
     const exo_attention_shape *s = &p->attention;
@@ -156,7 +163,7 @@ open_plan(exo_cuda_plan *p, exo_shape_kind kind, const void *shape, exo_err *err
         return EXO_OK;
     case EXO_SHAPE_CONV:
         p->conv = *static_cast<const exo_conv_shape *>(shape);
-        return make_memory(p, exo_cuda_conv_bytes(&p->conv), err);
+        return open_conv(p, err);
     case EXO_SHAPE_ATTENTION:
         p->attention = *static_cast<const exo_attention_shape *>(shape);
         return open_attention(p, err);
@@ -204,6 +211,7 @@ exo_cuda_plan_free(exo_plan *plan)
         if (cudaFreeAsync(p->memory, p->cuda->stream) != cudaSuccess)
             (void)cudaGetLastError();
     }
+    exo_cuda_cudnn_conv_free(p->cudnn);
     exo_free(p->host);
     exo_free(p);
 }

@@ -5,7 +5,7 @@
 #ifndef EXO_CUDA_PLANS_H
 #define EXO_CUDA_PLANS_H
 
-#include "nn/cuda/device.h"
+#include "nn/cuda/cudnn.h"
 
 enum {
     EXO_CUDA_MAX_HEAD = 256 /* elements of an attention head */
@@ -25,6 +25,7 @@ typedef struct exo_cuda_plan {
     /* On the device. A convolution: what conv.cu lays out. An attention or a decoder with rotary
      * positions: (positions, 2, turned / 2), the cosines and sines of each position. */
     void *memory;
+    exo_cuda_cudnn_conv *cudnn;     /* of a convolution by cuDNN; else NULL */
     void *host;                     /* of a decoder: the places of its parameters (decoder.h) */
     struct exo_cuda_graphs *graphs; /* of a decoder: its passes (graphs.h) */
 } exo_cuda_plan;
@@ -50,8 +51,9 @@ size_t exo_cuda_turns_bytes(size_t positions, size_t turned);
 exo_status exo_cuda_fill_turns(exo_cuda_plan *plan, size_t positions, size_t turned, double theta,
                                const float *factors, exo_err *err);
 
-/* Bytes of memory of a plan, and of scratch; SIZE_MAX: too many to count. */
-size_t exo_cuda_conv_bytes(const exo_conv_shape *shape);
+/* Bytes of memory of a plan, and of scratch; SIZE_MAX: too many to count. by_cudnn: cuDNN computes the
+ * convolution. */
+size_t exo_cuda_conv_bytes(const exo_conv_shape *shape, bool by_cudnn);
 size_t exo_cuda_attention_scratch(const exo_attention_shape *shape, exo_scratch_use use);
 size_t exo_cuda_head_scratch(const exo_head_shape *shape, exo_scratch_use use);
 size_t exo_cuda_decoder_scratch(const exo_decoder_shape *shape, exo_scratch_use use);

@@ -29,6 +29,7 @@ typedef struct exo_cuda_gpu {
 typedef struct exo_cuda_machine {
     int driver, runtime;
     size_t cublaslt; /* as cuBLASLt counts them: 130001 is 13.0.1 */
+    size_t cudnn;    /* as cuDNN counts them: 91900 is 9.19.0 */
     int num_gpus;
     exo_cuda_gpu gpus[EXO_CUDA_MOST_GPUS];
     char architectures[64]; /* that the plugin was compiled for: "90" */

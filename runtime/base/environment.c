@@ -63,6 +63,12 @@ is_one(const char *text)
 }
 
 static bool
+is_cudnn(const char *text)
+{
+    return strcmp(text, "off") == 0 || strcmp(text, "on") == 0 || strcmp(text, "tf32") == 0;
+}
+
+static bool
 is_anything(const char *text)
 {
     (void)text;
@@ -81,6 +87,7 @@ static const struct {
     {PREFIX "HOST_ID", "any text", is_anything},
     {PREFIX "STORE", "a number of bytes", is_size},
     {PREFIX "DUMPABLE", "1", is_one},
+    {PREFIX "CUDNN", "off, on or tf32", is_cudnn},
 };
 
 enum {

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/environment.h"
 #include "base/own_plugin.h"
 #include "nn/device/cuda_plugin.h"
 #include "programs/doctor.h"
@@ -52,6 +53,27 @@ add_gpu(json_t *findings, const exo_cuda_machine *machine, int index)
     exo_finding_add(findings, name, value, is_compiled_for(machine, gpu) ? NULL : mend);
 }
 
+/* What computes convolutions. */
+static void
+add_cudnn(json_t *findings, size_t version)
+{
+    const char *asked = exo_environment("EXOGYM_CUDNN");
+    const bool on = asked && strcmp(asked, "off") != 0;
+    char value[EXO_DOCTOR_LINE];
+    if (version)
+        snprintf(value, sizeof value, "%zu.%zu.%zu, %s", version / 10000, version / 100 % 100,
+                 version % 100,
+                 on ? "computes convolutions"
+                    : "not used: EXOGYM_CUDNN=on lets it compute convolutions");
+    else
+        snprintf(value, sizeof value, "is not there%s",
+                 on ? "" : "; exogym's own kernels compute convolutions");
+    exo_finding_add(findings, "cuDNN", value,
+                    on && !version ? "EXOGYM_CUDNN needs it: install cuDNN 9 for CUDA 13, or name "
+                                     "its folder in LD_LIBRARY_PATH; or unset EXOGYM_CUDNN"
+                                   : NULL);
+}
+
 void
 exo_doctor_look_at_gpus(json_t *findings)
 {
@@ -84,6 +106,7 @@ exo_doctor_look_at_gpus(json_t *findings)
                         ? "no GPU can be used: install NVIDIA's driver; in a container pass the "
                           "GPUs through (docker run --gpus all)"
                         : NULL);
+    add_cudnn(findings, machine.cudnn);
     for (int g = 0; g < machine.num_gpus; g++)
         add_gpu(findings, &machine, g);
     if (machine.num_gpus == 0 && machine.problem[0])

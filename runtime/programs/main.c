@@ -24,6 +24,9 @@ static const exo_note environment[] = {
     {"EXOGYM_DATA", "Where data sets lie; else $XDG_DATA_HOME/exogym, else ~/.local/share/exogym."},
     {"EXOGYM_HEAD", "The address of a cluster's head, unless --head says it."},
     {"EXOGYM_HEAD_KEY", "Its public key, or the path of its NAME.key, unless --head-key says it."},
+    {"EXOGYM_CUDNN",
+     "What computes convolutions on a GPU: off (the default: exogym's kernels), on (cuDNN) or tf32 "
+     "(cuDNN, which may compute fp32 as tf32)."},
     {"EXOGYM_LOG", "How much is logged: error, warn (the default), info or debug."},
     {0},
 };

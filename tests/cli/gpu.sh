@@ -14,6 +14,21 @@ EXOGYM=$PWD/bin/exogym
 
 ok doctor
 has out 'cuda:0         emulated GPU, 9.0'
+mkdir none cudnn
+echo 'no library' >none/libcudnn.so.9 # before one that this machine may have
+export LD_LIBRARY_PATH=$PWD/none
+ok doctor
+has out "cuDNN          is not there; exogym's own kernels compute convolutions"
+EXOGYM_CUDNN=on ok doctor
+has out '! cuDNN          is not there'
+has out 'EXOGYM_CUDNN needs it: install cuDNN 9 for CUDA 13'
+LD_LIBRARY_PATH=$PWD/cudnn
+ln -s "$EXO_BUILD/tests/cudnn/libcudnn_test.so" cudnn/libcudnn.so.9
+ok doctor
+has out 'cuDNN          9.19.0, not used: EXOGYM_CUDNN=on lets it compute convolutions'
+EXOGYM_CUDNN=tf32 ok doctor
+has out 'cuDNN          9.19.0, computes convolutions'
+unset LD_LIBRARY_PATH
 
 # Strategies: equal bits from run to run, over engines and placements; the losses of the CPU.
 cat >job.yaml <<'END'
@@ -44,6 +59,7 @@ train cpu
 train one --set device=cuda
 train two --set device=cuda --set engine=local
 train far --set device=cuda --workers 2
+LD_LIBRARY_PATH=$PWD/none EXOGYM_CUDNN=on bad 1 'install cuDNN 9' run job.yaml --no-plot --name none --set device=cuda
 cmp -s one.sha two.sha || fail 'engine local gives other bits'
 cmp -s one.sha far.sha || fail 'workers give other bits'
 paste cpu.loss one.loss | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4 || $1 == 0) exit 1 }' || fail "losses: $(paste cpu.loss one.loss)"

@@ -363,7 +363,10 @@ void
 cuda_emulated_push(cudaStream_t stream, std::shared_ptr<bool> gate, std::function<void()> run)
 {
     const bool outside = gate != nullptr;
-    stream->queue.push_back({std::move(run), std::move(gate), false, true, outside});
+    if (stream->recorded)
+        stream->spoiled = true;
+    else
+        stream->queue.push_back({std::move(run), std::move(gate), false, true, outside});
 }
 
 void
@@ -371,6 +374,18 @@ cuda_emulated_set_poll(void (*poll)(void))
 {
     const std::lock_guard<std::mutex> guard(lock);
     poll_outside = poll;
+}
+
+bool
+cuda_emulated_holds(const void *memory, size_t bytes)
+{
+    const char *const first = static_cast<const char *>(memory);
+    for (const auto &block : blocks) {
+        const char *const begin = static_cast<const char *>(block.first);
+        if (first >= begin && first + bytes <= begin + block.second)
+            return true;
+    }
+    return false;
 }
 
 static cudaError_t

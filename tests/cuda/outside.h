@@ -1,4 +1,4 @@
-/* Work that something beside CUDA does in the order of streams, such as the NCCL of the tests. The
+/* Work that something beside CUDA does in the order of streams, such as the NCCL and the cuDNN of the tests. The
  * functions are exported, for shared objects. */
 #ifndef EXO_TEST_CUDA_OUTSIDE_H
 #define EXO_TEST_CUDA_OUTSIDE_H
@@ -10,11 +10,13 @@
 /* Calls `act` with the emulator's lock, and wakes those who wait for something outside. */
 CUDA_EMULATED_EXPORT void cuda_emulated_locked(const std::function<void()> &act);
 /* Queues work, which waits until *gate is true (NULL: for nothing), also on a GPU that has failed. With
- * the lock, as `run` has it. */
+ * the lock, as `run` has it. It cannot be recorded: the capture of a stream fails at its end. */
 CUDA_EMULATED_EXPORT void cuda_emulated_push(cudaStream_t stream, std::shared_ptr<bool> gate,
                                              std::function<void()> run);
 /* From now on `poll` is called, with the lock, whenever streams do work or wait: it opens gates for which
  * other processes are waited. NULL: nothing is called. */
 CUDA_EMULATED_EXPORT void cuda_emulated_set_poll(void (*poll)(void));
+/* Whether all these bytes are of one block of device memory that is not freed. With the lock. */
+CUDA_EMULATED_EXPORT bool cuda_emulated_holds(const void *memory, size_t bytes);
 
 #endif

@@ -1,0 +1,69 @@
+/* The functions of cuDNN: see cudnn_library.h. State: the table; a lock guards it. */
+#include "nn/cuda/cudnn_library.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const char *file = "libcudnn.so.9";
+static exo_cudnn_table table;
+static bool loaded;
+
+void
+exo_cudnn_use(const char *path)
+{
+    file = path;
+}
+
+/* Looks a function up. False: it is not there. */
+template <typename Function>
+static bool
+find(void *library, const char *name, Function **out)
+{
+    *out = reinterpret_cast<Function *>(dlsym(library, name));
+    return *out != NULL;
+}
+
+static exo_status
+look_up(void *library, exo_err *err)
+{
+    const char *missing = NULL;
+#define FIND(result, name, parameters)                                                             \
+    if (!find(library, "cudnn" #name, &table.name))                                                \
+        missing = "cudnn" #name;
+    EXO_CUDNN_FUNCTIONS(FIND)
+#undef FIND
+    if (missing)
+        return exo_fail(err, EXO_UNSUPPORTED, "cuDNN: %s has no %s: install cuDNN 9 for CUDA 13",
+                        file, missing);
+    const size_t version = table.GetVersion(); /* 9.19.0 is 91900 */
+    if (version / 10000 != 9)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "cuDNN: this is number %zu: install cuDNN 9 for CUDA "
+                        "13",
+                        version);
+    return EXO_OK;
+}
+
+exo_status
+exo_cudnn_load(const exo_cudnn_table **out, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    pthread_mutex_lock(&lock);
+    if (!loaded) {
+        void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+        st = library
+                 ? look_up(library, err)
+                 : exo_fail(err, EXO_UNSUPPORTED,
+                            "cuDNN: %.300s: install cuDNN 9 for CUDA 13 (libcudnn9-cuda-13 in "
+                            "NVIDIA's repository), or name its folder in LD_LIBRARY_PATH; or unset "
+                            "EXOGYM_CUDNN",
+                            dlerror());
+        loaded = st == EXO_OK;
+        if (st != EXO_OK && library)
+            dlclose(library);
+    }
+    pthread_mutex_unlock(&lock);
+    *out = &table;
+    return st;
+}
