@@ -229,8 +229,8 @@ exo_status exo_replica_open_share(exo_replica *r, exo_err *err);
 void exo_replica_close_share(exo_replica *r);
 /* Finds the elements that count here, and sets r->node.part. NOMEM. */
 exo_status exo_replica_count_share(exo_replica *r, exo_err *err);
-/* Makes parameters equal that several nodes of the copy have: they get the values of the first of these
- * nodes. For strategies by parts (strategy.h), after a step in which nodes meet. */
+/* Makes parameters equal that several nodes of the copy have, and the strategy's state of them if it has
+ * the order of the parameters: they get the values of the first of these nodes. For strategies by parts (strategy.h), after a step in which nodes meet. */
 exo_status exo_replica_agree(exo_replica *r, exo_err *err);
 
 /* replica_average.c: the copies of all members together, unit by unit. */

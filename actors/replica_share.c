@@ -175,9 +175,9 @@ exo_replica_count_share(exo_replica *r, exo_err *err)
 
 /* --- Elements that several nodes have --------------------------------------------------------- */
 
-/* Gives the parameters that all parts of layers have whole the values of the first part. */
+/* Gives the values of parameters that all parts of layers have whole those of the first part. */
 static exo_status
-agree_on_whole_parameters(exo_replica *r, exo_err *err)
+agree_on_whole_parameters(exo_replica *r, exo_array values, exo_err *err)
 {
     const exo_param_info *infos = exo_model_infos(r->model);
     const size_t num_infos = exo_model_num_infos(r->model);
@@ -186,14 +186,14 @@ agree_on_whole_parameters(exo_replica *r, exo_err *err)
     for (size_t i = 0; i < num_infos; i++)
         if (!infos[i].is_buffer && !exo_model_cut(r->model, i))
             count += infos[i].numel;
-    exo_status st = exo_array_init(&all, r->node.params.device, EXO_F32, count, err);
+    exo_status st = exo_array_init(&all, values.device, EXO_F32, count, err);
     for (int take = 0; st == EXO_OK && take < 2; take++) {
         size_t at = 0;
         for (size_t i = 0; i < num_infos; i++) {
             if (infos[i].is_buffer || exo_model_cut(r->model, i))
                 continue;
             const exo_array packed = exo_array_part(all, at, infos[i].numel),
-                            own = exo_array_part(r->node.params, infos[i].offset, infos[i].numel);
+                            own = exo_array_part(values, infos[i].offset, infos[i].numel);
             exo_vec_copy(take ? own : packed, take ? packed : own);
             at += infos[i].numel;
         }
@@ -204,12 +204,34 @@ agree_on_whole_parameters(exo_replica *r, exo_err *err)
     return st;
 }
 
+/* values: (numel), in the order of the parameters. */
+static exo_status
+agree_on(exo_replica *r, exo_array values, exo_err *err)
+{
+    size_t first = 0, count = 0;
+    exo_status st = r->tensor[0] ? agree_on_whole_parameters(r, values, err) : EXO_OK;
+    if (st == EXO_OK && r->ends[0] && exo_stage_tied(r->model, &first, &count))
+        st = exo_broadcast(r->ends[0], exo_array_part(values, first, count), 0, err);
+    return st;
+}
+
+/* The state of the strategy and of its optimizer, too: what is to be sent of such a parameter is the
+ * change of its own values. */
 exo_status
 exo_replica_agree(exo_replica *r, exo_err *err)
 {
-    size_t first = 0, count = 0;
-    exo_status st = r->tensor[0] ? agree_on_whole_parameters(r, err) : EXO_OK;
-    if (st == EXO_OK && r->ends[0] && exo_stage_tied(r->model, &first, &count))
-        st = exo_broadcast(r->ends[0], exo_array_part(r->node.params, first, count), 0, err);
+    exo_state *state = NULL;
+    exo_status st = agree_on(r, r->node.params, err);
+    if (st != EXO_OK || !exo_strategy_is_ordered(r->strategy))
+        return st;
+    st = exo_state_new(&state, err);
+    if (st == EXO_OK)
+        exo_strategy_state(r->strategy, &r->node, state);
+    for (size_t i = 0; st == EXO_OK && i < exo_state_count(state); i++) {
+        const exo_array values = exo_state_entry(state, i, NULL);
+        if (values.dtype == EXO_F32 && values.count == r->node.numel)
+            st = agree_on(r, values, err);
+    }
+    exo_state_free(&state);
     return st;
 }

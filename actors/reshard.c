@@ -83,11 +83,15 @@ make_whole(struct conversion *c, exo_err *err)
         return st == EXO_OK ? put_part(c, 0, &c->whole, err) : st;
     for (uint32_t t = 0; st == EXO_OK && t < c->old.num_parts; t++) {
         exo_whole part = {0};
+        struct join join = {0};
         st = exo_whole_init(&part, exo_model_numel(c->old.parts[t]), err);
         if (st == EXO_OK)
             st = put_part(c, t, &part, err);
         if (st == EXO_OK)
-            st = exo_reshard_join(c, c->old.parts[t], &part, &c->whole, err);
+            st = exo_reshard_open_join(&join, c, t, err);
+        if (st == EXO_OK)
+            st = exo_reshard_join_whole(&join, &part, &c->whole, err);
+        exo_reshard_close_join(&join, 0, part.numel);
         exo_whole_release(&part);
     }
     return st;
@@ -226,21 +230,21 @@ prepare_form(struct form *form, exo_err *err)
 {
     exo_strategy *strategy = NULL;
     const exo_reshard_form *is = &form->is;
-    const uint32_t sharing = exo_reshard_sharing(form);
+    const uint64_t sharing = (uint64_t)is->tensor * is->pipeline * is->context; /* below 2^51 */
     const struct {
         const char *key;
-        uint32_t count;
+        uint64_t count;
     } each[] = {{"tensor", is->tensor},
                 {"pipeline", is->pipeline},
                 {"context", is->context},
                 {"tensor x pipeline x context", sharing}};
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
         if (is->num_nodes % each[i].count != 0)
-            return exo_fail(err, EXO_INVAL, "%s %" PRIu32 " does not divide the %" PRIu32 " nodes",
+            return exo_fail(err, EXO_INVAL, "%s %" PRIu64 " does not divide the %" PRIu32 " nodes",
                             each[i].key, each[i].count, is->num_nodes);
     exo_status st = exo_strategy_new(&strategy, is->strategy, is->options, err);
     if (st == EXO_OK)
-        st = exo_strategy_check(strategy, is->num_nodes / sharing, err);
+        st = exo_strategy_check(strategy, is->num_nodes / (uint32_t)sharing, err);
     if (st == EXO_OK && is->tensor * is->pipeline > 1)
         st = exo_strategy_check_parts(
             strategy, is->tensor > 1 ? "parallel.tensor" : "parallel.pipeline", err);
@@ -267,6 +271,12 @@ choose_way(struct conversion *c, exo_err *err)
     if (st == EXO_OK && whole != EXO_OK)
         st = exo_reshard_check_copies(c, strategies[0], &reason, err);
     c->by_copies = whole != EXO_OK;
+    if (st == EXO_OK) {
+        const size_t numel = exo_model_numel(c->old.model);
+        c->some_differ = c->new.is.any_bits || exo_strategy_is_by_parts(strategies[0]);
+        if (!(c->given = exo_calloc(numel + 1, sizeof *c->given)))
+            st = exo_fail(err, EXO_NOMEM, "no memory to compare nodes of %zu parameters", numel);
+    }
     for (int i = 0; i < 2; i++)
         exo_strategy_free(&strategies[i]);
     return st;
@@ -364,6 +374,7 @@ static void
 release(struct conversion *c)
 {
     exo_whole_release(&c->whole);
+    exo_free(c->given);
     exo_reshard_release_copies(c);
     release_form(&c->old);
     release_form(&c->new);

@@ -6,7 +6,8 @@
  * The state of the training is made whole from the files of all nodes, and cut for the new nodes: both
  * by the strategies themselves (to_whole, from_whole). Then what a strategy takes from the whole is
  * laid over each node of the old checkpoint, which must keep the bytes of its file. So nodes of other
- * values than the others are found and refused. What a class leaves out of from_whole is not looked
+ * values than the others are found and refused. What several parts of a model have is that of the first,
+ * as in a run, and the others must have the same (reshard_impl.h, struct join). What a class leaves out of from_whole is not looked
  * at: a class that has to_whole vouches for all of its state.
  *
  * Under a strategy whose copies of the model differ there is no such whole. If the copies stay as many,
@@ -17,8 +18,8 @@
  * Statistics such as batch-norm's are each node's own: node r gets those of node r modulo the old
  * number. The time and the mean of the bytes sent stay; traffic, meters and timeline begin anew.
  *
- * No state. The host needs memory for the whole model with its moments, a node, and two
- * copies of its state. Read next:
+ * No state. The host needs memory for the whole model with its moments, a number for each
+ * parameter, a node, and two copies of its state. Read next:
  * reshard.c, reshard_copies.c, exogym/whole.h. */
 #ifndef EXO_RESHARD_H
 #define EXO_RESHARD_H
@@ -30,10 +31,13 @@
 /* The nodes of a checkpoint. */
 typedef struct exo_reshard_form {
     uint32_t num_nodes;
-    /* Nodes that share a copy of the model by parts of layers, by stages, and by tokens; 0 and 1: none. */
+    /* Nodes that share a copy of the model by parts of layers, by stages, and by tokens; 0 and 1: none.
+     * Their product divides num_nodes. */
     uint32_t tensor, pipeline, context;
-    size_t
-        minibatch_size; /* of the new run; 0: that of the checkpoint. Not read from a checkpoint */
+    /* Not read from a checkpoint: the minibatch of the new run, 0: that of the checkpoint; and whether
+     * collectives may sum in any order, by which nodes with the same parameter get other last bits. */
+    size_t minibatch_size;
+    bool any_bits;
     const char *strategy;
     exo_config *options; /* the strategy's, a mapping */
 } exo_reshard_form;

@@ -104,34 +104,24 @@ part_of(const struct form *form, uint32_t rank)
     return form->parts ? form->parts[rank % form->num_parts] : form->model;
 }
 
-/* Moves an array of one number for each parameter between a node's part (put: from there) and the model. */
-static void
-move_each(const struct form *form, uint32_t rank, bool put, float *model, float *part)
-{
-    if (put)
-        exo_part_put(form->model, part_of(form, rank), model, part);
-    else
-        exo_part_take(form->model, part_of(form, rank), model, part);
-}
-
 /* Moves the shards of an array, of which all nodes with the same part have one. Those of the other
- * copies stay. */
+ * copies stay. join: into the model's; NULL: from there. */
 static exo_status
-move_shard(const struct form *form, const struct node *n, uint32_t rank, bool put, exo_array shard,
-           float *model, exo_err *err)
+move_shard(const struct form *form, const struct node *n, uint32_t rank, const struct join *join,
+           exo_array shard, float *model, exo_err *err)
 {
     size_t first, length;
     float *part = exo_calloc(n->view.numel + 1, sizeof *part);
     exo_shard(n->view.numel, n->view.num_nodes, n->view.rank, &first, &length);
     exo_status st = part ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a shard");
-    if (st == EXO_OK)
-        move_each(form, rank, false, model, part);
-    if (st == EXO_OK && put)
+    if (st == EXO_OK && join) {
         st = exo_array_read(shard, part + first, err);
-    if (st == EXO_OK && put)
-        move_each(form, rank, true, model, part);
-    else if (st == EXO_OK)
+        if (st == EXO_OK)
+            st = exo_reshard_join_values(join, first, length, model, part, err);
+    } else if (st == EXO_OK) {
+        exo_part_take(form->model, part_of(form, rank), model, part);
         st = exo_array_write(shard, part + first, err);
+    }
     exo_free(part);
     return st;
 }
@@ -146,10 +136,10 @@ put_count(const struct copies *m, struct entry *e, uint32_t rank, exo_array arra
                                                       : exo_reshard_fail_other(m->c, rank, err);
 }
 
-/* Moves the entries of the kinds of which `shards` is, from (put) or to a node. */
+/* Moves the entries of the kinds of which `shards` is, from a node, or to it (join: NULL). */
 static exo_status
-move_entries(struct copies *m, const struct form *form, struct node *n, uint32_t rank, bool put,
-             bool shards, exo_err *err)
+move_entries(struct copies *m, const struct form *form, struct node *n, uint32_t rank,
+             const struct join *join, bool shards, exo_err *err)
 {
     exo_state *state = NULL;
     exo_status st = list_entries(n, &state, err);
@@ -161,10 +151,12 @@ move_entries(struct copies *m, const struct form *form, struct node *n, uint32_t
         if ((e->kind == SHARD) != shards)
             continue;
         if (e->kind == SHARD)
-            st = move_shard(form, n, rank, put, array, e->data, err);
+            st = move_shard(form, n, rank, join, array, e->data, err);
+        else if (e->kind == EACH && join)
+            st = exo_reshard_join_values(join, 0, n->view.numel, e->data, array.data, err);
         else if (e->kind == EACH)
-            move_each(form, rank, put, e->data, array.data);
-        else if (put)
+            exo_part_take(form->model, part_of(form, rank), e->data, array.data);
+        else if (join)
             st = put_count(m, e, rank, array, err);
         else
             memcpy(array.data, e->data, e->bytes);
@@ -177,14 +169,14 @@ move_entries(struct copies *m, const struct form *form, struct node *n, uint32_t
 
 /* Puts a node's parameters and inner optimizer into the present copy. */
 static exo_status
-put_params(struct copies *m, const struct node *n, uint32_t rank, exo_err *err)
+put_params(struct copies *m, const struct node *n, const struct join *join, exo_err *err)
 {
     exo_whole part = {0};
     exo_status st = exo_whole_init(&part, n->view.numel, err);
     if (st == EXO_OK)
         st = exo_whole_put(&part, 0, n->view.params, n->view.optim, err);
     if (st == EXO_OK)
-        st = exo_reshard_join(m->c, part_of(&m->c->old, rank), &part, &m->whole, err);
+        st = exo_reshard_join_whole(join, &part, &m->whole, err);
     exo_whole_release(&part);
     return st;
 }
@@ -200,22 +192,38 @@ get_params(const struct copies *m, struct node *n, uint32_t rank, exo_err *err)
     return st;
 }
 
-/* Puts all shards of all nodes, or one copy's nodes with everything else. */
+/* Puts the shards of a node, or everything else of it. */
+static exo_status
+put_node(struct copies *m, uint32_t rank, bool shards, exo_err *err)
+{
+    struct node n;
+    struct join join = {0};
+    size_t first = 0, length = 0;
+    exo_status st = exo_reshard_load(m->c, &n, rank, err);
+    if (st == EXO_OK && shards)
+        st = exo_reshard_count(m->c, &n, rank, err);
+    if (st == EXO_OK)
+        st = exo_reshard_open_join(&join, m->c, rank, err);
+    if (st == EXO_OK && !shards)
+        st = put_params(m, &n, &join, err);
+    if (st == EXO_OK)
+        st = move_entries(m, &m->c->old, &n, rank, &join, shards, err);
+    if (st == EXO_OK && shards)
+        exo_shard(n.view.numel, n.view.num_nodes, n.view.rank, &first, &length);
+    exo_reshard_close_join(&join, first, shards ? length : n.view.numel);
+    exo_reshard_close(&n);
+    return st;
+}
+
+/* Puts the nodes of these copies, first those with the first share of the model. */
 static exo_status
 put_nodes(struct copies *m, uint32_t first, uint32_t count, bool shards, exo_err *err)
 {
     exo_status st = EXO_OK;
-    for (uint32_t r = first; st == EXO_OK && r < first + count; r++) {
-        struct node n;
-        st = exo_reshard_load(m->c, &n, r, err);
-        if (st == EXO_OK && shards)
-            st = exo_reshard_count(m->c, &n, r, err);
-        else if (st == EXO_OK)
-            st = put_params(m, &n, r, err);
-        if (st == EXO_OK)
-            st = move_entries(m, &m->c->old, &n, r, true, shards, err);
-        exo_reshard_close(&n);
-    }
+    memset(m->c->given, 0, exo_model_numel(m->c->old.model) * sizeof *m->c->given);
+    for (uint32_t share = 0; st == EXO_OK && share < m->old_sharing; share++)
+        for (uint32_t k = first; st == EXO_OK && k < first + count; k++)
+            st = put_node(m, k * m->old_sharing + share, shards, err);
     return st;
 }
 
@@ -230,7 +238,7 @@ write_nodes(struct copies *m, uint32_t copy, const char *folder, char (*sums)[65
         if (st == EXO_OK)
             st = get_params(m, &n, r, err);
         for (int shards = 0; st == EXO_OK && shards < 2; shards++)
-            st = move_entries(m, &m->c->new, &n, r, false, shards, err);
+            st = move_entries(m, &m->c->new, &n, r, NULL, shards, err);
         if (st == EXO_OK)
             st = exo_reshard_save(m->c, &n, r, folder, sums[r], err);
         exo_reshard_close(&n);
@@ -345,7 +353,7 @@ exo_reshard_read_copies(struct conversion *c, exo_err *err)
     if (have_whole_models(c))
         return check_same(m, err);
     exo_status st = make_entries(m, err);
-    return st == EXO_OK ? put_nodes(m, 0, c->old.is.num_nodes, true, err) : st;
+    return st == EXO_OK ? put_nodes(m, 0, m->count, true, err) : st;
 }
 
 exo_status
@@ -360,7 +368,7 @@ exo_reshard_write_copies(struct conversion *c, const char *folder, char (*sums)[
         }
         st = exo_whole_init(&m->whole, exo_model_numel(c->old.model), err);
         if (st == EXO_OK)
-            st = put_nodes(m, k * m->old_sharing, m->old_sharing, false, err);
+            st = put_nodes(m, k, 1, false, err);
         if (st == EXO_OK)
             st = write_nodes(m, k, folder, sums, err);
         exo_whole_release(&m->whole);

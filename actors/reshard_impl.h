@@ -48,6 +48,10 @@ struct conversion {
     struct form old, new;
     bool by_copies; /* through `copies`; false: through `whole` */
     exo_whole whole;
+    /* (numel of the whole model) owned: 1 where an earlier node has given the present whole, or copy, its
+     * values. */
+    float *given;
+    bool some_differ; /* nodes may differ in what they do not count (exo_reshard_open_join) */
     struct copies copies;
     uint64_t step, elapsed, bytes; /* bytes: the sum over the old nodes */
 };
@@ -81,9 +85,29 @@ exo_status exo_reshard_save(const struct conversion *c, struct node *n, uint32_t
 /* UNSUPPORTED: an old node is not what the others say of it. */
 exo_status exo_reshard_fail_other(const struct conversion *c, uint32_t rank, exo_err *err);
 
-/* Puts the whole of an old node's part into the whole of the model. INVAL, NOMEM. */
-exo_status exo_reshard_join(const struct conversion *c, const exo_model *part,
-                            const exo_whole *from, exo_whole *to, exo_err *err);
+/* The values of an old node on their way into the model's. Of elements that several nodes have, the first
+ * node gives the values, as in a run (exo_replica_agree), and the others must have the same ones. They may
+ * have other ones of a tied embedding; and, under strategies whose messages are of parts or with sums in
+ * any order, of all parameters that the parts of layers have whole. */
+struct join {
+    const struct conversion *c;
+    uint32_t rank;
+    const exo_model *part;
+    float *given; /* (numel of the part) owned: see enum given */
+};
+
+/* Finds what earlier nodes have given of the part of the node `rank`. The caller closes it. NOMEM. */
+exo_status exo_reshard_open_join(struct join *out, const struct conversion *c, uint32_t rank,
+                                 exo_err *err);
+/* Puts the elements [first, first + count) of the part's values into those of the model; the others of the
+ * part are those of the model then. UNSUPPORTED: the node contradicts one before it. */
+exo_status exo_reshard_join_values(const struct join *join, size_t first, size_t count,
+                                   float *model, float *part, exo_err *err);
+/* Likewise the whole of a node's part. INVAL, UNSUPPORTED, NOMEM. */
+exo_status exo_reshard_join_whole(const struct join *join, exo_whole *from, exo_whole *to,
+                                  exo_err *err);
+/* Marks the elements as given, once all values of the node are put. */
+void exo_reshard_close_join(struct join *join, size_t first, size_t count);
 /* Cuts the whole of a new node's part out of the whole of the model, into the empty *to. NOMEM. */
 exo_status exo_reshard_cut(const struct conversion *c, const exo_model *part, const exo_whole *from,
                            exo_whole *to, exo_err *err);

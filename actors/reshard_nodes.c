@@ -14,7 +14,7 @@
 uint32_t
 exo_reshard_sharing(const struct form *form)
 {
-    return form->is.tensor * form->is.pipeline * form->is.context;
+    return form->is.tensor * form->is.pipeline * form->is.context; /* prepare_form has checked it */
 }
 
 /* --- Nodes ------------------------------------------------------------------------------------ */
@@ -119,47 +119,104 @@ exo_reshard_save(const struct conversion *c, struct node *n, uint32_t rank, cons
     return st == EXO_OK ? exo_state_save_hashed(n->state, path, sha256, err) : st;
 }
 
-/* --- Parts of the whole ----------------------------------------------------------------------- */
+/* --- Into the whole --------------------------------------------------------------------------- */
 
-/* Copies flat values between the model's whole and that of a part. */
+/* Of an element of a part: whether an earlier node has given its value. */
+enum given {
+    NEW = 0,
+    SAME = 1, /* this node must have the same value */
+    FREE = 2  /* this node may have another value, which does not count */
+};
+
+/* Marks the elements of a part that need not be those of an earlier node. */
 static void
-copy_values(const struct form *form, const exo_model *part, bool put, float *whole, float *of_part)
+free_elements(const struct conversion *c, const struct join *join)
 {
-    if (put)
-        exo_part_put(form->model, part, whole, of_part);
-    else
-        exo_part_take(form->model, part, whole, of_part);
+    const exo_reshard_form *old = &c->old.is;
+    const bool other_part = join->rank % old->tensor > 0;
+    const bool other_stage =
+        join->rank % exo_reshard_sharing(&c->old) / old->tensor / old->context > 0;
+    size_t tied = 0, count = 0;
+    if (!other_stage || !exo_stage_tied(join->part, &tied, &count))
+        count = 0;
+    for (size_t i = 0; i < exo_model_num_infos(join->part); i++) {
+        const exo_param_info *info = &exo_model_infos(join->part)[i];
+        const bool whole = c->some_differ && other_part && !exo_model_cut(join->part, i);
+        if (info->is_buffer || !(whole || (count > 0 && info->offset == tied)))
+            continue;
+        for (size_t k = info->offset; k < info->offset + info->numel; k++)
+            join->given[k] = join->given[k] == NEW ? NEW : FREE;
+    }
 }
 
-/* Copies the moments that `from` has. */
-static exo_status
-copy_moments(const struct form *form, const exo_model *part, bool put, const exo_whole *from,
-             exo_whole *to, exo_err *err)
+exo_status
+exo_reshard_open_join(struct join *out, const struct conversion *c, uint32_t rank, exo_err *err)
 {
-    for (size_t m = 0; m < EXO_OPTIM_MOMENTS; m++) {
+    const struct form *old = &c->old;
+    const exo_model *part = old->parts ? old->parts[rank % old->num_parts] : old->model;
+    *out = (struct join){.c = c, .rank = rank, .part = part};
+    out->given = exo_calloc(exo_model_numel(part) + 1, sizeof *out->given);
+    if (!out->given)
+        return exo_fail(err, EXO_NOMEM, "no memory to compare nodes");
+    exo_part_take(old->model, part, c->given, out->given);
+    free_elements(c, out);
+    return EXO_OK;
+}
+
+exo_status
+exo_reshard_join_values(const struct join *join, size_t first, size_t count, float *model,
+                        float *part, exo_err *err)
+{
+    const size_t numel = exo_model_numel(join->part);
+    float *before = exo_calloc(numel + 1, sizeof *before);
+    exo_status st = before ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory to compare nodes");
+    if (st == EXO_OK)
+        exo_part_take(join->c->old.model, join->part, model, before);
+    for (size_t i = first; st == EXO_OK && i < first + count; i++) {
+        if (join->given[i] == SAME && memcmp(&before[i], &part[i], sizeof part[i]) != 0)
+            st = exo_reshard_fail_other(join->c, join->rank, err);
+        if (join->given[i] == NEW)
+            before[i] = part[i];
+    }
+    if (st == EXO_OK)
+        exo_part_put(join->c->old.model, join->part, model, before);
+    exo_free(before);
+    return st;
+}
+
+exo_status
+exo_reshard_join_whole(const struct join *join, exo_whole *from, exo_whole *to, exo_err *err)
+{
+    if (to->begun && to->steps != from->steps)
+        return exo_fail(err, EXO_INVAL, "%s: the optimizers of its nodes have taken other steps",
+                        join->c->from);
+    to->begun = true;
+    to->steps = from->steps;
+    exo_status st = exo_reshard_join_values(join, 0, from->numel, to->params, from->params, err);
+    for (size_t m = 0; st == EXO_OK && m < EXO_OPTIM_MOMENTS; m++) {
         if (!from->moments[m])
             continue;
         if (!to->moments[m] && !(to->moments[m] = exo_calloc(to->numel, sizeof(float))))
             return exo_fail(err, EXO_NOMEM, "no memory for the moments of %zu parameters",
                             to->numel);
         to->moment_names[m] = from->moment_names[m];
-        copy_values(form, part, put, (put ? to : from)->moments[m], (put ? from : to)->moments[m]);
+        st = exo_reshard_join_values(join, 0, from->numel, to->moments[m], from->moments[m], err);
     }
-    return EXO_OK;
+    return st;
 }
 
-exo_status
-exo_reshard_join(const struct conversion *c, const exo_model *part, const exo_whole *from,
-                 exo_whole *to, exo_err *err)
+void
+exo_reshard_close_join(struct join *join, size_t first, size_t count)
 {
-    if (to->begun && to->steps != from->steps)
-        return exo_fail(err, EXO_INVAL, "%s: the optimizers of its nodes have taken other steps",
-                        c->from);
-    to->begun = true;
-    to->steps = from->steps;
-    copy_values(&c->old, part, true, to->params, from->params);
-    return copy_moments(&c->old, part, true, from, to, err);
+    for (size_t i = 0; join->given && i < exo_model_numel(join->part); i++)
+        join->given[i] = join->given[i] != NEW || (i >= first && i < first + count);
+    if (join->given)
+        exo_part_put(join->c->old.model, join->part, join->c->given, join->given);
+    exo_free(join->given);
+    *join = (struct join){0};
 }
+
+/* --- Out of the whole ------------------------------------------------------------------------- */
 
 exo_status
 exo_reshard_cut(const struct conversion *c, const exo_model *part, const exo_whole *from,
@@ -170,6 +227,15 @@ exo_reshard_cut(const struct conversion *c, const exo_model *part, const exo_who
         return st;
     to->begun = true;
     to->steps = from->steps;
-    copy_values(&c->new, part, false, from->params, to->params);
-    return copy_moments(&c->new, part, false, from, to, err);
+    exo_part_take(c->new.model, part, from->params, to->params);
+    for (size_t m = 0; m < EXO_OPTIM_MOMENTS; m++) {
+        if (!from->moments[m])
+            continue;
+        if (!(to->moments[m] = exo_calloc(to->numel, sizeof(float))))
+            return exo_fail(err, EXO_NOMEM, "no memory for the moments of %zu parameters",
+                            to->numel);
+        to->moment_names[m] = from->moment_names[m];
+        exo_part_take(c->new.model, part, from->moments[m], to->moments[m]);
+    }
+    return EXO_OK;
 }

@@ -394,6 +394,7 @@ write_run(struct reshard *r, exo_resharded *out, exo_err *err)
                                  .pipeline = r->job.opts.pipeline,
                                  .context = r->job.opts.context_parallel,
                                  .minibatch_size = r->job.opts.minibatch_size,
+                                 .any_bits = r->job.opts.any_bits,
                                  .strategy = run->strategy,
                                  .options = run->options};
     exo_status st = put_path(path, err, r->args->to, "/config.json");

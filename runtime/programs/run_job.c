@@ -231,6 +231,7 @@ convert_checkpoint(const exo_job *job, const exo_job_run *run, const char *folde
                                  .pipeline = job->opts.pipeline,
                                  .context = job->opts.context_parallel,
                                  .minibatch_size = job->opts.minibatch_size,
+                                 .any_bits = job->opts.any_bits,
                                  .strategy = run->strategy,
                                  .options = run->options};
     exo_resharded done;

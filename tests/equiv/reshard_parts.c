@@ -12,7 +12,9 @@
 #include <exogym/parallel.h>
 
 #include "actors/checkpoint.h"
+#include "actors/manifest.h"
 #include "actors/reshard.h"
+#include "base/file.h"
 #include "support/numbers.h"
 #include "support/temp.h"
 #include "support/token_rows.h"
@@ -290,5 +292,127 @@ Test(reshard_parts, what_cannot_be_converted_is_named)
     refused(&w, "stages", &tokens, "fsdp", "{}", "does not go with the strategy 'fsdp' yet");
     fit(&w, "random", &tokens, "sparta", "{p: 0.3, delay: 1}", HALF);
     refused(&w, "random", &parts, "sparta", "{p: 0.3, delay: 1}", "sparta");
+    world_release(&w);
+}
+
+/* --- Nodes that contradict each other --------------------------------------------------------- */
+
+/* Reads a node's file, of which the entry `name` is at data + *at. The caller frees it. */
+static char *
+read_node(const struct world *w, const char *run, int step, uint32_t node, const char *name,
+          char path[256], size_t *size, size_t *at)
+{
+    char key[96], *data = NULL;
+    uint64_t header = 0;
+    snprintf(path, 256, "%s/%s/checkpoints/step_%08d/node_%u.safetensors", w->folder, run, step,
+             node);
+    cr_assert_eq(exo_file_read(path, 1 << 24, &data, size, NULL), EXO_OK, "%s", path);
+    memcpy(&header, data, sizeof header);
+    snprintf(key, sizeof key, "\"%s\":", name);
+    const char *entry = strstr(data + sizeof header, key);
+    cr_assert_not_null(entry, "%s has no %s", path, name);
+    entry = strstr(entry, "\"data_offsets\":[");
+    cr_assert_eq(sscanf(entry, "\"data_offsets\":[%zu", at), 1);
+    *at += sizeof header + header;
+    return data;
+}
+
+/* Writes the manifest of a checkpoint's files as they are. */
+static void
+renew_manifest(const struct world *w, const char *run, uint32_t nodes)
+{
+    exo_manifest_line lines[9] = {{.name = "run.json"}, {.name = "figures.json"}};
+    char folder[128], path[256];
+    snprintf(folder, sizeof folder, "%s/%s/checkpoints/step_%08d", w->folder, run, HALF);
+    for (uint32_t r = 0; r < nodes; r++)
+        snprintf(lines[r + 2].name, sizeof lines->name, "node_%u.safetensors", r);
+    for (uint32_t i = 0; i < nodes + 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, lines[i].name);
+        cr_assert_eq(exo_sha256_file(path, lines[i].sha256, NULL), EXO_OK, "%s", path);
+    }
+    cr_assert_eq(exo_manifest_write(folder, HALF, lines, nodes + 2, NULL), EXO_OK);
+}
+
+Test(reshard_parts, a_node_that_contradicts_the_others_is_named)
+{
+    const struct form four = {"four", 4, 2, 1, 2}, one = {"one", 1, 1, 1, 1};
+    static const struct {
+        uint32_t node;
+        const char *name;
+    } forged[] = {{1, "model.norm.weight"}, {2, "model.embedding.weight"}};
+    static const char *const strategies[] = {"ddp", "local_sgd"};
+    struct world w;
+    world_init(&w, true);
+    for (size_t s = 0; s < 2; s++) {
+        fit(&w, strategies[s], &four, strategies[s], "{}", HALF);
+        for (size_t i = 0; i < 2; i++) {
+            char path[256], reason[64];
+            size_t size, at;
+            char *data = read_node(&w, strategies[s], HALF, forged[i].node, forged[i].name, path,
+                                   &size, &at);
+            for (int again = 0; again < 2; again++) {
+                data[at] = (char)(data[at] ^ 1);
+                cr_assert_eq(exo_file_write_atomic(path, data, size, NULL), EXO_OK);
+                renew_manifest(&w, strategies[s], four.nodes);
+                snprintf(reason, sizeof reason, "node_%u.safetensors: ", forged[i].node);
+                if (!again)
+                    refused(&w, strategies[s], &one, strategies[s], "{}", reason);
+            }
+            exo_free(data);
+        }
+        convert(&w, strategies[s], "right", &one, strategies[s], "{}");
+    }
+    world_release(&w);
+}
+
+/* What both parts have of the outer parameters is equal, and the whole has that of the first. */
+Test(reshard_parts, outer_parameters_of_parts_are_those_of_the_first)
+{
+    struct world w;
+    exo_model *shared[2] = {NULL};
+    char path[256], *files[2];
+    size_t size, at[2];
+    world_init(&w, true);
+    fit(&w, "parts", &parts, "sparseloco", "{H: 2, " SGD "}", STEPS);
+    convert(&w, "parts", "whole", &whole, "sparseloco", "{H: 2, " SGD "}");
+    fit(&w, "whole", &whole, "sparseloco", "{H: 2, " SGD "}", STEPS + 2);
+    for (uint32_t r = 0; r < 2; r++) {
+        const exo_share share = {.part = r, .parts = 2};
+        files[r] = read_node(&w, "parts", STEPS, r, "sparseloco.outer", path, &size, &at[r]);
+        cr_assert_eq(exo_model_share(&shared[r], w.model, &share, NULL), EXO_OK);
+    }
+    for (size_t i = 0; i < exo_model_num_infos(shared[0]); i++) {
+        const exo_param_info *a = &exo_model_infos(shared[0])[i],
+                             *b = &exo_model_infos(shared[1])[i];
+        if (!exo_model_cut(shared[1], i))
+            cr_expect_arr_eq(files[0] + at[0] + a->offset * sizeof(float),
+                             files[1] + at[1] + b->offset * sizeof(float), a->numel * sizeof(float),
+                             "%s differs", a->name);
+    }
+    for (int r = 0; r < 2; r++) {
+        exo_free(files[r]);
+        exo_model_drop(&shared[r]);
+    }
+    world_release(&w);
+}
+
+Test(reshard_parts, products_beyond_32_bits_are_refused)
+{
+    struct world w;
+    char path[256], run[128], newest[EXO_CHECKPOINT_PATH];
+    static const char settings[] =
+        "{\"strategy\": \"ddp\", \"options\": \"{}\", \"model\": \"gpt\", "
+        "\"parameters\": %zu, \"num_nodes\": 65536, \"tensor\": 65536, \"pipeline\": 65536}";
+    char text[256];
+    world_init(&w, true);
+    fit(&w, "whole", &whole, "ddp", "{}", HALF);
+    snprintf(run, sizeof run, "%s/whole", w.folder);
+    cr_assert(exo_checkpoint_newest(run, newest));
+    snprintf(path, sizeof path, "%.200s/run.json", newest);
+    snprintf(text, sizeof text, settings, exo_model_numel(w.model));
+    cr_assert_eq(exo_file_write_atomic(path, text, strlen(text), NULL), EXO_OK);
+    renew_manifest(&w, "whole", whole.nodes);
+    refused(&w, "whole", &whole, "ddp", "{}",
+            "tensor x pipeline x context 4294967296 does not divide the 65536 nodes");
     world_release(&w);
 }
