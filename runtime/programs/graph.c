@@ -73,6 +73,24 @@ choose_runs(struct graphs *graphs, const char *wanted, exo_err *err)
     return st;
 }
 
+/* INVAL, with the place of `parallel`: a graph has no nodes that share a copy of the model. */
+static exo_status
+refuse_sharing(const exo_job *job, const char *action, exo_err *err)
+{
+    static const char *const shown[] = {"expand", "plan", "dot"};
+    exo_config *place = exo_config_get(exo_config_root(job->doc), "parallel");
+    const exo_fit_opts *o = &job->opts;
+    if (o->tensor <= 1 && o->pipeline <= 1 && o->context_parallel <= 1)
+        return EXO_OK;
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
+        if (strcmp(action, shown[i]) == 0)
+            return exo_config_fail(place, err,
+                                   "graph %s: graphs do not have nodes that share a copy of the "
+                                   "model yet: leave parallel out, or use exogym plan",
+                                   action);
+    return EXO_OK;
+}
+
 static exo_status
 open_graphs(struct graphs *graphs, const struct graph_args *args, exo_err *err)
 {
@@ -101,8 +119,10 @@ open_graphs(struct graphs *graphs, const struct graph_args *args, exo_err *err)
     graphs->labels = exo_calloc(room, sizeof *graphs->labels);
     if (!graphs->each || !graphs->labels)
         return exo_fail(err, EXO_NOMEM, "out of memory");
-    if (is_job)
-        return choose_runs(graphs, args->run, err);
+    if (is_job) {
+        st = refuse_sharing(&graphs->job, args->action, err);
+        return st == EXO_OK ? choose_runs(graphs, args->run, err) : st;
+    }
     if (args->run)
         return exo_fail(err, EXO_INVAL, "--run %s: this is a graph, not a job with runs",
                         args->run);

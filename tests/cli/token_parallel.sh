@@ -53,7 +53,7 @@ ok ckpt reshard axes/job axes/parts/diloco --nodes 4 --tensor 2 --pipeline 2 --m
 ok run axes/parts/diloco/config.json "${short[@]}=3" --resume
 ok run $config "${short[@]}=3" --resume
 ok run $config "${short[@]}=4" --resume=reshard --set nodes=2 --set 'parallel={tensor: 2}'
-has err 'is converted from 4 to 2 nodes'
+has err 'is converted: 2 nodes (tensor 2) instead of 4 (tensor 2, context 2)'
 
 # --- Mistakes
 # ---------------------------------------------------------------------------------------------------------
@@ -77,6 +77,9 @@ refused model.dropout=0.1 'context parallelism does not support a gpt with dropo
 refused 'edges=[{carries: parameters, codec: int8}]' 'parallel.context does not go with the codec of an edge (edges.codec) yet: leave it out'
 refused 'train.elastic={min_nodes: 2}' 'parallel.context does not go with train.elastic yet: leave one of the two out'
 [ ! -e none ] || fail 'a refused job made a folder'
+for action in expand plan dot; do
+    bad 2 "job.yaml:4:11: graph $action: graphs do not have nodes that share a copy of the model yet" graph $action job.yaml
+done
 ok run job.yaml --dry-run
 # checkpoints go on with other nodes for each copy
 ok run job.yaml --no-plot --save-dir parts --set train.checkpoint_interval=2
