@@ -267,6 +267,6 @@ exo_cuda_attention_grads(exo_cuda_device *cuda, const exo_cuda_attention_call *k
     if (k->width <= 64)
         return launch<64, 64>(cuda, k, g, err);
     if (k->width <= 128)
-        return launch<64, 128>(cuda, k, g, err);
-    return launch<32, EXO_CUDA_MAX_HEAD>(cuda, k, g, err);
+        return launch<32, 128>(cuda, k, g, err);
+    return launch<16, EXO_CUDA_MAX_HEAD>(cuda, k, g, err);
 }

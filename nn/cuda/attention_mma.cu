@@ -195,5 +195,5 @@ exo_cuda_attention_bf16(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
         return launch<2, 64, 64>(cuda, k, to, lse, err);
     if (k->width <= 128)
         return launch<1, 128, 64>(cuda, k, to, lse, err);
-    return launch<1, EXO_CUDA_MAX_HEAD, 32>(cuda, k, to, lse, err);
+    return launch<1, EXO_CUDA_MAX_HEAD, 16>(cuda, k, to, lse, err);
 }

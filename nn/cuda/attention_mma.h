@@ -1,10 +1,12 @@
 /* What the kernels of attention in bf16 share, which compute on the tensor cores (mma.h).
  *
  * A block is four warps of one head. Each has 16 M rows of scores, and all share tiles of the other
- * side in shared memory, of which the next one is copied while one is computed with. Rows in shared
- * memory have D elements, of which those beyond the width of a head are zero, and a pad, so that the
- * eight rows of a matrix lie in different banks. Scores and their gradients stay in registers: as
- * sums of one product they are an operand of the next. No state. Read next: attention_mma.cu. */
+ * side in shared memory, of which the next one is copied while one is computed with, if there is
+ * room. Rows in shared memory have D elements, of which those beyond the width of a head are zero,
+ * and a pad, so that the eight rows of a matrix lie in different banks. Scores and their gradients
+ * stay in registers: as sums of one product they are an operand of the next. The tiles are the same
+ * on all GPUs, so that results are: they fit into the 99 KiB that a block has on the smallest one.
+ * No state. Read next: attention_mma.cu. */
 #ifndef EXO_CUDA_ATTENTION_MMA_H
 #define EXO_CUDA_ATTENTION_MMA_H
 

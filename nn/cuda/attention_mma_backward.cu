@@ -80,8 +80,17 @@ grade(const exo_cuda_attention_call &k, float slope, size_t row, size_t j0, cons
     }
 }
 
-/* dq of a tile of queries. */
 template <int D, int KEYS>
+__device__ static void
+fetch_keys(const exo_cuda_attention_call &k, size_t n, size_t head, size_t j0, exo_cuda_bf16 *keys,
+           exo_cuda_bf16 *values)
+{
+    exo_cuda_fetch_rows<KEYS, D>(keys, exo_cuda_keys(k, n, head), j0, k.tokens, k.width);
+    exo_cuda_fetch_rows<KEYS, D>(values, exo_cuda_values(k, n, head), j0, k.tokens, k.width);
+}
+
+/* dq of a tile of queries. */
+template <int D, int KEYS, int TILES>
 __global__ static void
 __launch_bounds__(EXO_MMA_THREADS)
     query_grads(exo_cuda_attention_call k, exo_cuda_attention_gradients g)
@@ -89,8 +98,8 @@ __launch_bounds__(EXO_MMA_THREADS)
     const int pitch = D + EXO_MMA_PAD;
     EXO_CUDA_SHARED(exo_cuda_bf16, queries);
     exo_cuda_bf16 *const dys = queries + TILE * pitch, *const keys = dys + TILE * pitch,
-                         *const values = keys + 2 * KEYS * pitch;
-    uint8_t *const keep = reinterpret_cast<uint8_t *>(values + 2 * KEYS * pitch);
+                         *const values = keys + TILES * KEYS * pitch;
+    uint8_t *const keep = reinterpret_cast<uint8_t *>(values + TILES * KEYS * pitch);
     const size_t tiles = (k.tokens + TILE - 1) / TILE, pairs = k.sequences * k.heads;
     const size_t pair = blockIdx.x % pairs, n = pair / k.heads, head = pair % k.heads;
     const size_t i0 = (tiles - 1 - blockIdx.x / pairs) * TILE;
@@ -107,21 +116,17 @@ __launch_bounds__(EXO_MMA_THREADS)
     }
     exo_cuda_fetch_rows<TILE, D>(queries, exo_cuda_queries(k, n, head), i0, k.tokens, k.width);
     exo_cuda_fetch_rows<TILE, D>(dys, dy_of(k, g, n, head), i0, k.tokens, k.width);
-    exo_cuda_fetch_rows<KEYS, D>(keys, exo_cuda_keys(k, n, head), 0, k.tokens, k.width);
-    exo_cuda_fetch_rows<KEYS, D>(values, exo_cuda_values(k, n, head), 0, k.tokens, k.width);
+    fetch_keys<D, KEYS>(k, n, head, 0, keys, values);
     exo_cuda_end_copies();
-    for (size_t j0 = 0, half = 0; j0 < end; j0 += KEYS, half ^= 1) {
-        const size_t next = j0 + KEYS, here = half * KEYS * pitch, there = KEYS * pitch - here;
-        if (next < end) {
-            exo_cuda_fetch_rows<KEYS, D>(keys + there, exo_cuda_keys(k, n, head), next, k.tokens,
-                                         k.width);
-            exo_cuda_fetch_rows<KEYS, D>(values + there, exo_cuda_values(k, n, head), next,
-                                         k.tokens, k.width);
-        }
+    for (size_t j0 = 0, at = 0; j0 < end; j0 += KEYS, at = TILES - 1 - at) {
+        const size_t next = j0 + KEYS, here = at * KEYS * pitch,
+                     there = (TILES - 1 - at) * KEYS * pitch;
+        if (TILES == 2 && next < end)
+            fetch_keys<D, KEYS>(k, n, head, next, keys + there, values + there);
         exo_cuda_end_copies();
         if (k.drop.dropped)
             exo_cuda_draw_tile<TILE, KEYS>(k, n, head, i0, j0, keep);
-        exo_cuda_wait_copies<1>();
+        exo_cuda_wait_copies<TILES - 1>();
         __syncthreads();
         if (row < k.tokens && j0 < row + EXO_MMA_ROWS) { /* some of its rows see some keys */
             float s[1][KEYS / 8][4] = {}, dp[1][KEYS / 8][4] = {};
@@ -131,6 +136,8 @@ __launch_bounds__(EXO_MMA_THREADS)
             exo_cuda_mma_sums<1, D / 8, KEYS / 8>(out, s, keys + here, pitch);
         }
         __syncthreads();
+        if (TILES == 1 && next < end)
+            fetch_keys<D, KEYS>(k, n, head, next, keys, values);
     }
     write_grads<D>(k, g, n, head, 0, row, k.scale, out);
 }
@@ -198,18 +205,19 @@ add_queries(const exo_cuda_attention_call &k, float slope, size_t i0, size_t j0,
         exo_cuda_mma_sums<1, D / 8, ROWS / 8>(dk, dp, t.queries, pitch);
 }
 
-template <int D, int ROWS>
+template <int D, int ROWS, int TILES>
 __device__ static query_tile
-lay_out(exo_cuda_bf16 *shared, size_t half)
+lay_out(exo_cuda_bf16 *shared, size_t at)
 {
     const size_t pitch = D + EXO_MMA_PAD;
-    float *const numbers = reinterpret_cast<float *>(shared + (2 * TILE + 4 * ROWS) * pitch);
-    exo_cuda_bf16 *const rows = shared + (2 * TILE + 2 * half * ROWS) * pitch;
-    return {rows, rows + ROWS * pitch, numbers + 2 * half * ROWS, numbers + (2 * half + 1) * ROWS};
+    float *const numbers =
+        reinterpret_cast<float *>(shared + (2 * TILE + 2 * TILES * ROWS) * pitch);
+    exo_cuda_bf16 *const rows = shared + (2 * TILE + 2 * at * ROWS) * pitch;
+    return {rows, rows + ROWS * pitch, numbers + 2 * at * ROWS, numbers + (2 * at + 1) * ROWS};
 }
 
 /* dk and dv of a tile of keys, from one head of queries. */
-template <int D, int ROWS, int WANTED>
+template <int D, int ROWS, int TILES, int WANTED>
 __global__ static void
 __launch_bounds__(EXO_MMA_THREADS)
     key_grads(exo_cuda_attention_call k, exo_cuda_attention_gradients g)
@@ -217,7 +225,7 @@ __launch_bounds__(EXO_MMA_THREADS)
     const int pitch = D + EXO_MMA_PAD;
     EXO_CUDA_SHARED(exo_cuda_bf16, keys);
     exo_cuda_bf16 *const values = keys + TILE * pitch;
-    uint8_t *const keep = reinterpret_cast<uint8_t *>(lay_out<D, ROWS>(keys, 2).lse);
+    uint8_t *const keep = reinterpret_cast<uint8_t *>(lay_out<D, ROWS, TILES>(keys, TILES).lse);
     const size_t pairs = k.sequences * k.heads, pair = blockIdx.x % pairs;
     const size_t n = pair / k.heads, head = pair % k.heads;
     const size_t j0 = blockIdx.x / pairs * TILE; /* early keys have the most queries */
@@ -226,20 +234,24 @@ __launch_bounds__(EXO_MMA_THREADS)
     float dk[1][D / 8][4] = {}, dv[1][D / 8][4] = {};
     exo_cuda_fetch_rows<TILE, D>(keys, exo_cuda_keys(k, n, head), j0, k.tokens, k.width);
     exo_cuda_fetch_rows<TILE, D>(values, exo_cuda_values(k, n, head), j0, k.tokens, k.width);
-    fetch_queries<D, ROWS>(k, g, lay_out<D, ROWS>(keys, 0), n, head, j0);
+    fetch_queries<D, ROWS>(k, g, lay_out<D, ROWS, TILES>(keys, 0), n, head, j0);
     exo_cuda_end_copies();
-    for (size_t i0 = j0, half = 0; i0 < k.tokens; i0 += ROWS, half ^= 1) {
-        const query_tile t = lay_out<D, ROWS>(keys, half);
-        if (i0 + ROWS < k.tokens)
-            fetch_queries<D, ROWS>(k, g, lay_out<D, ROWS>(keys, half ^ 1), n, head, i0 + ROWS);
+    for (size_t i0 = j0, at = 0; i0 < k.tokens; i0 += ROWS, at = TILES - 1 - at) {
+        const query_tile t = lay_out<D, ROWS, TILES>(keys, at),
+                         other = lay_out<D, ROWS, TILES>(keys, TILES - 1 - at);
+        const bool more = i0 + ROWS < k.tokens;
+        if (TILES == 2 && more)
+            fetch_queries<D, ROWS>(k, g, other, n, head, i0 + ROWS);
         exo_cuda_end_copies();
         if (k.drop.dropped)
             exo_cuda_draw_tile<ROWS, TILE>(k, n, head, i0, j0, keep);
-        exo_cuda_wait_copies<1>();
+        exo_cuda_wait_copies<TILES - 1>();
         __syncthreads();
         if (j0 + first < k.tokens && j0 + first < i0 + ROWS) /* some queries see some of its keys */
             add_queries<D, ROWS, WANTED>(k, slope, i0, j0, first, t, keys, values, keep, dk, dv);
         __syncthreads();
+        if (TILES == 1 && more)
+            fetch_queries<D, ROWS>(k, g, other, n, head, i0 + ROWS);
     }
     if (WANTED & WANT_KEYS)
         write_grads<D>(k, g, n, head, 1, j0 + first, k.scale, dk);
@@ -249,55 +261,59 @@ __launch_bounds__(EXO_MMA_THREADS)
 
 /* --- Calls ------------------------------------------------------------------------------------ */
 
-template <int D, int ROWS, int WANTED>
+template <int D, int ROWS, int TILES, int WANTED>
 static exo_status
 launch_keys(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
             const exo_cuda_attention_gradients *g, exo_err *err)
 {
     const size_t blocks = (k->tokens + TILE - 1) / TILE * k->sequences * k->heads;
-    const size_t shared = (2 * TILE + 4 * ROWS) * (D + EXO_MMA_PAD) * sizeof(exo_cuda_bf16) +
-                          4 * ROWS * sizeof(float) + ROWS * TILE / EXO_ATTENTION_GROUP;
-    const exo_status st = exo_cuda_status(exo_cuda_allow_shared(key_grads<D, ROWS, WANTED>, shared),
-                                          "attention_backward", err);
+    const size_t shared =
+        (2 * TILE + 2 * TILES * ROWS) * (D + EXO_MMA_PAD) * sizeof(exo_cuda_bf16) +
+        2 * TILES * ROWS * sizeof(float) + ROWS * TILE / EXO_ATTENTION_GROUP;
+    const exo_status st =
+        exo_cuda_status(exo_cuda_allow_shared(key_grads<D, ROWS, TILES, WANTED>, shared),
+                        "attention_backward", err);
     if (st != EXO_OK)
         return st;
-    exo_cuda_launch((key_grads<D, ROWS, WANTED>), static_cast<unsigned>(blocks), EXO_MMA_THREADS,
-                    shared, cuda->stream, *k, *g);
+    exo_cuda_launch((key_grads<D, ROWS, TILES, WANTED>), static_cast<unsigned>(blocks),
+                    EXO_MMA_THREADS, shared, cuda->stream, *k, *g);
     return exo_cuda_launched("attention_backward", err);
 }
 
-template <int D, int KEYS>
+template <int D, int KEYS, int TILES>
 static exo_status
 launch_queries(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
                const exo_cuda_attention_gradients *g, exo_err *err)
 {
     const size_t blocks = (k->tokens + TILE - 1) / TILE * k->sequences * k->heads;
-    const size_t shared = (2 * TILE + 4 * KEYS) * (D + EXO_MMA_PAD) * sizeof(exo_cuda_bf16) +
-                          TILE * KEYS / EXO_ATTENTION_GROUP;
-    const exo_status st = exo_cuda_status(exo_cuda_allow_shared(query_grads<D, KEYS>, shared),
-                                          "attention_backward", err);
+    const size_t shared =
+        (2 * TILE + 2 * TILES * KEYS) * (D + EXO_MMA_PAD) * sizeof(exo_cuda_bf16) +
+        TILE * KEYS / EXO_ATTENTION_GROUP;
+    const exo_status st = exo_cuda_status(
+        exo_cuda_allow_shared(query_grads<D, KEYS, TILES>, shared), "attention_backward", err);
     if (st != EXO_OK)
         return st;
-    exo_cuda_launch((query_grads<D, KEYS>), static_cast<unsigned>(blocks), EXO_MMA_THREADS, shared,
-                    cuda->stream, *k, *g);
+    exo_cuda_launch((query_grads<D, KEYS, TILES>), static_cast<unsigned>(blocks), EXO_MMA_THREADS,
+                    shared, cuda->stream, *k, *g);
     return exo_cuda_launched("attention_backward", err);
 }
 
-/* ROWS: queries of a tile of key_grads; KEYS: keys of a tile of query_grads. */
-template <int D, int KEYS, int ROWS>
+/* ROWS: queries of a tile of key_grads; KEYS: keys of a tile of query_grads; TILES: of them that there
+ * is room for, of which the second one is copied while one is computed with. */
+template <int D, int KEYS, int ROWS, int TILES>
 static exo_status
 launch(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
        const exo_cuda_attention_gradients *g, exo_err *err)
 {
-    exo_status st = launch_queries<D, KEYS>(cuda, k, g, err);
+    exo_status st = launch_queries<D, KEYS, TILES>(cuda, k, g, err);
     if constexpr (D <= 128) {
         if (st == EXO_OK)
-            st = launch_keys<D, ROWS, WANT_KEYS | WANT_VALUES>(cuda, k, g, err);
+            st = launch_keys<D, ROWS, TILES, WANT_KEYS | WANT_VALUES>(cuda, k, g, err);
     } else { /* both do not fit into registers */
         if (st == EXO_OK)
-            st = launch_keys<D, ROWS, WANT_VALUES>(cuda, k, g, err);
+            st = launch_keys<D, ROWS, TILES, WANT_VALUES>(cuda, k, g, err);
         if (st == EXO_OK)
-            st = launch_keys<D, ROWS, WANT_KEYS>(cuda, k, g, err);
+            st = launch_keys<D, ROWS, TILES, WANT_KEYS>(cuda, k, g, err);
     }
     return st;
 }
@@ -309,10 +325,10 @@ exo_cuda_attention_bf16_grads(exo_cuda_device *cuda, const exo_cuda_attention_ca
     exo_cuda_attention_call k = *call;
     k.aligned = k.aligned && reinterpret_cast<uintptr_t>(g->dy) % 16 == 0;
     if (k.width <= 32)
-        return launch<32, 64, 64>(cuda, &k, g, err);
+        return launch<32, 64, 64, 2>(cuda, &k, g, err);
     if (k.width <= 64)
-        return launch<64, 64, 64>(cuda, &k, g, err);
+        return launch<64, 64, 64, 2>(cuda, &k, g, err);
     if (k.width <= 128)
-        return launch<128, 64, 32>(cuda, &k, g, err);
-    return launch<EXO_CUDA_MAX_HEAD, 32, 32>(cuda, &k, g, err);
+        return launch<128, 32, 32, 2>(cuda, &k, g, err);
+    return launch<EXO_CUDA_MAX_HEAD, 16, 16, 1>(cuda, &k, g, err);
 }

@@ -195,7 +195,8 @@ add_column_parts(exo_column_sums_args k, size_t parts, const double *partials)
 static size_t
 parts_for(const exo_column_sums_args *k)
 {
-    const size_t most = EXO_CUDA_PARTIALS / k->columns, parts = k->rows / PART_ROWS;
+    const size_t room = EXO_CUDA_PARTIALS / k->columns, limit = EXO_CUDA_PARTS;
+    const size_t most = room < limit ? room : limit, parts = k->rows / PART_ROWS;
     return parts > most ? (most ? most : 1) : (parts ? parts : 1);
 }
 

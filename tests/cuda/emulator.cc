@@ -54,6 +54,11 @@ struct emulated_stream {
 
 struct emulated_pool {};
 
+enum {
+    MOST_SHARED =
+        99 * 1024 /* of a block on GPUs of compute capability 8.6, 8.9 and 12.0, the least */
+};
+
 static const uint64_t TEBIBYTE = UINT64_C(1) << 40;
 static std::mutex lock;
 static std::condition_variable changed; /* something outside has happened */
@@ -420,7 +425,7 @@ emulated_queue_grid(const char *name, dim3 grid, dim3 block, size_t shared, cuda
     const std::lock_guard<std::mutex> guard(lock);
     const size_t threads = static_cast<size_t>(block.x) * block.y * block.z;
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0 || threads > 1024 ||
-        grid.y > 65535 || grid.z > 65535 || shared > 227 * 1024) {
+        grid.y > 65535 || grid.z > 65535 || shared > MOST_SHARED) {
         say(cudaErrorInvalidValue);
         return;
     }
@@ -436,7 +441,7 @@ cudaError_t
 emulated_set_shared(int bytes)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    return bytes < 0 || bytes > 227 * 1024 ? say(cudaErrorInvalidValue) : begin();
+    return bytes < 0 || bytes > MOST_SHARED ? say(cudaErrorInvalidValue) : begin();
 }
 
 /* --- Devices and memory ----------------------------------------------------------------------- */

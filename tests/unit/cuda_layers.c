@@ -266,9 +266,9 @@ Test(cuda_layers, attention_in_bf16_has_the_same_bits_every_time)
 Test(cuda_layers, attention_in_bf16)
 {
     static const struct attention_case cases[] = {
-        {5, 2, 1, 20, 8, 0, 9000}, {150, 2, 2, 32, 0, 0, 0}, {140, 1, 1, 64, 0, 1, 9000},
-        {67, 2, 1, 40, 8, 0, 0},   {70, 1, 1, 65, 0, 0, 0},  {97, 1, 1, 128, 128, 0, 20000},
-        {5, 1, 1, 136, 0, 0, 0},   {35, 2, 1, 256, 6, 1, 0}};
+        {5, 2, 1, 20, 8, 0, 9000}, {150, 2, 2, 32, 0, 0, 0},    {140, 1, 1, 64, 0, 1, 9000},
+        {67, 2, 1, 40, 8, 0, 0},   {70, 1, 1, 65, 0, 0, 0},     {97, 1, 1, 128, 128, 0, 20000},
+        {5, 1, 1, 136, 0, 0, 0},   {35, 2, 1, 256, 6, 1, 20000}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i += one_of(6))
         expect_attention(&cases[i], EXO_BF16, 1e-2);
 }
