@@ -76,6 +76,8 @@ static const void *const graph_classes[] = {
     &exo_train_node_graph_class,
 };
 
+static const void *const graph_rules[] = {&exo_experience_rule};
+
 static const void *const actor_classes[] = {
     &exo_graph_far_actor_class,
     &exo_train_node_class,
@@ -123,6 +125,7 @@ exo_builtins_register(void)
         {&exo_schedule_registry, exo_builtin_schedules, EXO_NUM_SCHEDULES},
         {&exo_dataset_registry, data_sets, sizeof data_sets / sizeof *data_sets},
         {&exo_graph_class_registry, graph_classes, sizeof graph_classes / sizeof *graph_classes},
+        {&exo_graph_rule_registry, graph_rules, sizeof graph_rules / sizeof *graph_rules},
         {&exo_actor_class_registry, actor_classes, sizeof actor_classes / sizeof *actor_classes},
         {&exo_protocol_registry, protocols, sizeof protocols / sizeof *protocols},
         {&exo_reward_registry, rewards, sizeof rewards / sizeof *rewards},

@@ -7,6 +7,7 @@
 #include <exogym/tool.h>
 
 #include "base/registry.h"
+#include "graph/builtin.h"
 
 extern exo_registry exo_reward_registry;
 extern const exo_reward_class exo_share_reward, exo_function_reward;
@@ -20,5 +21,6 @@ extern const exo_graph_class exo_experience_maker_class;
 extern const exo_graph_class exo_ppo_trainer_class;
 extern const exo_graph_class exo_replay_buffer_class;
 extern const exo_graph_class exo_sft_trainer_class, exo_reward_trainer_class, exo_dpo_trainer_class;
+extern const exo_graph_rule exo_experience_rule;
 
 #endif

@@ -522,87 +522,16 @@ exo_detached_text(const exo_detached *d, char **out, exo_err *err)
 
 /* --- Targets ---------------------------------------------------------------------------------- */
 
-static bool
-reaches(const exo_graph_spec *spec, const exo_edge_spec *edge, uint32_t from, uint32_t to,
-        uint32_t *room)
-{
-    uint32_t count = exo_edge_targets(spec, edge, from, room);
-    for (uint32_t i = 0; i < count; i++)
-        if (room[i] == to)
-            return true;
-    return false;
-}
-
-static uint32_t
-common_divisor(uint32_t a, uint32_t b)
-{
-    return b == 0 ? a : common_divisor(b, a % b);
-}
-
-/* Each maker must reach the trainers that its draws are of. */
+/* Checks lists of targets that were given, beyond the rule of edges (edges.c). */
 static exo_status
-check_draws(const exo_detached *d, const exo_graph_spec *spec, const exo_edge_spec *experience,
-            uint32_t *room, exo_err *err)
+check_targets(const exo_detached *d, exo_err *err)
 {
-    const struct group *m = &d->makers, *t = &d->trainers;
-    uint32_t step = common_divisor(m->count, t->count);
-    for (uint32_t i = 0; i < m->count; i++)
-        for (uint32_t j = i % step; j < t->count; j += step)
-            if (!reaches(spec, experience, i, j, room))
-                return exo_fail(err, EXO_INVAL,
-                                "%s_%u must send to %s_%u: of %u makers it makes the draws %u, %u, "
-                                "..., and draw d is of trainer d mod %u",
-                                m->name, i, t->name, j, m->count, i, i + m->count, t->count);
-    return EXO_OK;
-}
-
-/* Each maker must get versions, and reach the trainers that they are of. */
-static exo_status
-check_versions(const exo_detached *d, const exo_graph_spec *spec, const exo_edge_spec *experience,
-               const exo_edge_spec *parameters, uint32_t *room, exo_err *err)
-{
-    const struct group *m = &d->makers, *t = &d->trainers;
-    for (uint32_t i = 0; i < m->count; i++) {
-        bool found = false;
-        for (uint32_t j = 0; j < t->count; j++) {
-            bool sends = reaches(spec, parameters, j, i, room);
-            found = found || sends;
-            if (sends && t->buffer_limit == 0 && !reaches(spec, experience, i, j, room))
-                return exo_fail(err, EXO_INVAL,
-                                "%s_%u sends versions to %s_%u, which sends nothing to it, so it "
-                                "cannot reply",
-                                t->name, j, m->name, i);
-        }
-        if (!found)
-            return exo_fail(err, EXO_INVAL, "no trainer sends versions to %s_%u", m->name, i);
-    }
-    return EXO_OK;
-}
-
-/* Checks lists of targets that were given. */
-static exo_status
-check_targets(const exo_detached *d, const exo_graph_spec *spec, exo_err *err)
-{
-    const struct group *m = &d->makers, *t = &d->trainers;
-    if (t->kind != PPO)
-        return EXO_OK;
-    const exo_edge_spec *experience = &spec->edges[0];
-    const exo_edge_spec *parameters = &spec->edges[t->buffer_limit > 0 ? 2 : 1];
-    if (m->targets && t->buffer_limit > 0)
-        return exo_fail(err, EXO_INVAL,
-                        "makers cannot have lists of trainers with a replay buffer, which sends "
-                        "item i to trainer i mod %u",
-                        t->count);
-    if (!m->targets && !t->targets)
-        return EXO_OK;
-    uint32_t *room = exo_calloc((size_t)m->count + t->count, sizeof *room);
-    exo_status st = room ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for lists of targets");
-    if (st == EXO_OK && m->targets)
-        st = check_draws(d, spec, experience, room, err);
-    if (st == EXO_OK)
-        st = check_versions(d, spec, experience, parameters, room, err);
-    exo_free(room);
-    return st;
+    return d->trainers.kind == PPO && d->makers.targets && d->trainers.buffer_limit > 0
+               ? exo_fail(err, EXO_INVAL,
+                          "makers cannot have lists of trainers with a replay buffer, which sends "
+                          "item i to trainer i mod %u",
+                          d->trainers.count)
+               : EXO_OK;
 }
 
 /* --- A run ------------------------------------------------------------------------------------ */
@@ -619,7 +548,7 @@ exo_detached_wait(exo_detached *d, exo_err *err)
         st = exo_graph_parse(&spec, "detached", text,
                              &(exo_graph_opts){.name = "detached", .literal = true}, err);
     if (st == EXO_OK)
-        st = check_targets(d, spec, err);
+        st = check_targets(d, err);
     d->ran = st == EXO_OK;
     if (st == EXO_OK)
         st = exo_graph_run(spec, &(exo_graph_run_opts){.space = "detached", .folder = d->folder},

@@ -82,6 +82,8 @@ typedef struct exo_learner_callbacks {
 } exo_learner_callbacks;
 void exo_learner_call_back(exo_learner *learner, const exo_learner_callbacks *callbacks);
 
+/* Whether an item's tokens are in the model's vocabulary. INVAL. */
+exo_status exo_learner_check(const exo_learner *learner, const exo_experience *item, exo_err *err);
 /* An update from several batches: take for each, then end. exo_learner_update is both, for one batch.
  *
  * Take learns from the items as the first epoch does, so a batch is of use before the others are

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <exogym/decoder.h>
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
@@ -143,6 +144,23 @@ check_temperatures(const exo_experience *items, size_t count, exo_err *err)
                             (unsigned long long)items[0].id, (unsigned long long)items[0].maker,
                             (double)first, (unsigned long long)items[i].id,
                             (unsigned long long)items[i].maker, (double)t);
+    }
+    return EXO_OK;
+}
+
+exo_status
+exo_learner_check(const exo_learner *l, const exo_experience *e, exo_err *err)
+{
+    size_t vocabulary = exo_decoder_spec_of(l->actor.model)->vocabulary;
+    for (size_t i = 0; i < e->prompt_length + e->tokens_length; i++) {
+        bool of_prompt = i < e->prompt_length;
+        size_t at = of_prompt ? i : i - e->prompt_length;
+        int32_t token = of_prompt ? e->prompt_tokens[at] : e->tokens[at];
+        if ((size_t)token >= vocabulary)
+            return exo_fail(err, EXO_INVAL,
+                            "token %zu of %s of maker %llu is %d, but the vocabulary is %zu", at,
+                            of_prompt ? "the prompt" : "the answers", (unsigned long long)e->maker,
+                            token, vocabulary);
     }
     return EXO_OK;
 }

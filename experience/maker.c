@@ -534,9 +534,13 @@ await_trainers(struct maker *m, exo_graph_actor *actor, exo_err *err)
     if (st != EXO_OK)
         return st;
     m->told = true;
+    st = renew(m, actor,
+               err); /* trainers send no further version before the answer to the last one */
+    if (st != EXO_OK || has_work(m) || !m->told)
+        return st;
     st = exo_maker_weights_wait(m->weights, actor, &reason);
     if (st == EXO_OK)
-        return renew(m, actor, err);
+        return EXO_OK;
     return st == EXO_TIMEOUT
                ? exo_fail(err, st,
                           "all draws were sent, but the trainers have neither ended nor sent a "

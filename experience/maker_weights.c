@@ -1,6 +1,7 @@
 /* The weights of a maker: see maker_weights.h. */
 #include "experience/maker_weights.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -249,6 +250,7 @@ static void
 hold(exo_maker_weights *w, exo_item *item)
 {
     exo_parameters p;
+    assert(!w->held); /* it would get no answer */
     w->held = item;
     if (exo_parameters_view(&p, item, NULL) != EXO_OK || p.size > 0)
         w->figures.transfer = (double)(item->received - item->sent) * 1e-9;

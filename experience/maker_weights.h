@@ -78,7 +78,8 @@ exo_status exo_maker_weights_greet(const exo_maker_weights *weights, exo_graph_a
 /* Tells all trainers that the maker has sent all its draws, once its items are on their way. */
 exo_status exo_maker_weights_say_sent(const exo_maker_weights *weights, exo_graph_actor *actor,
                                       exo_err *err);
-/* Waits for the next update, as long as the edge's deadline. CLOSED: no more will come; TIMEOUT. */
+/* Waits for the next update, as long as the edge's deadline, after exo_maker_weights_pump with `wait`.
+ * CLOSED: no more will come; TIMEOUT. */
 exo_status exo_maker_weights_wait(exo_maker_weights *weights, exo_graph_actor *actor, exo_err *err);
 /* True: a version waits for exo_maker_weights_swap, which makes the generator use it. */
 bool exo_maker_weights_is_ready(const exo_maker_weights *weights);

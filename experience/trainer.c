@@ -263,18 +263,24 @@ trainer_release(void *self)
 
 /* --- Versions --------------------------------------------------------------------------------- */
 
-/* Makers may make the draws below it with the newest version. With oversampling, where the last update
+/* Makers may make the draws below it with a version. With oversampling, where the last update
  * takes what the others have left, and with balance, where rooms are for what is learned from, it ends
  * with the last update; also for trainers that are apart, as a maker ends with the first one that has
  * ended and gets an item. */
 static uint64_t
-quota_of(const struct trainer *t, const exo_graph_actor *actor)
+quota_at(const struct trainer *t, const exo_graph_actor *actor, uint64_t version)
 {
-    uint64_t quota = exo_learner_version(t->learner) * items_of_update(t) + t->under_way;
+    uint64_t quota = version * items_of_update(t) + t->under_way;
     uint64_t end = t->updates * items_of_update(t);
     bool is_exact = t->stock.slack > 0 || t->dealer || exo_learner_is_apart(t->learner);
     bool ends = is_exact && t->updates > 0 && quota > end;
     return (ends ? end : quota) * exo_graph_count(actor);
+}
+
+static uint64_t
+quota_of(const struct trainer *t, const exo_graph_actor *actor)
+{
+    return quota_at(t, actor, exo_learner_version(t->learner));
 }
 
 /* The most ranges of draws that the stock has. */
@@ -356,6 +362,24 @@ check_weights(const struct trainer *t, exo_graph_actor *actor, const exo_experie
     return EXO_OK;
 }
 
+/* So is an item of weights with which makers may not make it, as they are too old. */
+static exo_status
+check_age(const struct trainer *t, exo_graph_actor *actor, const exo_experience *e, exo_err *err)
+{
+    if (!exo_graph_output(actor, "parameters") || exo_learner_is_apart(t->learner))
+        return EXO_OK;
+    for (size_t i = 0; i < e->tokens_length; i++) {
+        int64_t version = e->versions[i]; /* -1: a tool's token */
+        if (version >= 0 && e->id >= quota_at(t, actor, (uint64_t)version))
+            return exo_fail(err, EXO_INVAL,
+                            "token %zu of item %llu is of version %lld, with which makers may make "
+                            "the items below %llu",
+                            i, (unsigned long long)e->id, (long long)version,
+                            (unsigned long long)quota_at(t, actor, (uint64_t)version));
+    }
+    return EXO_OK;
+}
+
 /* Whether no trainer learns from a draw: it comes after the last update. Makers may be ahead, and what
  * is of a trainer that has ended goes to the next one. */
 static bool
@@ -382,11 +406,15 @@ take_item(struct trainer *t, exo_graph_actor *actor, exo_item *item, exo_err *er
     bool late = false;
     exo_status st = exo_experience_view(&e, item, err);
     if (st == EXO_OK)
+        st = exo_learner_check(t->learner, &e, err);
+    if (st == EXO_OK)
         st = check_weights(t, actor, &e, err);
     if (st == EXO_OK)
         late = e.life >= 0 && e.life != (int64_t)exo_graph_life(actor);
     if (st == EXO_OK && !late)
         st = check_quota(t, actor, e.id, err);
+    if (st == EXO_OK && !late)
+        st = check_age(t, actor, &e, err);
     if (st == EXO_OK && !late)
         st = exo_regret_check(t->regret, &e, err);
     if (st == EXO_OK && !late && is_after_the_end(t, actor, e.id)) {

@@ -7,6 +7,7 @@
 
 #include <exogym/memory.h>
 
+#include "graph/builtin.h"
 #include "graph/order.h"
 #include "graph/prove.h"
 
@@ -279,6 +280,16 @@ check_resources(const exo_graph_spec *spec, exo_err *err)
     return st;
 }
 
+static exo_status
+check_rules(const exo_graph_spec *spec, exo_err *err)
+{
+    const exo_graph_rule *rule = NULL;
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && (rule = exo_registry_at(&exo_graph_rule_registry, i)); i++)
+        st = rule->check(spec, err);
+    return st;
+}
+
 /* Refuses a graph that stalls in every order of steps. For a graph that is not proven sound,
  * `exogym graph check` prints a warning. */
 static exo_status
@@ -311,6 +322,8 @@ exo_graph_check(exo_graph_spec *spec, exo_err *err)
         st = check_required_ports(spec, i, err);
     if (st == EXO_OK)
         st = check_resources(spec, err);
+    if (st == EXO_OK)
+        st = check_rules(spec, err);
     if (st == EXO_OK)
         st = exo_graph_check_cycles(spec, err);
     return st == EXO_OK ? check_stalls(spec, err) : st;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 exo_registry exo_graph_class_registry = EXO_REGISTRY("graph class");
+exo_registry exo_graph_rule_registry = EXO_REGISTRY("graph rule");
 
 const exo_graph_class *
 exo_graph_class_at(size_t index)

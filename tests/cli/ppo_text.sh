@@ -125,7 +125,7 @@ bad 1 'no file learned_*.csv' explain . 1
 ok list rewards
 grep -q '^share ' out || fail "$(cat out)"
 
-# More makers than draws, which are dealt out; makers of two names, whose numbers are the same.
+# More makers than draws, which are dealt out; makers of two names, whose draws would be the same.
 spare=(--set actors.maker.count=6 --set actors.maker.config.epochs=1 --set actors.trainer.config.balance=true)
 ok run "$example/1m1t.yaml" --name spare "${spare[@]}"
 ok run "$example/1m1t.yaml" --name spare_lives "${spare[@]}" --set actors.maker.restart.when=on_failure
@@ -134,7 +134,9 @@ cat >>names.yaml <<'YAML'
   - {from: other, to: trainer, carries: experience}
   - {from: trainer, to: other, carries: parameters, route: broadcast, buffer: {on_full: latest}}
 YAML
-bad 2 'maker_0 and other_0 have the same index' run names.yaml --name w6 --set actors.trainer.config.balance=true
+bad 2 "edge 'other>trainer:experience': makers 'maker' and 'other' would make the same draws" run names.yaml --name w6
+bad 2 "maker_1 would get no weights" graph check "$two" --set edges.1.route=listed --set 'edges.1.targets={trainer_0: [maker_0]}'
+bad 2 "maker_1 would get no weights" run "$two" --name w6 --dry-run --set edges.1.route=listed --set 'edges.1.targets={trainer_0: [maker_0]}'
 
 # What is wrong
 bad 2 'the vocabulary is 16, but the prompts need 21' run "$example/1m1t.yaml" --name w --set 'actors.maker.config.prompts.tokens=[[20]]'

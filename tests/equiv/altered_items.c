@@ -7,6 +7,7 @@
  * it. The plan is static, for one run at a time. Read next: survival.c, update_paths.c. */
 #include <criterion/criterion.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include <exogym/rng.h>
 
 #include "base/file.h"
+#include "experience/experience.h"
 #include "experience/parameters.h"
 #include "graph/run.h"
 #include "support/sanitized.h"
@@ -22,6 +24,7 @@
 
 enum {
     DRAWS = 24,
+    VOCABULARY = 7,
     RUNS = SANITIZED ? 24 : 60,
     LATE = 3, /* messages that overtake one */
     TOTAL = 6 /* a word of a reply's header */
@@ -50,7 +53,10 @@ enum change {
     LATER,
     AGAIN, /* the first one of its kind follows it */
     CHANGES,
-    NONE = CHANGES /* of the draws of the run, says a reply */
+    NONE = CHANGES, /* of the draws of the run, says a reply */
+    STALE,          /* the first token is of an older version */
+    FOREIGN,        /* it is not of the vocabulary */
+    NOT_A_NUMBER    /* its log-probability is none */
 };
 
 static struct {
@@ -143,6 +149,23 @@ with_none(const exo_item *item)
     return copy;
 }
 
+/* A copy of an item with another first token, or one of a version that is too old for its draw. */
+static exo_item *
+with_other_token(const exo_item *item)
+{
+    exo_item *copy = copy_as(item, item->parts, 0);
+    exo_experience e;
+    cr_assert_eq(exo_experience_view(&e, copy, NULL), EXO_OK);
+    cr_assert_gt(e.versions[0], 0);
+    if (plan.change == STALE) {
+        e.versions[0]--;
+        e.cache_versions[0] = 0;
+    }
+    e.tokens[0] = plan.change == FOREIGN ? VOCABULARY : e.tokens[0];
+    e.log_probs[0] = plan.change == NOT_A_NUMBER ? NAN : e.log_probs[0];
+    return copy;
+}
+
 static exo_status
 send(exo_port *port, const exo_item *item, exo_err *err)
 {
@@ -154,8 +177,10 @@ send(exo_port *port, const exo_item *item, exo_err *err)
 static exo_status
 send_altered(exo_port *port, exo_item *item, exo_err *err)
 {
-    if (plan.change < TWICE || plan.change == NONE) {
-        exo_item *copy = plan.change == NONE ? with_none(item) : altered(item);
+    if (plan.change < TWICE || plan.change >= CHANGES) {
+        exo_item *copy = plan.change == NONE    ? with_none(item)
+                         : plan.change >= STALE ? with_other_token(item)
+                                                : altered(item);
         return exo_port_send(port, &copy, EXO_PORT_TIMEOUT, err);
     }
     snprintf(plan.what, sizeof plan.what, "change %d of %s %llu", plan.change,
@@ -384,5 +409,29 @@ Test(altered_items, a_trainer_does_not_end_before_its_makers, .timeout = 300)
                   err.code == EXO_OK ? "draws are missing" : err.text);
         cr_expect(forms[i].restarts || strstr(err.text, "draws below"), "form %zu: %s", i,
                   err.text);
+    }
+}
+
+/* What no maker draws is not learned from: the error names the trainer, the item and the number. */
+Test(altered_items, items_that_no_maker_makes_are_refused, .timeout = 300)
+{
+    static const struct {
+        enum change change;
+        const char *expected;
+    } cases[] = {
+        {STALE, "with which makers may make the items below"},
+        {FOREIGN, "token 0 of the answers of maker 0 is 7, but the vocabulary is 7"},
+        {NOT_A_NUMBER, "token 0 has a value out of its range"},
+    };
+    exo_graph_class_register(&relay, NULL);
+    exo_graph_class_register(&courier, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exo_err err;
+        plan.seen = 0;
+        plan.at = 4; /* a draw of the second update or a later one */
+        plan.kind = EXPERIENCE;
+        plan.change = cases[i].change;
+        cr_expect(run(&forms[0], &err) && strstr(err.text, cases[i].expected), "%s", err.text);
+        cr_expect_not_null(strstr(err.text, "trainer_0: experience from sender 0"), "%s", err.text);
     }
 }

@@ -379,9 +379,9 @@ Test(detached, lists_that_do_not_fit_are_refused)
         uint32_t makers, trainers, buffer;
         const char *of_makers, *of_trainers, *expected;
     } cases[] = {
-        {2, 2, 0, "{m_0: [t_1], m_1: [t_1]}", NULL, "m_0 must send to t_0: of 2 makers"},
-        {2, 2, 0, NULL, "{t_0: [m_1, m_0]}", "t_0 sends versions to m_1, which sends nothing"},
-        {2, 2, 0, NULL, "{t_0: [m_0]}", "no trainer sends versions to m_1"},
+        {2, 2, 0, "{m_0: [t_1], m_1: [t_1]}", NULL, "m_0 would not reach t_0, whose weights"},
+        {2, 2, 0, NULL, "{t_0: [m_1, m_0]}", "m_1 would not reach t_0, whose weights it gets"},
+        {2, 2, 0, NULL, "{t_0: [m_0]}", "m_1 would get no weights"},
         {2, 2, 1, "[t_0, t_1]", NULL, "cannot have lists of trainers with a replay buffer"},
         {2, 2, 0, "[t_2]", NULL, "'t_2' is none of 't', which are t_0 to t_1"},
     };

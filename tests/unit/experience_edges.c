@@ -1,0 +1,143 @@
+/* The rule of the edges between makers and trainers: graphs in which a maker would wait for ever, or
+ * make what nobody learns from, are refused with the place, and all others are accepted. No shared
+ * state. Read next: experience/edges.c. */
+#include <criterion/criterion.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "graph/spec.h"
+
+struct graph {
+    unsigned makers, trainers;
+    const char *maker, *trainer; /* further options */
+    const char *edges;
+    const char *refused; /* how the message begins; NULL: the graph is fine */
+};
+
+#define MODULO "  - {from: maker, to: trainer, carries: experience, route: modulo}\n"
+#define WEIGHTS                                                                                    \
+    "  - {from: trainer, to: maker, carries: parameters, buffer: {on_full: latest}, route: "
+#define BROADCAST WEIGHTS "broadcast}\n"
+#define SHARED    "  - {from: maker, to: maker, carries: activations, route: all_reduce}\n"
+#define CROSSED   WEIGHTS "listed, targets: {trainer_0: [maker_1], trainer_1: [maker_0]}}\n"
+#define ALL                                                                                        \
+    "  - {from: maker, to: trainer, carries: experience, route: listed, targets: [trainer_0, "     \
+    "trainer_1]}\n"
+#define BUFFER                                                                                     \
+    "  - {from: maker, to: buffer, carries: experience}\n"                                         \
+    "  - {from: buffer, to: trainer, carries: experience}\n"
+#define APART  "strategy: {name: diloco, H: 2}, updates: 4"
+#define EDGE_2 "g:14:5: edge 'trainer>maker:parameters': "
+
+static const struct graph graphs[] = {
+    /* what is allowed: also frozen makers, which hear nobody */
+    {1, 1, "", "", MODULO BROADCAST, NULL},
+    {2, 1, "", "", MODULO, NULL},
+    {2, 2, "", "", MODULO BROADCAST, NULL},
+    {2, 2, "", "", MODULO WEIGHTS "modulo}\n", NULL},
+    {1, 2, "", "", ALL BROADCAST, NULL},
+    {1, 2, "", "", ALL WEIGHTS "listed, targets: {trainer_1: [maker_0]}}\n", NULL},
+    {3, 2, "", "", BUFFER BROADCAST, NULL},
+    {2, 2, "", APART, MODULO WEIGHTS "modulo}\n", NULL},
+    {2, 2, "", "strategy: ddp, updates: 4", MODULO BROADCAST, NULL},
+    {3, 2, "", APART, ALL BROADCAST, NULL},
+    {3, 2, "", "balance: true", ALL WEIGHTS "modulo}\n", NULL},
+    {4, 2, "parallel: {tensor: 2}", "update: {form: whole}, " APART, ALL BROADCAST SHARED, NULL},
+    /* a maker that hears nobody, beside others that do */
+    {2, 1, "", "", MODULO WEIGHTS "listed, targets: {trainer_0: [maker_0]}}\n",
+     EDGE_2 "maker_1 would get no weights, and make nothing: let the edge have route: broadcast"},
+    /* weights of a trainer that the maker cannot answer */
+    {2, 2, "", "", MODULO CROSSED,
+     "g:13:5: edge 'maker>trainer:experience': maker_0 would not reach trainer_1, whose weights it "
+     "gets (edge 'trainer>maker:parameters'), and not answer its versions: trainer_1 would send no "
+     "further one; let both edges join the same actors"},
+    /* trainers apart: each has a quota of its own */
+    {1, 2, "", APART, ALL WEIGHTS "listed, targets: {trainer_0: [maker_0]}}\n",
+     EDGE_2 "maker_0 makes draws of trainer_1, which learns apart by its strategy, but would not "
+            "get its weights, and wait for ever: let the edge have route: broadcast"},
+    {3, 2, "", APART, ALL WEIGHTS "modulo}\n", EDGE_2 "maker_0 makes draws of trainer_1"},
+    {2, 2, "", APART, ALL CROSSED, EDGE_2 "maker_0 makes draws of trainer_0"},
+    /* draws of a trainer that gets nothing from the maker */
+    {3, 2, "", "", MODULO BROADCAST,
+     "g:13:5: edge 'maker>trainer:experience': maker_0 makes draws of trainer_1, but would not "
+     "reach "
+     "it: let the edge have route: listed, with all of 'trainer' as targets, or put a "
+     "replay_buffer "
+     "between them"},
+    /* makers that share a model follow one trainer */
+    {2, 2, "parallel: {tensor: 2}", "update: {form: whole}, " APART, ALL BROADCAST SHARED,
+     EDGE_2 "makers that share a model follow one trainer, but with a strategy 1 groups of 'maker' "
+            "follow several of 2: let the number of groups be a multiple of it"},
+    /* several names */
+    {1, 1, "", "", MODULO BROADCAST "  - {from: more, to: trainer, carries: experience}\n",
+     "g:15:5: edge 'more>trainer:experience': makers 'maker' and 'more' would make the same draws"},
+    {1, 1, "", "",
+     MODULO BROADCAST "  - {from: other, to: maker, carries: parameters}\n"
+                      "  - {from: more, to: other, carries: experience}\n",
+     "g:15:5: edge 'other>maker:parameters': 'maker' would get the weights of 'trainer' and of "
+     "'other', which do not learn as one"},
+    {1, 1, "", "",
+     "  - {from: maker, to: other, carries: experience}\n" BROADCAST
+     "  - {from: more, to: trainer, carries: experience}\n",
+     "g:13:5: edge 'maker>other:experience': 'other' would get experience of 'maker', which "
+     "follows "
+     "the weights of 'trainer' (edge 'trainer>maker:parameters'): let 'other' send the weights, "
+     "{from: other, to: maker, carries: parameters, "},
+};
+
+/* The actors begin at line 5, the edges at line 13. */
+static void
+write_graph(char *out, size_t size, const struct graph *g)
+{
+    int length = snprintf(
+        out, size,
+        "exogym: 1\nseed: 1\nclock: virtual\nactors:\n"
+        "  maker: {class: experience_maker, count: %u, config: &m {model: &p {name: gpt, layers: "
+        "1, "
+        "heads: 2, width: 8, context: 8, vocabulary: 7}, prompts: {tokens: [[1]]}, reward: {name: "
+        "share, token: 5}, answers: 2, generate: {max_new_tokens: 3}%s%s}}\n"
+        "  trainer: {class: ppo_trainer, count: %u, config: {model: *p, algorithm: grpo%s%s}}\n"
+        "  buffer: {class: replay_buffer}\n"
+        "  more: {class: experience_maker, config: *m}\n"
+        "  other: {class: ppo_trainer, config: {model: *p, algorithm: grpo}}\n"
+        "\n\n"
+        "edges:\n%s",
+        g->makers, *g->maker ? ", " : "", g->maker, g->trainers, *g->trainer ? ", " : "",
+        g->trainer, g->edges);
+    cr_assert(length > 0 && (size_t)length < size);
+}
+
+/* Leaves out actors that have no edge. */
+static void
+leave_out(char *text)
+{
+    static const char *const names[] = {"buffer", "more", "other"};
+    char from[32], to[32], line[32];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(from, sizeof from, "from: %s,", names[i]);
+        snprintf(to, sizeof to, "to: %s,", names[i]);
+        snprintf(line, sizeof line, "  %s: ", names[i]);
+        if (!strstr(text, from) && !strstr(text, to))
+            *strstr(text, line) = '#'; /* lines keep their numbers */
+    }
+}
+
+Test(experience_edges, graphs_that_would_wait_for_ever_are_refused)
+{
+    for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++) {
+        char text[4096];
+        const struct graph *g = &graphs[i];
+        exo_graph_spec *spec = NULL;
+        exo_err err = {0};
+        write_graph(text, sizeof text, g);
+        leave_out(text);
+        exo_status st = exo_graph_parse(&spec, "g", text, NULL, &err);
+        exo_graph_spec_free(&spec);
+        if (!g->refused)
+            cr_expect_eq(st, EXO_OK, "%zu: %s\n%s", i, err.text, text);
+        else
+            cr_expect(st == EXO_INVAL && strncmp(err.text, g->refused, strlen(g->refused)) == 0,
+                      "%zu: %s\n%s\n%s", i, err.text, g->refused, text);
+    }
+}
