@@ -9,20 +9,28 @@
 /* --- The figures of models -------------------------------------------------------------------- */
 
 void
+exo_pass_figures_count(exo_pass_figures *figures, const exo_meter_class *metric, double mean,
+                       size_t count)
+{
+    size_t k = 0;
+    while (k < figures->num && figures->each[k].metric != metric)
+        k++;
+    if (k == EXO_TAPE_METRICS || strcmp(metric->name, "loss") == 0)
+        return;
+    if (k == figures->num)
+        figures->each[figures->num++].metric = metric;
+    figures->each[k].sum += mean * (double)count;
+    figures->each[k].count += count;
+}
+
+void
 exo_pass_figures_add(exo_pass_figures *figures, const exo_tape *tape)
 {
     for (size_t i = 0; i < exo_tape_num_metrics(tape); i++) {
         double mean = 0;
-        size_t count = 0, k = 0;
+        size_t count = 0;
         const exo_meter_class *metric = exo_tape_metric_at(tape, i, &mean, &count);
-        while (k < figures->num && figures->each[k].metric != metric)
-            k++;
-        if (k == EXO_TAPE_METRICS || strcmp(metric->name, "loss") == 0)
-            continue;
-        if (k == figures->num)
-            figures->each[figures->num++].metric = metric;
-        figures->each[k].sum += mean * (double)count;
-        figures->each[k].count += count;
+        exo_pass_figures_count(figures, metric, mean, count);
     }
 }
 

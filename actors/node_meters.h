@@ -24,6 +24,9 @@ typedef struct exo_pass_figures {
 
 /* Adds the figures of the pass on the tape, except "loss", which is a figure of the run. */
 void exo_pass_figures_add(exo_pass_figures *figures, const exo_tape *tape);
+/* Adds one figure, which is a mean over `count`, unless it is "loss". */
+void exo_pass_figures_count(exo_pass_figures *figures, const exo_meter_class *metric, double mean,
+                            size_t count);
 /* Sets the gauges of a scope to the means, and empties *figures. Gauges that cannot be declared are
  * left out. */
 void exo_pass_figures_set(exo_pass_figures *figures, exo_meters *scope);

@@ -259,6 +259,7 @@ exo_replica_close(exo_replica **replica)
         exo_strategy_leave(r->strategy);
     exo_group_close(&r->inside);
     exo_replica_leave_comms(r);
+    exo_pass_values_release(&r->passes);
     exo_tape_free(&r->train_tape);
     exo_tape_free(&r->eval_tape);
     exo_pipeline_free(&r->pipeline);

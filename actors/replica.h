@@ -27,6 +27,7 @@
 #include "actors/node_look.h"
 #include "actors/node_meters.h"
 #include "comm/server.h"
+#include "nn/pass_values.h"
 
 /* The place of a replica. */
 typedef struct exo_replica_place {
@@ -119,10 +120,12 @@ typedef struct exo_replica {
     exo_pace *pace, own_pace; /* its time: the run's pace of this rank, or its own */
     exo_time step_cost;       /* declared cost of a step on a host of speed 1; -1: measured */
     exo_replica_progress progress;
-    uint64_t bytes_before; /* bytes sent before the checkpoint from which the run resumed */
-    bool within;           /* the inner step is taken within backward */
-    bool by_units;         /* the strategy keeps units: params are a copy by units */
-    exo_membership member; /* of an elastic run among processes */
+    exo_pass_values passes; /* of the steps whose losses nobody has read */
+    size_t unread;          /* these steps */
+    uint64_t bytes_before;  /* bytes sent before the checkpoint from which the run resumed */
+    bool within;            /* the inner step is taken within backward */
+    bool by_units;          /* the strategy keeps units: params are a copy by units */
+    exo_membership member;  /* of an elastic run among processes */
 } exo_replica;
 
 /* replica.c: the life of a replica. */
@@ -291,6 +294,14 @@ exo_status exo_replica_pipeline_look(exo_replica *r, exo_tape *tape, const exo_b
 
 /* Takes a step on the next batch; *loss is the batch's, or NaN in a stage that has none. */
 exo_status exo_replica_step(exo_replica *r, float *loss, exo_err *err);
+/* The same without the loss, which exo_replica_losses reads later: on a GPU the host asks for the
+ * next step while this one is computed. Not to be called when exo_replica_must_read. */
+exo_status exo_replica_step_ahead(exo_replica *r, exo_err *err);
+/* Whether the losses of all steps have to be read before the next one. */
+bool exo_replica_must_read(const exo_replica *r);
+/* Writes the losses of the `unread` steps, oldest first, and sets the gauges of the model's figures
+ * to those of the last one. After an error there are none. */
+exo_status exo_replica_losses(exo_replica *r, float *losses, exo_err *err);
 /* Evaluates its own parameters or the average in eval mode, over the run's evaluation samples,
  * which are always the same. A stage that has no loss gives NaN. `reported` is a scope that gets the model's other figures as
  * gauges. */

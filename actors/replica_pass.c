@@ -8,6 +8,10 @@
 
 #include "base/parallel.h"
 
+enum {
+    MOST_UNREAD = 64 /* passes whose losses stay on the device */
+};
+
 /* --- A step ----------------------------------------------------------------------------------- */
 
 /* exo_unit_hooks: a step begins to use a unit, and stops using it. */
@@ -44,11 +48,11 @@ follows_units(const exo_replica *r)
     return exo_strategy_awaits_units(r->strategy) || (r->sharing[0] && r->step_cost >= 0);
 }
 
-/* Runs one forward and backward pass, which adds to the gradients, or takes the inner step. Adds
- * its loss to *loss. */
+/* Runs one forward and backward pass, which adds to the gradients, or takes the inner step. Keeps
+ * its loss. */
 static exo_status
 run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t minibatch,
-              double *loss, exo_err *err)
+              exo_err *err)
 {
     size_t minibatches = r->fit->batch_size / r->fit->minibatch_size;
     const exo_grad_sink sink = r->within ? exo_node_inner_sink(&r->node) : (exo_grad_sink){0};
@@ -75,11 +79,11 @@ run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t min
     if (st != EXO_OK)
         return st;
     r->progress = (exo_replica_progress){.minibatch = minibatch, .backward = true};
-    if (!r->fit->rehearses) { /* the results of a rehearsal are meaningless */
-        *loss += (double)exo_tensor_item(out);
-        exo_pass_figures_add(&r->meters.figures, tape);
-    }
-    return exo_tape_backward(tape, out, 1.0f / (float)minibatches, err);
+    if (r->fit->rehearses) /* the results of a rehearsal are meaningless */
+        exo_pass_values_skip(&r->passes);
+    else
+        st = exo_pass_values_keep(&r->passes, tape, out, err);
+    return st == EXO_OK ? exo_tape_backward(tape, out, 1.0f / (float)minibatches, err) : st;
 }
 
 /* Takes a tape on the replica's device: on the CPU one of the run's pool, else the replica's own. The
@@ -101,33 +105,84 @@ give_tape(const exo_replica *r, exo_tape_pool *pool, exo_tape **tape)
         exo_tape_pool_give(pool, tape);
 }
 
+static size_t
+minibatches_of(const exo_replica *r)
+{
+    return r->fit->batch_size / r->fit->minibatch_size;
+}
+
+/* Reads the losses of the passes of `steps` steps; each is the mean over its minibatches. Sets the
+ * gauges of the model's figures to those of the last step. */
+static exo_status
+read_losses(exo_replica *r, size_t steps, float *losses, exo_err *err)
+{
+    const size_t minibatches = minibatches_of(r);
+    exo_status st = exo_pass_values_read(&r->passes, err);
+    for (size_t s = 0; st == EXO_OK && s < steps; s++) {
+        const exo_pass_record *pass = r->passes.each + s * minibatches;
+        double sum = 0;
+        for (size_t m = 0; m < minibatches; m++) {
+            sum += pass[m].each[0].mean;
+            for (size_t i = 1; s + 1 == steps && i < pass[m].num; i++)
+                exo_pass_figures_count(&r->meters.figures, pass[m].each[i].metric,
+                                       pass[m].each[i].mean, pass[m].each[i].count);
+        }
+        losses[s] = (float)(sum / (double)minibatches);
+    }
+    exo_pass_figures_set(&r->meters.figures, r->meters.model);
+    r->passes.num = 0;
+    return st;
+}
+
+/* Whether the losses of a step may be read after later steps: on a device that computes by itself,
+ * if nobody asks for them between the passes and the exchange. A measured time of a step is that of
+ * its work on the virtual clock. */
+static bool
+runs_ahead(const exo_replica *r)
+{
+    return !exo_device_is_host(r->device) && !r->pipeline && !exo_replica_is_elastic(r) &&
+           !r->fit->sim && !r->fit->outages;
+}
+
+/* Makes room for the passes of a step, and of later ones if these may come before a read. */
+static exo_status
+make_room(exo_replica *r, exo_err *err)
+{
+    const size_t each = minibatches_of(r);
+    const size_t steps = runs_ahead(r) && each < MOST_UNREAD ? MOST_UNREAD / each : 1;
+    return r->passes.room > 0 ? EXO_OK
+                              : exo_pass_values_init(&r->passes, r->device, steps * each, err);
+}
+
 /* Computes the gradients of the step's batch, the mean over its minibatches; or takes the inner
  * step, if that happens within backward. */
 static exo_status
-compute_gradients(exo_replica *r, const exo_batch *batch, float *loss, exo_err *err)
+compute_gradients(exo_replica *r, const exo_batch *batch, exo_err *err)
 {
     exo_tape *tape = NULL;
     exo_status st = take_tape(r, &r->fit->train_tapes, &r->train_tape, &tape, err);
     if (st != EXO_OK)
         return st;
-    size_t minibatches = r->fit->batch_size / r->fit->minibatch_size;
-    double sum = 0;
+    const size_t minibatches = minibatches_of(r), before = r->passes.num;
+    st = make_room(r, err);
     if (!r->within)
         exo_params_zero_grads(r->params);
     for (size_t m = 0; st == EXO_OK && m < minibatches; m++) {
         exo_batch rows =
             exo_replica_rows(batch, m * r->fit->minibatch_size, r->fit->minibatch_size);
-        st = run_minibatch(r, tape, &rows, m, &sum, err);
+        st = run_minibatch(r, tape, &rows, m, err);
     }
     give_tape(r, &r->fit->train_tapes, &tape);
-    exo_pass_figures_set(&r->meters.figures, r->meters.model);
-    *loss = (float)(sum / (double)minibatches);
+    if (st == EXO_OK && !runs_ahead(r))
+        return read_losses(r, 1, &r->member.loss, err);
+    if (st != EXO_OK)
+        r->passes.num = before; /* those of a step that is not taken */
     return st;
 }
 
 /* The same for a stage. */
 static exo_status
-compute_stage(exo_replica *r, const exo_batch *batch, float *loss, exo_err *err)
+compute_stage(exo_replica *r, const exo_batch *batch, exo_err *err)
 {
     const size_t minibatches = r->fit->batch_size / r->fit->minibatch_size;
     double sum = 0;
@@ -135,7 +190,7 @@ compute_stage(exo_replica *r, const exo_batch *batch, float *loss, exo_err *err)
     exo_params_zero_grads(r->params);
     exo_status st = exo_replica_pipeline(r, batch, &sum, err);
     exo_pass_figures_set(&r->meters.figures, r->meters.model);
-    *loss = exo_fit_has_loss(r->fit, r->rank) ? (float)(sum / (double)minibatches) : NAN;
+    r->member.loss = exo_fit_has_loss(r->fit, r->rank) ? (float)(sum / (double)minibatches) : NAN;
     return st;
 }
 
@@ -149,17 +204,17 @@ next_batch(exo_replica *r, const exo_batch **batch, exo_err *err)
 }
 
 exo_status
-exo_replica_step(exo_replica *r, float *loss, exo_err *err)
+exo_replica_step_ahead(exo_replica *r, exo_err *err)
 {
     const exo_batch *batch = NULL;
     bool declared = r->step_cost >= 0; /* it covers all computation of a step */
     bool again = r->member.again;      /* the step's gradients are there */
+    const size_t before = r->passes.num;
     exo_status st = again ? EXO_OK : next_batch(r, &batch, err);
     exo_pace_phase(r->pace, "step", r->step_cost);
     exo_replica_rehearse(r, true);
     if (st == EXO_OK && !again)
-        st = (r->pipeline ? compute_stage : compute_gradients)(r, batch, &r->member.loss, err);
-    *loss = r->member.loss;
+        st = (r->pipeline ? compute_stage : compute_gradients)(r, batch, err);
     exo_pace_phase(r->pace, "update", declared ? 0 : -1);
     if (st == EXO_OK)
         st = exo_replica_exchange(r, err);
@@ -168,9 +223,39 @@ exo_replica_step(exo_replica *r, float *loss, exo_err *err)
         st = exo_replica_agree(r, err);
     exo_replica_rehearse(r, false);
     exo_pace_phase(r->pace, NULL, -1);
-    if (st == EXO_OK)
-        r->node.step++;
+    if (st != EXO_OK) {
+        r->passes.num = before;
+        return st;
+    }
+    r->node.step++;
+    r->unread++;
+    return EXO_OK;
+}
+
+bool
+exo_replica_must_read(const exo_replica *r)
+{
+    return r->unread > 0 && (!runs_ahead(r) || r->passes.room - r->passes.num < minibatches_of(r));
+}
+
+exo_status
+exo_replica_losses(exo_replica *r, float *losses, exo_err *err)
+{
+    const size_t steps = r->unread;
+    exo_status st = EXO_OK;
+    r->unread = 0;
+    if (steps > 0 && runs_ahead(r))
+        st = read_losses(r, steps, losses, err);
+    else if (steps > 0)
+        losses[0] = r->member.loss;
     return st;
+}
+
+exo_status
+exo_replica_step(exo_replica *r, float *loss, exo_err *err)
+{
+    exo_status st = exo_replica_step_ahead(r, err);
+    return st == EXO_OK ? exo_replica_losses(r, loss, err) : st;
 }
 
 /* --- An evaluation ---------------------------------------------------------------------------- */

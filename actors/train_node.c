@@ -153,22 +153,47 @@ need_records(struct train_node *n, uint64_t count, exo_err *err)
     return EXO_OK;
 }
 
+/* Fills the records of the steps whose losses were not read. */
+static exo_status
+read_losses(struct train_node *n, exo_err *err)
+{
+    exo_replica *r = n->replica;
+    const size_t steps = r->unread;
+    float *loss = n->records.loss + n->records.count - steps;
+    exo_status st = exo_replica_losses(r, loss, err);
+    for (size_t i = 0; st == EXO_OK && i < steps; i++)
+        if (!isfinite(loss[i]) && !n->warned && exo_fit_has_loss(r->fit, rank_of(n))) {
+            n->warned = true;
+            EXO_LOG(WARN, TRAIN,
+                    "node=%u step=%llu loss=%g the loss is not finite; a lower learning rate may "
+                    "help",
+                    rank_of(n), (unsigned long long)(r->node.step - steps + i + 1),
+                    (double)loss[i]);
+        }
+    return st;
+}
+
 static exo_status
 one_step(struct train_node *n, exo_err *err)
 {
-    float loss = 0;
-    const exo_node *node = &n->replica->node;
-    exo_status st = exo_replica_step(n->replica, &loss, err);
+    exo_replica *r = n->replica;
+    exo_status st = exo_replica_step_ahead(r, err);
     if (st != EXO_OK)
         return st;
-    record(n, loss, node->lr);
-    if (!isfinite(loss) && !n->warned && exo_fit_has_loss(n->replica->fit, rank_of(n))) {
-        n->warned = true;
-        EXO_LOG(WARN, TRAIN,
-                "node=%u step=%llu loss=%g the loss is not finite; a lower learning rate may help",
-                rank_of(n), (unsigned long long)node->step, (double)loss);
-    }
-    return EXO_OK;
+    record(n, NAN, r->node.lr);
+    return exo_replica_must_read(r) ? read_losses(n, err) : EXO_OK;
+}
+
+/* Ends the steps of a request. After an error the collectives end before the device is waited for,
+ * and the records of the steps that were taken stay. */
+static exo_status
+end_steps(struct train_node *n, exo_status st, exo_err *err)
+{
+    give_up(n, st, err);
+    if (n->replica->unread == 0)
+        return st;
+    const exo_status read = read_losses(n, st == EXO_OK ? err : NULL);
+    return st == EXO_OK ? give_up(n, read, err) : st;
 }
 
 /* Packs the results of the steps of the request. */
@@ -251,10 +276,10 @@ train(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
         else
             st = one_step_in_time(n, err);
     }
-    exo_compute_leave();
     /* Before exo_pace_leave: once the baton passes on, virtual time may jump to the deadline of the
      * nodes that wait. */
-    give_up(n, st, err);
+    st = end_steps(n, st, err);
+    exo_compute_leave();
     if (st == EXO_OK && m->goes_on)
         hold_baton(r);
     exo_pace_leave(r->pace);

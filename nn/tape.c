@@ -405,32 +405,6 @@ exo_tape_backward_from(exo_tape *tape, exo_tensor *x, const float *grad, exo_err
     return walk(tape, err);
 }
 
-/* --- Metrics ---------------------------------------------------------------------------------- */
-
-void
-exo_tape_metric(exo_tape *tape, const exo_meter_class *metric, double mean, size_t count)
-{
-    if (!tape->again && tape->num_metrics < EXO_TAPE_METRICS)
-        tape->metrics[tape->num_metrics++] =
-            (struct metric){.meter_class = metric, .mean = mean, .count = count};
-}
-
-size_t
-exo_tape_num_metrics(const exo_tape *tape)
-{
-    return tape->num_metrics;
-}
-
-const exo_meter_class *
-exo_tape_metric_at(const exo_tape *tape, size_t index, double *mean, size_t *count)
-{
-    if (index >= tape->num_metrics)
-        return NULL;
-    *mean = tape->metrics[index].mean;
-    *count = tape->metrics[index].count;
-    return tape->metrics[index].meter_class;
-}
-
 exo_dtype
 exo_compute_dtype(const exo_tape *tape)
 {

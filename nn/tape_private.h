@@ -1,10 +1,12 @@
 /* The tape's own structure. It belongs to one thread at a time. These files share it: tape.c
  * (operations, backward), tape_memory.c (buffers, tensors), tape_checkpoint.c, tape_sink.c (final
- * gradients), tape_units.c (units), tape_device.c and tape_error.c. Read next: tape.c. */
+ * gradients), tape_units.c (units), pass_values.c (metrics), tape_device.c and tape_error.c. Read
+ * next: tape.c. */
 #ifndef EXO_TAPE_PRIVATE_H
 #define EXO_TAPE_PRIVATE_H
 
 #include "nn/params_impl.h"
+#include "nn/pass_values.h"
 #include "nn/tape_run.h"
 
 enum {
@@ -36,9 +38,8 @@ struct cached {
 };
 
 struct metric {
-    const exo_meter_class *meter_class;
-    double mean;
-    size_t count;
+    exo_pass_value known;
+    const void *value; /* on the device, unless the form is HERE */
 };
 
 struct exo_tape {

@@ -25,6 +25,8 @@ BELOW = ["nn/cpu/", "nn/cuda/", "nn/ref/", "runtime/codec/"]
 ITEMS = "numbers of items, which come from other actors and lie in the host's memory"
 BATCH = "numbers of a batch's tokens, which come to the host with its items, and go to the tape as inputs"
 HOST = {
+    "actors/replica_pass.c": "losses of steps, which the host has read",
+    "actors/train_node.c": "losses of steps, which the host has read",
     "actors/reshard_nodes.c": "compares the numbers of nodes' files, which lie in the host's memory",
     "experience/learner_update.c": ITEMS,
     "experience/learner_batch.c": ITEMS,

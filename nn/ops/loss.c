@@ -49,6 +49,17 @@ exo_softmax_cross_entropy(exo_tape *tape, exo_tensor *logits, exo_tensor *labels
     return exo_tape_finish(tape, op, loss);
 }
 
+const double *
+exo_count_hits(exo_tape *tape, const exo_tensor *logits, const exo_tensor *labels)
+{
+    double *hits = exo_tape_buffer(tape, sizeof *hits);
+    return hits && exo_tape_run(tape, hits, .rows = logits->dims[0], .columns = logits->dims[1],
+                                .dtype = logits->dtype, .out = hits, .x = logits->data,
+                                .targets = labels->data) == EXO_OK
+               ? hits
+               : NULL;
+}
+
 double
 exo_accuracy(const exo_tensor *logits, const exo_tensor *labels)
 {

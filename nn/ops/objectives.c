@@ -3,7 +3,9 @@
 #include <exogym/model.h>
 
 #include "nn/ops/objectives.h"
+#include "nn/ops/targets.h"
 #include "nn/outputs.h"
+#include "nn/pass_values.h"
 #include "nn/tape_impl.h"
 
 /* --- Outputs ---------------------------------------------------------------------------------- */
@@ -65,8 +67,8 @@ exo_tensor *
 exo_report_cross_entropy(exo_tape *tape, exo_tensor *loss, const exo_tensor *targets)
 {
     if (loss)
-        exo_tape_metric(tape, &cross_entropy, (double)exo_tensor_item(loss),
-                        count_targets(targets));
+        exo_tape_metric_later(tape, &cross_entropy, loss->data, EXO_VALUE_MEAN,
+                              count_targets(targets));
     return loss;
 }
 
@@ -85,8 +87,9 @@ classification_loss(const void *self, exo_tape *tape, exo_outputs *outputs, cons
                *labels = exo_batch_tensor(tape, batch, 1);
     exo_tensor *loss = report_cross_entropy(tape, (exo_logits){.x = logits}, labels);
     size_t judged = loss ? count_targets(labels) : 0;
-    if (judged > 0)
-        exo_tape_metric(tape, &accuracy, exo_accuracy(logits, labels), judged);
+    const double *hits = judged > 0 ? exo_count_hits(tape, logits, labels) : NULL;
+    if (hits)
+        exo_tape_metric_later(tape, &accuracy, hits, EXO_VALUE_SUM, judged);
     return loss;
 }
 

@@ -14,4 +14,8 @@ bool exo_check_targets(exo_tape *tape, const char *name, const exo_tensor *logit
 bool exo_count_targets(exo_tape *tape, const char *name, const exo_tensor *targets, size_t classes,
                        size_t *counted);
 
+/* The number of rows of the logits (R, V) whose largest element is at the target, on the device
+ * until backward. NULL: recorded. loss.c */
+const double *exo_count_hits(exo_tape *tape, const exo_tensor *logits, const exo_tensor *labels);
+
 #endif

@@ -104,6 +104,17 @@ for weights in fp32 int8; do
     cmp -s out there || fail "$weights: '$(cat there)' on the GPU, '$(cat out)' on the CPU"
 done
 
+# A pass waits for nothing: the losses are read once a request, which has at least one step of two passes.
+waits() {
+    EXO_CUDA_EMULATOR='say=1' ok run "$1.yaml" --name steps --no-plot --overwrite --set device=cuda --set nodes=1 \
+        --set train.val_interval=0 --set train.batch_size=4 --set train.minibatch_size=2 --set train.max_steps="$2" "${@:3}"
+    sed -n 's/^cuda: \([0-9]*\) waits$/\1/p' err
+}
+few=$(waits job 2 --set compare='[ddp]') more=$(waits job 5 --set compare='[ddp]')
+[ "${few:-0}" -gt 0 ] && [ $((more - few)) -lt 6 ] || fail "mlp: '$few' waits in 2 steps, '$more' in 5"
+few=$(waits gpt 2) more=$(waits gpt 5)
+[ "${few:-0}" -gt 0 ] && [ $((more - few)) -lt 6 ] || fail "gpt: '$few' waits in 2 steps, '$more' in 5"
+
 # What knows the host alone says so.
 bad 2 'give a number' run job.yaml --no-plot --name auto --set device=cuda --set train.minibatch_size=auto
 bad 1 '--memory SIZE --step-time TIME' plan gpt.yaml --nodes 2 --set device=cuda

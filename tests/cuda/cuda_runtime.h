@@ -111,6 +111,7 @@ cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream);
 cudaError_t cudaMallocHost(void **out, size_t bytes);
 cudaError_t cudaFreeHost(void *memory);
+/* From and to the host, pinned memory only. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream);

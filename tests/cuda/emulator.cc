@@ -67,7 +67,7 @@ static std::set<emulated_event *> events;
 static std::set<emulated_graph *> graphs;
 static std::set<emulated_exec *> execs;
 static uint64_t launched_graphs;
-static std::set<void *> pinned;
+static std::map<const void *, size_t> pinned;
 static std::map<void *, size_t> blocks;        /* of device memory */
 static std::map<CUdeviceptr, size_t> reserved; /* bytes of addresses */
 static uint64_t used, all_memory = TEBIBYTE, done, calls, fail_at, fail_call, no_memory_at;
@@ -167,17 +167,19 @@ cuda_emulator_graphs(void)
     return launched_graphs;
 }
 
-static uint64_t to_host; /* bytes of copies */
+static uint64_t to_host;    /* bytes of copies */
+static uint64_t host_waits; /* for streams */
 
 static void
 print_to_host(void)
 {
-    fprintf(stderr, "cuda: %llu bytes to the host\n", static_cast<unsigned long long>(to_host));
+    fprintf(stderr, "cuda: %llu bytes to the host\ncuda: %llu waits\n",
+            static_cast<unsigned long long>(to_host), static_cast<unsigned long long>(host_waits));
 }
 
 /* For programs that tests start: EXO_CUDA_EMULATOR is "fail_at=200 memory=9000 gpus=2 seed=7 say=1",
  * of which each may be absent. With say=1 the process says at its end how much it copied to the
- * host. */
+ * host, and how often it waited for a stream. */
 __attribute__((constructor)) static void
 read_environment(void)
 {
@@ -600,7 +602,7 @@ cudaMallocHost(void **out, size_t bytes)
     const cudaError_t error = begin();
     if (error == cudaSuccess) {
         *out = malloc(bytes);
-        pinned.insert(*out);
+        pinned[*out] = bytes;
     }
     return error;
 }
@@ -614,11 +616,26 @@ cudaFreeHost(void *memory)
     return cudaSuccess;
 }
 
+static bool
+is_pinned(const void *memory)
+{
+    auto at = pinned.upper_bound(memory);
+    if (at == pinned.begin())
+        return false;
+    --at;
+    return memory < static_cast<const char *>(at->first) + at->second;
+}
+
 cudaError_t
 cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
     to_host += kind == cudaMemcpyDeviceToHost ? bytes : 0;
+    if (kind != cudaMemcpyDeviceToDevice &&
+        !is_pinned(kind == cudaMemcpyHostToDevice ? from : to)) {
+        fprintf(stderr, "cuda: a copy waits, since the memory of the host is not pinned\n");
+        abort();
+    }
     return queue(stream, true, [=]() { memmove(to, from, bytes); });
 }
 
@@ -848,6 +865,7 @@ cudaStreamSynchronize(cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
     const cudaError_t error = begin_apart(stream);
+    host_waits++;
     if (!stream->recorded)
         do_all(stream);
     return error != cudaSuccess ? error : say(broken);
