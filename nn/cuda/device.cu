@@ -159,8 +159,27 @@ cuda_free(exo_device *device, void *memory, size_t bytes)
         (void)cudaGetLastError();
 }
 
+/* Sends a piece that lies in a slot: it lands beside the work of the stream. */
+static cudaError_t
+land(exo_cuda_device *cuda, exo_cuda_slot *slot, char *to, size_t bytes)
+{
+    cudaError_t error = cudaStreamWaitEvent(cuda->copies, slot->taken, 0);
+    if (error == cudaSuccess)
+        error = cudaMemcpyAsync(slot->landing, slot->memory, bytes, cudaMemcpyHostToDevice,
+                                cuda->copies);
+    if (error == cudaSuccess)
+        error = cudaEventRecord(slot->free, cuda->copies);
+    if (error == cudaSuccess)
+        error = cudaStreamWaitEvent(cuda->stream, slot->free, 0);
+    if (error == cudaSuccess)
+        error = cudaMemcpyAsync(to, slot->landing, bytes, cudaMemcpyDeviceToDevice, cuda->stream);
+    if (error == cudaSuccess)
+        error = cudaEventRecord(slot->taken, cuda->stream);
+    return error;
+}
+
 /* Copies from the host through pinned memory, piece by piece, so that the caller's memory is free at
- * the return and the stream is not waited for unless all slots are on their way. */
+ * the return. The host waits only if all slots are full: it is ahead of the device by as much. */
 static cudaError_t
 send(exo_cuda_device *cuda, char *to, const char *from, size_t bytes)
 {
@@ -173,9 +192,7 @@ send(exo_cuda_device *cuda, char *to, const char *from, size_t bytes)
         if (error != cudaSuccess)
             break;
         memcpy(slot->memory, from, piece);
-        error = cudaMemcpyAsync(to, slot->memory, piece, cudaMemcpyHostToDevice, cuda->stream);
-        if (error == cudaSuccess)
-            error = cudaEventRecord(slot->free, cuda->stream);
+        error = land(cuda, slot, to, piece);
         slot->used = true;
         cuda->next_slot = (cuda->next_slot + 1) % EXO_CUDA_SLOTS;
         to += piece;
@@ -332,13 +349,40 @@ find_gpu(int ordinal, exo_err *err)
 static cudaError_t
 open_slots(exo_cuda_device *cuda)
 {
-    cudaError_t error = cudaSuccess;
+    cudaError_t error = cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking);
     for (size_t s = 0; s < EXO_CUDA_SLOTS && error == cudaSuccess; s++) {
-        error = cudaMallocHost(&cuda->slots[s].memory, EXO_CUDA_SLOT_BYTES);
+        exo_cuda_slot *slot = &cuda->slots[s];
+        error = cudaMallocHost(&slot->memory, EXO_CUDA_SLOT_BYTES);
         if (error == cudaSuccess)
-            error = cudaEventCreateWithFlags(&cuda->slots[s].free, cudaEventDisableTiming);
+            error = cudaEventCreateWithFlags(&slot->free, cudaEventDisableTiming);
+        if (error == cudaSuccess)
+            error = cudaEventCreateWithFlags(&slot->taken, cudaEventDisableTiming);
+        if (error == cudaSuccess)
+            error = cudaMallocAsync(&slot->landing, EXO_CUDA_SLOT_BYTES, cuda->stream);
+        if (error == cudaSuccess) /* the memory is there from here on, also for `copies` */
+            error = cudaEventRecord(slot->taken, cuda->stream);
     }
     return error;
+}
+
+/* Nothing is under way on the device's stream, which has waited for the copies that it needed. */
+static void
+close_slots(exo_cuda_device *cuda)
+{
+    if (cuda->copies) {
+        (void)cudaStreamSynchronize(cuda->copies);
+        (void)cudaStreamDestroy(cuda->copies);
+    }
+    for (exo_cuda_slot &slot : cuda->slots) {
+        if (slot.landing)
+            (void)cudaFreeAsync(slot.landing, cuda->stream);
+        if (slot.taken)
+            (void)cudaEventDestroy(slot.taken);
+        if (slot.free)
+            (void)cudaEventDestroy(slot.free);
+        if (slot.memory)
+            (void)cudaFreeHost(slot.memory);
+    }
 }
 
 void
@@ -417,12 +461,7 @@ exo_cuda_close(exo_device *device)
         (void)cudaStreamSynchronize(cuda->stream);
     exo_cuda_cudnn_free(cuda->cudnn);
     exo_cuda_matmul_free(cuda->matmul);
-    for (size_t s = 0; s < EXO_CUDA_SLOTS; s++) {
-        if (cuda->slots[s].free)
-            (void)cudaEventDestroy(cuda->slots[s].free);
-        if (cuda->slots[s].memory)
-            (void)cudaFreeHost(cuda->slots[s].memory);
-    }
+    close_slots(cuda);
     if (cuda->partials)
         (void)cudaFreeAsync(cuda->partials, cuda->stream);
     exo_cuda_trim(cuda);

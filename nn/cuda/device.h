@@ -25,7 +25,7 @@ extern "C" {
 
 enum {
     EXO_CUDA_SLOTS = 4,
-    EXO_CUDA_SLOT_BYTES = 1 << 20, /* of pinned memory, for one piece of a copy from the host */
+    EXO_CUDA_SLOT_BYTES = 1 << 20, /* for one piece of a copy from or to the host */
     EXO_CUDA_PARTIALS = 1 << 16,   /* doubles of exo_cuda_device.partials */
     EXO_CUDA_PARTS = 1024          /* blocks of a sum that leave one of them, at most */
 };
@@ -33,10 +33,20 @@ enum {
 typedef struct exo_cuda_matmul exo_cuda_matmul; /* matmul.h */
 typedef struct exo_cuda_cudnn exo_cuda_cudnn;   /* cudnn.h */
 
-/* Pinned memory that a copy from the host goes through; `free` is recorded behind the copy. */
+/* A piece of a copy from the host goes through two buffers. The stream `copies` takes it from
+ * pinned memory to a landing buffer on the device while the work of earlier steps is under way. The
+ * device's own stream takes it from there to its array, in the order of its work:
+ *
+ *     host:    wait for `free`; fill `memory`
+ *     copies:  wait for `taken`; memory -> landing; record `free`
+ *     stream:  wait for `free`; landing -> array; record `taken`
+ *
+ * A copy to the host has the pinned memory alone, on the device's stream. */
 typedef struct exo_cuda_slot {
-    void *memory;
-    cudaEvent_t free;
+    void *memory;      /* pinned */
+    void *landing;     /* on the device */
+    cudaEvent_t free;  /* behind the last copy from or to `memory` */
+    cudaEvent_t taken; /* behind the last copy from `landing` */
     bool used;
 } exo_cuda_slot;
 
@@ -44,6 +54,7 @@ typedef struct exo_cuda_device {
     exo_device device; /* first */
     int ordinal;       /* of the GPU among those that the process sees */
     cudaStream_t stream;
+    cudaStream_t copies; /* from the host to landing buffers */
     exo_cuda_slot slots[EXO_CUDA_SLOTS];
     size_t next_slot;
     double *partials; /* on the device: of sums that have several blocks */

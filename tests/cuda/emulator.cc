@@ -170,6 +170,13 @@ cuda_emulator_graphs(void)
 static uint64_t to_host;    /* bytes of copies */
 static uint64_t host_waits; /* for streams */
 
+uint64_t
+cuda_emulator_waits(void)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    return host_waits;
+}
+
 static void
 print_to_host(void)
 {
@@ -510,11 +517,17 @@ cudaGetDevice(int *device)
     return cudaSuccess;
 }
 
+static uint64_t
+unused(void)
+{
+    return all_memory > used ? all_memory - used : 0;
+}
+
 cudaError_t
 cudaMemGetInfo(size_t *left, size_t *all)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    *left = all_memory > used ? all_memory - used : 0;
+    *left = unused();
     *all = all_memory;
     return begin();
 }
@@ -566,7 +579,7 @@ cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
     const cudaError_t error = begin_apart(stream);
     if (error != cudaSuccess)
         return error;
-    if ((no_memory_at > 0 && --no_memory_at == 0) || bytes > all_memory - used)
+    if ((no_memory_at > 0 && --no_memory_at == 0) || bytes > unused())
         return say(cudaErrorMemoryAllocation);
     *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
     memset(*out, 0xA5, bytes);
@@ -680,7 +693,7 @@ create_memory(CUmemGenericAllocationHandle *out, size_t bytes, const CUmemAlloca
     const std::lock_guard<std::mutex> guard(lock);
     if (begin() != cudaSuccess)
         return CUDA_ERROR_INVALID_VALUE;
-    if ((no_memory_at > 0 && --no_memory_at == 0) || bytes > all_memory - used)
+    if ((no_memory_at > 0 && --no_memory_at == 0) || bytes > unused())
         return CUDA_ERROR_OUT_OF_MEMORY;
     *out = bytes;
     return CUDA_SUCCESS;

@@ -26,6 +26,8 @@ uint64_t cuda_emulator_memory(void);
 uint64_t cuda_emulator_things(void);
 /* Graphs that were launched. */
 uint64_t cuda_emulator_graphs(void);
+/* Waits of the host for a stream. */
+uint64_t cuda_emulator_waits(void);
 /* Kernels, copies and fills that were done, and calls of functions that can fail. */
 uint64_t cuda_emulator_done(void);
 uint64_t cuda_emulator_calls(void);

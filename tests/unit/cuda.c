@@ -93,6 +93,53 @@ Test(cuda, an_array_is_zero_and_copies_are_taken_at_the_call)
     close_gpu(gpu);
 }
 
+/* Batches of `steps` steps are sent while earlier steps are under way: each is one piece of pinned
+ * memory, and at times two. Every step adds its batch to `sum`. */
+static void
+add_batches(exo_device *gpu, float *host, size_t count, size_t steps)
+{
+    exo_array x, sum;
+    cr_assert_eq(exo_array_init(&x, gpu, EXO_F32, count, NULL), EXO_OK);
+    cr_assert_eq(exo_array_init(&sum, gpu, EXO_F32, count, NULL), EXO_OK);
+    const uint64_t before = cuda_emulator_waits();
+    for (size_t s = 1; s <= steps; s++) {
+        const size_t part = s % 3 ? 100 : count;
+        for (size_t i = 0; i < part; i++)
+            host[i] = (float)(s * 8 + i % 5);
+        exo_array_send(exo_array_part(x, 0, part), host);
+        exo_vec_axpy(exo_array_part(sum, 0, part), 1, exo_array_part(x, 0, part));
+    }
+    cr_expect_eq(cuda_emulator_waits(), before, "a step waits for the device");
+    cr_assert_eq(exo_array_read(sum, host, NULL), EXO_OK);
+    for (size_t i = 0; i < count; i++) {
+        float expected = 0;
+        for (size_t s = 1; s <= steps; s++)
+            if (i < 100 || s % 3 == 0)
+                expected += (float)(s * 8 + i % 5);
+        cr_assert_eq(host[i], expected, "element %zu", i);
+    }
+    exo_array_release(&x);
+    exo_array_release(&sum);
+}
+
+/* In any order that the events between the two streams allow, each step has its own batch. */
+Test(cuda, the_next_batch_is_copied_beside_the_steps)
+{
+    enum {
+        COUNT = (1 << 18) + 1000, /* a piece, and a part of one */
+        STEPS = 13
+    };
+    float *host = exo_calloc(COUNT, sizeof *host);
+    cr_assert(host);
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        cuda_emulator_seed(seed);
+        exo_device *gpu = open_gpu();
+        add_batches(gpu, host, COUNT, STEPS);
+        close_gpu(gpu);
+    }
+    exo_free(host);
+}
+
 Test(cuda, a_lack_of_memory_names_both_sizes)
 {
     exo_device *gpu = open_gpu();
@@ -264,7 +311,7 @@ Test(cuda, failures_on_schedule_end_cleanly)
         gpu = open_gpu();
         cuda_emulator_fail_at(n);
         exo_status st = work(gpu, &err);
-        cr_expect_eq(st != EXO_OK, n <= 9, "operation %zu: %d", (size_t)n, st);
+        cr_expect_eq(st != EXO_OK, n <= 10, "operation %zu: %d", (size_t)n, st);
         if (st != EXO_OK)
             cr_expect(strstr(err.text, "cudaErrorLaunchFailure"), "%s", err.text);
         cuda_emulator_fail_at(0);
