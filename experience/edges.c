@@ -74,7 +74,10 @@ find_weights(struct sides *s, uint32_t maker, bool *known, exo_err *err)
     for (const exo_edge_spec *e = spec->edges; e < spec->edges + spec->num_edges; e++) {
         if (e->to != maker || !carries(e, "parameters"))
             continue;
-        *known = *known && is_of(spec, e->from, &exo_ppo_trainer_class);
+        if (!is_of(spec, e->from, &exo_ppo_trainer_class)) {
+            *known = false;
+            continue;
+        }
         if (s->weights)
             return exo_config_fail(
                 e->node, err,
