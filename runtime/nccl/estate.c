@@ -161,39 +161,62 @@ exo_nccl_forget_old(const exo_nccl_table *nccl)
 
 /* --- Ends ------------------------------------------------------------------------------------- */
 
+static exo_time
+end_of(const exo_nccl_remains *r, exo_time latest)
+{
+    return r->deadline < latest ? r->deadline : latest;
+}
+
 /* Whether the communicator was given back. */
 static bool
-end_one(const exo_nccl_table *nccl, exo_nccl_remains *r, exo_time latest)
+end_one(const exo_nccl_table *nccl, const exo_nccl_remains *r, exo_time latest)
 {
     int result = EXO_NCCL_SUCCESS;
-    const exo_time deadline = r->deadline < latest ? r->deadline : latest;
     const bool asked = nccl->CommGetAsyncError(r->comm, &result) == EXO_NCCL_SUCCESS;
-    if (asked && result == EXO_NCCL_IN_PROGRESS && exo_now(exo_clock_real()) < deadline)
+    if (asked && result == EXO_NCCL_IN_PROGRESS && exo_now(exo_clock_real()) < end_of(r, latest))
         return false;
     if (asked && result == EXO_NCCL_SUCCESS)
         (void)nccl->CommDestroy(r->comm);
     else
         (void)nccl->CommAbort(r->comm);
-    exo_free(r);
     return true;
 }
 
-/* The lock is held during the calls of NCCL, none of which blocks: who waits for the last of them sees
- * all. */
+static void
+unlink_locked(const exo_nccl_remains *r)
+{
+    exo_nccl_remains **at = &estate;
+    while (*at != r)
+        at = &(*at)->next;
+    *at = r->next;
+}
+
+/* The lock is not held during NCCL's calls: freeing a communicator may take long, and other runs of the
+ * process go on meanwhile. The record stays in the list until it is freed, so a waiting thread sees all. */
 bool
 exo_nccl_reap(const exo_nccl_table *nccl, const char *key, exo_time latest)
 {
     bool left = false;
     pthread_mutex_lock(&lock);
-    for (exo_nccl_remains **at = &estate; *at;) {
-        exo_nccl_remains *r = *at, *next = r->next;
-        const bool wanted = r->ends && (!key || strcmp(r->key, key) == 0);
-        if (wanted && end_one(nccl, r, latest)) {
-            *at = next;
+    for (exo_nccl_remains *r = estate, *next; r; r = next) {
+        next = r->next;
+        if (!r->ends || (key && strcmp(r->key, key) != 0))
+            continue;
+        if (r->ending) { /* another thread frees it, for which nobody waits beyond its deadline */
+            left = left || exo_now(exo_clock_real()) < end_of(r, latest);
             continue;
         }
-        left = left || wanted;
-        at = &r->next;
+        r->ending = true;
+        pthread_mutex_unlock(&lock);
+        const bool gone = end_one(nccl, r, latest);
+        pthread_mutex_lock(&lock);
+        r->ending = false;
+        next = r->next; /* others may have changed the list, but have left this record */
+        if (gone) {
+            unlink_locked(r);
+            exo_free(r);
+        }
+        left = left || !gone;
     }
     pthread_mutex_unlock(&lock);
     return left;

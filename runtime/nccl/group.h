@@ -117,7 +117,8 @@ typedef struct exo_nccl_remains {
     exo_time since;          /* on the real clock */
     exo_nccl_comm comm;
     uint64_t lineage;
-    bool ends; /* NCCL was asked to end it, which takes as long as another member needs it */
+    bool ends;   /* NCCL was asked to end it, which takes as long as another member needs it */
+    bool ending; /* a thread makes NCCL's calls for that; guarded by estate.c's lock */
     exo_time deadline; /* of that */
 } exo_nccl_remains;
 

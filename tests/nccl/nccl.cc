@@ -128,6 +128,8 @@ static std::set<comm *> comms;
 static uint64_t calls, ids, fail_at, aborted, revoked, shrunk, finalized, state = 1;
 static nccl_failure failure;
 static bool revoke_fails;
+static std::atomic<bool> holds;
+static std::atomic<uint64_t> held;
 static int version = 22809;
 static thread_local bool grouped;
 static thread_local std::vector<part> group;
@@ -726,6 +728,10 @@ NCCL int
 ncclCommDestroy(void *comm_)
 {
     comm *c = static_cast<comm *>(comm_);
+    held++;
+    for (int ms = 0; holds && ms < 30 * 1000; ms++)
+        usleep(1000);
+    held--;
     locked([&]() {
         forbid((!c->final && !c->ended) || c->lag > 0 || c->child ||
                    (!c->ended && c->in->count(&seat::gone) < c->in->size),
@@ -858,6 +864,18 @@ read(const uint64_t *counter)
     return value;
 }
 
+static void
+set_hold_destroys(int hold)
+{
+    holds = hold != 0;
+}
+
+static uint64_t
+get_held(void)
+{
+    return held;
+}
+
 static uint64_t
 get_comms(void)
 {
@@ -897,6 +915,6 @@ get_finalized(void)
 }
 
 NCCL const nccl_test nccl_test_calls;
-const nccl_test nccl_test_calls = {set_fail_at, set_revoke_fails, set_version, set_seed,
-                                   get_comms,   get_calls,        get_aborted, get_revoked,
-                                   get_shrunk,  get_finalized};
+const nccl_test nccl_test_calls = {set_fail_at,       set_revoke_fails, set_version, set_seed,
+                                   set_hold_destroys, get_held,         get_comms,   get_calls,
+                                   get_aborted,       get_revoked,      get_shrunk,  get_finalized};

@@ -25,6 +25,10 @@ typedef struct nccl_test {
     void (*version)(int number);
     /* The seed of how long things take. */
     void (*seed)(uint64_t seed);
+    /* From now on: whether ncclCommDestroy waits, at most 30 s, until it is told not to. */
+    void (*hold_destroys)(int hold);
+    /* Threads that wait there. */
+    uint64_t (*held)(void);
     /* Communicators that are there, and calls since the start. */
     uint64_t (*comms)(void);
     uint64_t (*calls)(void);

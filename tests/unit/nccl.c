@@ -701,6 +701,29 @@ Test(nccl, a_member_that_leaves_early_aborts_nothing, .timeout = 60)
     cr_expect_eq(nccl->aborted(), 0);
 }
 
+/* While NCCL frees the communicators of one run, another one begins and ends. */
+Test(nccl, an_end_that_takes_long_stops_no_other_run, .timeout = 60)
+{
+    const nccl_test *nccl = load_nccl();
+    struct world w;
+    pthread_t threads[SIZE];
+    world_open(&w, true, false);
+    sum_among(&w, all_ranks, SIZE, UINT32_MAX, EXO_OK);
+    nccl->hold_destroys(1);
+    for (uint32_t r = 0; r < SIZE; r++)
+        cr_assert_eq(pthread_create(&threads[r], NULL, close_main, &w.groups[r]), 0);
+    while (nccl->held() == 0)
+        nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+    begin_another_run();
+    cr_expect_eq(nccl->held(), 1, "the other run has waited for the end of this one");
+    nccl->hold_destroys(0);
+    for (uint32_t r = 0; r < SIZE; r++)
+        pthread_join(threads[r], NULL);
+    memset(w.groups, 0, sizeof w.groups);
+    world_close(&w);
+    expect_nothing_left(nccl, "a long end", 0);
+}
+
 Test(nccl, a_member_that_leaves_is_missed, .timeout = 60)
 {
     const nccl_test *nccl = load_nccl();
