@@ -61,7 +61,7 @@ exo_cuda_cudnn_new(exo_cuda_cudnn **out, exo_cuda_device *cuda, exo_err *err)
     if (!c)
         return exo_fail(err, EXO_NOMEM, "no memory for cuDNN");
     c->tf32 = strcmp(asked, "tf32") == 0;
-    exo_status st = exo_cudnn_load(&c->call, err);
+    exo_status st = exo_cudnn_load(&c->call, NULL, err);
     if (st == EXO_OK)
         st = check(c, c->call->Create(&c->handle), "the start", err);
     if (st == EXO_OK)

@@ -110,8 +110,9 @@ typedef struct exo_cudnn_table {
 EXO_DECLS_BEGIN
 
 /* Loads the library, once. The table stays as long as the process. Errors: UNSUPPORTED (there is no
- * cuDNN, or not version 9). Any thread. */
-exo_status exo_cudnn_load(const exo_cudnn_table **out, exo_err *err);
+ * cuDNN, it cannot be loaded, or it is not version 9). *there: whether the file was found; may be
+ * NULL. Any thread. */
+exo_status exo_cudnn_load(const exo_cudnn_table **out, bool *there, exo_err *err);
 /* For tests: the file to load in place of libcudnn.so.9. Before the first load. */
 void exo_cudnn_use(const char *path);
 

@@ -44,14 +44,24 @@ look_for_nccl(exo_cuda_machine *out)
 }
 
 static void
+look_for_cudnn(exo_cuda_machine *out)
+{
+    const exo_cudnn_table *cudnn = NULL;
+    bool there = false;
+    exo_err err = {};
+    if (exo_cudnn_load(&cudnn, &there, &err) == EXO_OK)
+        out->cudnn = cudnn->GetVersion();
+    else if (there)
+        snprintf(out->cudnn_problem, sizeof out->cudnn_problem, "%.500s", err.text);
+}
+
+static void
 look(exo_cuda_machine *out)
 {
     memset(out, 0, sizeof *out);
     snprintf(out->architectures, sizeof out->architectures, "%s", EXO_CUDA_ARCHITECTURES);
     out->cublaslt = cublasLtGetVersion();
-    const exo_cudnn_table *cudnn = NULL;
-    if (exo_cudnn_load(&cudnn, NULL) == EXO_OK)
-        out->cudnn = cudnn->GetVersion();
+    look_for_cudnn(out);
     (void)cudaDriverGetVersion(&out->driver);
     (void)cudaRuntimeGetVersion(&out->runtime);
     const cudaError_t error = cudaGetDeviceCount(&out->num_gpus);

@@ -32,10 +32,11 @@ typedef struct exo_cuda_machine {
     size_t cudnn;    /* as cuDNN counts them: 91900 is 9.19.0 */
     int num_gpus;
     exo_cuda_gpu gpus[EXO_CUDA_MOST_GPUS];
-    char architectures[64]; /* that the plugin was compiled for: "90" */
-    char problem[256];      /* why there are none; "": nothing */
-    int nccl;               /* NCCL's version as it counts: 22809 is 2.28.9; 0: there is none */
-    char nccl_problem[512]; /* why */
+    char architectures[64];  /* that the plugin was compiled for: "90" */
+    char problem[256];       /* why there are none; "": nothing */
+    int nccl;                /* NCCL's version as it counts: 22809 is 2.28.9; 0: there is none */
+    char nccl_problem[512];  /* why */
+    char cudnn_problem[512]; /* why cuDNN cannot be used, although it is there; "": nothing */
 } exo_cuda_machine;
 
 typedef struct exo_cuda_calls {

@@ -55,8 +55,10 @@ add_gpu(json_t *findings, const exo_cuda_machine *machine, int index)
 
 /* What computes convolutions. */
 static void
-add_cudnn(json_t *findings, size_t version)
+add_cudnn(json_t *findings, const exo_cuda_machine *machine)
 {
+    const size_t version = machine->cudnn;
+    const bool broken = machine->cudnn_problem[0];
     const char *asked = exo_environment("EXOGYM_CUDNN");
     const bool on = asked && strcmp(asked, "off") != 0;
     char value[EXO_DOCTOR_LINE];
@@ -66,12 +68,14 @@ add_cudnn(json_t *findings, size_t version)
                  on ? "computes convolutions"
                     : "not used: EXOGYM_CUDNN=on lets it compute convolutions");
     else
-        snprintf(value, sizeof value, "is not there%s",
+        snprintf(value, sizeof value, "%s%s", broken ? "cannot be used" : "is not there",
                  on ? "" : "; exogym's own kernels compute convolutions");
     exo_finding_add(findings, "cuDNN", value,
-                    on && !version ? "EXOGYM_CUDNN needs it: install cuDNN 9 for CUDA 13, or name "
-                                     "its folder in LD_LIBRARY_PATH; or unset EXOGYM_CUDNN"
-                                   : NULL);
+                    broken ? machine->cudnn_problem
+                    : on && !version
+                        ? "EXOGYM_CUDNN needs it: install cuDNN 9 for CUDA 13, or name "
+                          "its folder in LD_LIBRARY_PATH; or unset EXOGYM_CUDNN"
+                        : NULL);
 }
 
 void
@@ -106,7 +110,7 @@ exo_doctor_look_at_gpus(json_t *findings)
                         ? "no GPU can be used: install NVIDIA's driver; in a container pass the "
                           "GPUs through (docker run --gpus all)"
                         : NULL);
-    add_cudnn(findings, machine.cudnn);
+    add_cudnn(findings, &machine);
     for (int g = 0; g < machine.num_gpus; g++)
         add_gpu(findings, &machine, g);
     if (machine.num_gpus == 0 && machine.problem[0])

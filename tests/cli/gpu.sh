@@ -15,13 +15,21 @@ EXOGYM=$PWD/bin/exogym
 ok doctor
 has out 'cuda:0         emulated GPU, 9.0'
 mkdir none cudnn
-echo 'no library' >none/libcudnn.so.9 # before one that this machine may have
+if ! ldconfig -p | grep -q 'libcudnn\.so\.9'; then
+    ok doctor
+    has out "cuDNN          is not there; exogym's own kernels compute convolutions"
+    EXOGYM_CUDNN=on ok doctor
+    has out '! cuDNN          is not there'
+    has out 'EXOGYM_CUDNN needs it: install cuDNN 9 for CUDA 13'
+fi
+# One that needs a library that is missing.
 export LD_LIBRARY_PATH=$PWD/none
+echo 'int gone;' | $CC -shared -fPIC -x c - -o none/libgone.so || fail 'no library'
+echo 'extern int gone; int *at = &gone;' | $CC -shared -fPIC -x c - -Lnone -lgone -o none/libcudnn.so.9 || fail 'no library'
+rm none/libgone.so
 ok doctor
-has out "cuDNN          is not there; exogym's own kernels compute convolutions"
-EXOGYM_CUDNN=on ok doctor
-has out '! cuDNN          is not there'
-has out 'EXOGYM_CUDNN needs it: install cuDNN 9 for CUDA 13'
+has out "! cuDNN          cannot be used; exogym's own kernels compute convolutions"
+has out 'libcudnn.so.9 is there, and cannot be loaded: libgone.so: cannot open shared object file'
 LD_LIBRARY_PATH=$PWD/cudnn
 ln -s "$EXO_BUILD/tests/cudnn/libcudnn_test.so" cudnn/libcudnn.so.9
 ok doctor
@@ -59,7 +67,7 @@ train cpu
 train one --set device=cuda
 train two --set device=cuda --set engine=local
 train far --set device=cuda --workers 2
-LD_LIBRARY_PATH=$PWD/none EXOGYM_CUDNN=on bad 1 'install cuDNN 9' run job.yaml --no-plot --name none --set device=cuda
+LD_LIBRARY_PATH=$PWD/none EXOGYM_CUDNN=on bad 1 'cannot be loaded: libgone.so' run job.yaml --no-plot --name none --set device=cuda
 cmp -s one.sha two.sha || fail 'engine local gives other bits'
 cmp -s one.sha far.sha || fail 'workers give other bits'
 paste cpu.loss one.loss | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4 || $1 == 0) exit 1 }' || fail "losses: $(paste cpu.loss one.loss)"
