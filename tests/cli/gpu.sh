@@ -139,5 +139,8 @@ EXO_CUDA_EMULATOR='gpus=2' ok run job.yaml --name gpus --no-plot --set device=cu
 EXO_CUDA_EMULATOR='gpus=2' bad 1 'choose engine: auto' run job.yaml --name both --no-plot --set device=cuda --set engine=gpu
 EXO_CUDA_EMULATOR='gpus=0' ok run job.yaml --name none --no-plot --set device=auto
 cmp -s <(json runs/none/ddp/result.json sha256) <(json runs/cpu/ddp/result.json sha256) || fail 'auto without a GPU is not the CPU'
+# The measurements say why they cannot run.
+EXO_CUDA_EMULATOR='gpus=0' BUILD=$PWD/bin bash "$EXO_SOURCE/bench/gpu.sh" "$PWD/bench" >out 2>&1 && fail 'bench/gpu.sh has measured without a GPU'
+has bench/table.md '| GPU | none that exogym can use: '
 EXOGYM=$here
 finish
