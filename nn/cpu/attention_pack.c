@@ -230,7 +230,7 @@ transpose_tile(const float *in, size_t in_row, float *out, size_t out_row)
     vec r[LANES];
 #pragma GCC unroll 16
     for (size_t i = 0; i < LANES; i++)
-        r[i] = vec_load(in + i * in_row);
+        r[i] = vec_load_any(in + i * in_row);
 #pragma GCC unroll 4
     for (int step = 1; step < LANES; step *= 2) {
         ivec lanes = vec_lanes(), upper = (lanes & step) != 0;

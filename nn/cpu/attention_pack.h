@@ -71,7 +71,8 @@ void exo_pack_rows(const exo_head_rows *rows, size_t first, size_t count, size_t
 /* out (count / 2, padded) of pairs: a pair is element d of the rows 2 r and 2 r + 1. */
 void exo_pack_row_pairs(const exo_head_rows *rows, size_t first, size_t count, size_t padded,
                         float *out);
-/* Transposes units: out (columns, rows) = in (rows, columns). Both are multiples of 16. */
+/* Transposes units: out (columns, rows) = in (rows, columns). Both are multiples of 16. Rows of `in`
+ * have any alignment, rows of `out` that of a vector. */
 void exo_transpose_units(const float *in, size_t in_row, size_t rows, size_t columns, float *out,
                          size_t out_row);
 

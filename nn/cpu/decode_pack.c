@@ -5,13 +5,13 @@
 #include <math.h>
 #include <string.h>
 
-#include "nn/cpu/decode_vector.h"
+#include "nn/cpu/attention_pack.h"
 
 enum {
     PANEL = EXO_DECODE_PANEL,
     LINE = 64, /* the alignment of each array */
     GROUP = EXO_DECODE_GROUP,
-    STRETCH = 16, /* inputs that are packed together */
+    STRETCH = 16, /* inputs that are packed together, whole vectors */
     TRIES = 12    /* spacings that are tried for a group of int4 */
 };
 
@@ -165,17 +165,22 @@ quantize4(const float *w, size_t count, uint8_t *q, float *scale, float *minimum
 /* --- Panels ----------------------------------------------------------------------------------- */
 
 /* Packs 16 inputs at a time, so that the written lines stay in the cache until they are
- * complete. */
+ * complete. Whole tiles are transposed in vectors. */
 static void
 pack_f32(exo_decode_matrix *m, const float *w, size_t panel)
 {
     float *out = (float *)m->weights + panel * m->inputs * PANEL;
     size_t first = panel * PANEL, outputs = m->outputs - first < PANEL ? m->outputs - first : PANEL;
+    w += first * m->inputs;
     for (size_t from = 0; from < m->inputs; from += STRETCH) {
         size_t last = m->inputs - from < STRETCH ? m->inputs : from + STRETCH;
+        if (outputs == PANEL && last - from == STRETCH) {
+            exo_transpose_units(w + from, m->inputs, PANEL, STRETCH, out + from * PANEL, PANEL);
+            continue;
+        }
         for (size_t i = 0; i < outputs; i++)
             for (size_t k = from; k < last; k++)
-                out[k * PANEL + i] = w[(first + i) * m->inputs + k];
+                out[k * PANEL + i] = w[i * m->inputs + k];
     }
 }
 

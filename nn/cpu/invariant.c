@@ -94,7 +94,8 @@ put(const exo_linear_args *k, const float *restrict sums, size_t at, size_t coun
         memcpy(y, sums, count * sizeof *sums);
 }
 
-static void
+/* Writes `count` elements of each row. Inlined, because copies of a constant length are faster. */
+INLINE void
 put_rows(const exo_linear_args *k, const exo_linear_shape *s, float *sums, size_t rows, size_t at,
          size_t count)
 {
@@ -103,12 +104,8 @@ put_rows(const exo_linear_args *k, const exo_linear_shape *s, float *sums, size_
             memcpy((float *)k->before + at + r * s->out, sums + r * PANEL, count * sizeof *sums);
     if (k->activation != EXO_LINEAR)
         exo_activate(k->activation, EXO_F32, sums, sums, rows * PANEL);
-    if (count == PANEL)
-        for (size_t r = 0; r < rows; r++) /* of a constant length, which is faster */
-            put(k, sums + r * PANEL, at + r * s->out, PANEL);
-    else
-        for (size_t r = 0; r < rows; r++)
-            put(k, sums + r * PANEL, at + r * s->out, count);
+    for (size_t r = 0; r < rows; r++)
+        put(k, sums + r * PANEL, at + r * s->out, count);
 }
 
 static void
@@ -122,12 +119,16 @@ product_piece(void *context, size_t index)
     const exo_decode_rows x = {.x = (const float *)l->k->x + row * s->in, .stride = s->in};
     float sums[ROWS * PANEL] __attribute__((aligned(64)));
     for (size_t i = 0; i < exo_piece_length(l->matrix.panels, PANELS, group); i++) {
-        size_t panel = group * PANELS + i, first = panel * PANEL;
+        size_t panel = group * PANELS + i, first = panel * PANEL,
+               count = exo_piece_length(s->out, PANEL, panel);
         const exo_decode_matrix one =
             exo_rows_matrix(PANEL, s->in, (float *)l->matrix.weights + first * s->in);
         const exo_decode_end end = {.bias = l->bias ? l->bias + first : NULL};
         exo_decode_product(&one, &x, rows, 0, &end, sums, PANEL);
-        put_rows(l->k, s, sums, rows, row * s->out + first, exo_piece_length(s->out, PANEL, panel));
+        if (count == PANEL)
+            put_rows(l->k, s, sums, rows, row * s->out + first, PANEL);
+        else
+            put_rows(l->k, s, sums, rows, row * s->out + first, count);
     }
 }
 
