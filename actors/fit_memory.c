@@ -1,34 +1,23 @@
-/* The memory plan of a training job: see fit_memory.h. */
+/* The memory plan of a training job: see fit_memory.h. Read next: fit_memory_nodes.c. */
 #include "actors/fit_memory.h"
 
-#include <malloc.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include <exogym/memory.h>
 #include <exogym/parallel.h>
 
+#include "actors/fit_memory_nodes.h"
 #include "actors/fit_opts.h"
 #include "base/parallel.h"
 
 enum {
-    /* Parameters of the smaller node with which a strategy is measured. Their arrays fill whole
-     * pages, also huge ones. */
-    FEW = 1 << 21,
-    WIDTH = 1024,    /* columns of its matrix */
     READ_AHEAD = 3,  /* batches that a loader holds, including the one in use */
     EVALUATIONS = 2, /* evaluations at once: of node 0 and of the average */
     RUN = 10 << 20,  /* fixed needs of a run: lanes, files, the allocator's arenas */
     ALONE = 9 << 20, /* instead of RUN, of a node in a worker */
     LANE = 96 << 10  /* needs of a node's actor: stacks and queues */
 };
-
-static size_t
-allocated(void)
-{
-    struct mallinfo2 info = mallinfo2();
-    return info.uordblks + info.hblkhd;
-}
 
 uint64_t
 exo_fit_memory_now(void)
@@ -40,161 +29,6 @@ exo_fit_memory_now(void)
     if (file)
         fclose(file);
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
-/* A model of another number of parameters, which the shapes and groups of the job's do not fit: a
- * matrix of WIDTH columns and a vector, in equal units. */
-struct stand_in {
-    exo_param_info infos[2];
-    exo_unit_info *units; /* (count) owned */
-    size_t count;
-};
-
-static exo_status
-make_stand_in(struct stand_in *out, size_t numel, size_t num_units, exo_err *err)
-{
-    const size_t rows = numel / WIDTH, rest = numel % WIDTH;
-    *out = (struct stand_in){.infos = {{.name = "matrix", .num_dims = 2, .dims = {rows, WIDTH}},
-                                       {.name = "vector", .num_dims = 1, .dims = {rest}}},
-                             .count = num_units};
-    out->infos[0].numel = out->infos[1].offset = rows * WIDTH;
-    out->infos[1].numel = rest;
-    out->units = exo_calloc(num_units, sizeof *out->units);
-    if (!out->units)
-        return exo_fail(err, EXO_NOMEM, "no memory for %zu units", num_units);
-    for (size_t u = 0; u < num_units; u++) {
-        out->units[u].name = "unit";
-        exo_shard(numel, (uint32_t)num_units, (uint32_t)u, &out->units[u].first,
-                  &out->units[u].count);
-    }
-    return EXO_OK;
-}
-
-/* Starts a node's strategy. Errors: those of exo_strategy_new and of its start. */
-static exo_status
-start_node(exo_node *node, exo_comm *comm, uint32_t rank, const char *name, exo_config *options,
-           exo_strategy **out, exo_err *err)
-{
-    node->rank = rank;
-    exo_status st = exo_group_open(&node->group, comm, rank, "node", err);
-    if (st == EXO_OK)
-        /* The other members do nothing: a strategy that calls them at its start fails. */
-        exo_group_set_timeout(node->group, EXO_MS);
-    if (st == EXO_OK)
-        st = exo_strategy_new(out, name, options, err);
-    return st == EXO_OK ? exo_strategy_start(*out, node, err) : st;
-}
-
-/* Measures the memory of optimizers and strategies of the first `count` nodes, 1 or 2, with `numel`
- * parameters each. muon, whose state depends on the model's shapes, is left out: exo_optim_bytes
- * gives its memory, *muon, of a node. */
-static exo_status
-measure_nodes(const exo_model *model, const char *name, exo_config *options,
-              const exo_fit_opts *opts, size_t units, uint32_t count, size_t numel, size_t *bytes,
-              uint64_t *muon, exo_err *err)
-{
-    exo_comm *comm = NULL;
-    exo_strategy *strategies[2] = {NULL};
-    exo_array params = {0}, grads = {0};
-    struct stand_in stands;
-    exo_status st = make_stand_in(&stands, numel, units, err);
-    if (st == EXO_OK)
-        st = exo_array_init(&params, exo_device_cpu(), EXO_F32, numel, err);
-    if (st == EXO_OK)
-        st = exo_array_init(&grads, exo_device_cpu(), EXO_F32, numel, err);
-    if (st == EXO_OK)
-        st = exo_comm_local(&comm, opts->num_nodes, exo_clock_real(), err);
-    exo_node nodes[2] = {{.num_nodes = opts->num_nodes,
-                          .max_steps = opts->max_steps ? opts->max_steps : 1,
-                          .seed = opts->seed,
-                          .numel = numel,
-                          .params = params,
-                          .grads = grads,
-                          .infos = stands.infos,
-                          .num_infos = 2,
-                          .units = stands.units,
-                          .num_units = stands.count}};
-    nodes[1] = nodes[0];
-    size_t before = allocated();
-    *muon = 0;
-    for (uint32_t r = 0; st == EXO_OK && r < count; r++) {
-        st = start_node(&nodes[r], comm, r, name, options, &strategies[r], err);
-        if (st == EXO_OK && nodes[r].inner.kind == EXO_MUON) {
-            *muon = exo_optim_model_bytes(&nodes[r].inner, model);
-            exo_optim_free(&nodes[r].optim);
-        }
-    }
-    size_t after = allocated();
-    *bytes = after > before ? after - before : 0;
-    for (uint32_t r = 0; r < count; r++) {
-        exo_optim_free(&nodes[r].optim);
-        if (strategies[r])
-            exo_strategy_leave(strategies[r]);
-        exo_strategy_free(&strategies[r]);
-        exo_group_close(&nodes[r].group);
-    }
-    exo_comm_drop(&comm);
-    exo_array_release(&params);
-    exo_array_release(&grads);
-    exo_free(stands.units);
-    return st;
-}
-
-/* The memory grows linearly with the parameters, so two measurements give its growth. */
-static exo_status
-plan_nodes(const exo_model *model, const char *name, exo_config *options, const exo_fit_opts *opts,
-           uint32_t count, uint64_t *bytes, exo_err *err)
-{
-    uint64_t muon = 0;
-    size_t numel = exo_model_numel(model), units = exo_model_num_units(model), few = 0, twice = 0,
-           small = numel < 2 * FEW ? numel : FEW;
-    /* The allocator serves blocks differently up to the largest one that it has taken back, and counts
-     * what aligns the others. So the first measurement has the largest blocks, and does not count. */
-    const size_t most = small == numel ? 2 * small : 3 * FEW;
-    exo_status st = measure_nodes(model, name, options, opts, units, count, most, &few, &muon, err);
-    if (st == EXO_OK)
-        st = measure_nodes(model, name, options, opts, units, count, small, &few, &muon, err);
-    *bytes = few + count * muon;
-    if (st != EXO_OK || small == numel)
-        return st;
-    st = measure_nodes(model, name, options, opts, units, count, 2 * FEW, &twice, &muon, err);
-    double each = twice > few ? (double)(twice - few) / FEW : 0;
-    *bytes = (uint64_t)((double)few + each * (double)(numel - FEW)) + count * muon;
-    return st;
-}
-
-/* The same for nodes that keep parts of units. They have arrays for each unit, and what the allocator
- * adds to an array to align it would count as growth, so it is measured with one unit. */
-static exo_status
-plan_parts(const exo_model *model, const char *name, exo_config *options, const exo_fit_opts *opts,
-           uint64_t *bytes, exo_err *err)
-{
-    uint64_t muon = 0;
-    size_t few = 0, many = 0;
-    exo_status st = measure_nodes(model, name, options, opts, 1, 1, 5 * FEW, &many, &muon, err);
-    if (st == EXO_OK)
-        st = measure_nodes(model, name, options, opts, 1, 1, FEW, &few, &muon, err);
-    if (st == EXO_OK)
-        st = measure_nodes(model, name, options, opts, 1, 1, 4 * FEW, &many, &muon, err);
-    double each = many > few ? (double)(many - few) / (3 * FEW) : 0;
-    *bytes = opts->num_nodes * (uint64_t)(each * (double)exo_model_numel(model) + (double)muon);
-    return st;
-}
-
-/* The first node may have more than the others: the strategy's server. */
-static exo_status
-plan_strategy(const exo_model *model, const char *name, exo_config *options,
-              const exo_fit_opts *opts, bool by_units, uint64_t *bytes, exo_err *err)
-{
-    uint64_t both = 0;
-    if (by_units)
-        return plan_parts(model, name, options, opts, bytes, err);
-    exo_status st = plan_nodes(model, name, options, opts, 1, bytes, err);
-    if (st == EXO_OK && opts->num_nodes > 1)
-        st = plan_nodes(model, name, options, opts, 2, &both, err);
-    if (both > *bytes)
-        *bytes += (opts->num_nodes - 1) * (both - *bytes);
-    return st;
 }
 
 /* The way in which the strategy's nodes take a step. */
@@ -359,21 +193,22 @@ plan_numbers(const exo_model *model, const exo_fit_opts *opts, const struct how 
     m->reply = 2 * largest; /* a copy of a unit, and the message */
 }
 
-/* Plans the numbers and the passes of nodes that have `model` each. out->minibatch_size is planned;
+/* Plans the numbers and the passes of nodes that have one model each. out->minibatch_size is planned;
  * again: out->optimizer is, too; `passes` is that of struct how. */
 static exo_status
-plan_copies(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
-            exo_config *options, const exo_fit_opts *opts, bool again, size_t passes,
-            exo_fit_memory *out, exo_err *err)
+plan_copies(const exo_fit_nodes *nodes, exo_dataset *train, exo_dataset *val, bool again,
+            size_t passes, exo_fit_memory *out, exo_err *err)
 {
+    const exo_fit_opts *opts = nodes->opts;
     struct how how = {.together = out->nodes > opts->num_nodes, .passes = passes};
-    exo_status st = plan_step(strategy, options, opts, out->minibatch_size, &how, err);
+    exo_status st =
+        plan_step(nodes->strategy, nodes->options, opts, out->minibatch_size, &how, err);
     if (st == EXO_OK && !again)
-        st = plan_strategy(model, strategy, options, opts, how.by_units, &out->optimizer, err);
+        st = exo_fit_memory_nodes(nodes, how.by_units, &out->optimizer, err);
     if (st == EXO_OK)
-        st = plan_passes(model, train, val, opts, &how, out, err);
+        st = plan_passes(nodes->model, train, val, opts, &how, out, err);
     if (st == EXO_OK)
-        (how.by_units ? plan_units : plan_numbers)(model, opts, &how, out);
+        (how.by_units ? plan_units : plan_numbers)(nodes->model, opts, &how, out);
     return st;
 }
 
@@ -419,9 +254,14 @@ plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *
     exo_fit_opts same = *opts; /* the nodes with the same part */
     const uint32_t parts = parts_of(opts);
     same.num_nodes = opts->num_nodes / parts;
+    const exo_fit_nodes nodes = {.model = part,
+                                 .whole = opts->tensor > 1 ? whole : NULL,
+                                 .strategy = strategy,
+                                 .options = options,
+                                 .opts = &same};
     exo_status st = check_strategy(strategy, options, opts, err);
     if (st == EXO_OK)
-        st = plan_copies(part, train, val, strategy, options, &same, false, 0, out, err);
+        st = plan_copies(&nodes, train, val, false, 0, out, err);
     if (st != EXO_OK)
         return st;
     uint64_t *const each[] = {&out->parameters,  &out->gradients,  &out->optimizer, &out->average,
@@ -459,8 +299,10 @@ plan_stage(exo_model *whole, uint32_t index, exo_dataset *train, exo_dataset *va
     size_t minibatches = opts->batch_size / out->minibatch_size, passes = stages - index;
     passes = passes < minibatches ? passes : minibatches;
     exo_status st = exo_model_share(&stage, whole, &share, err);
+    const exo_fit_nodes nodes = {
+        .model = stage, .whole = whole, .strategy = strategy, .options = options, .opts = &same};
     if (st == EXO_OK)
-        st = plan_copies(stage, train, val, strategy, options, &same, false, passes, &m, err);
+        st = plan_copies(&nodes, train, val, false, passes, &m, err);
     if (st == EXO_OK)
         st = exo_batch_init(&batch, train, 1, err);
     if (st == EXO_OK) {
@@ -505,7 +347,8 @@ plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strateg
      exo_err *err)
 {
     exo_model *part = NULL;
-    uint64_t nodes = opts->num_nodes;
+    const exo_fit_nodes nodes = {
+        .model = model, .strategy = strategy, .options = options, .opts = opts};
     *out = (exo_fit_memory){.nodes = opts->num_nodes, .optimizer = again ? out->optimizer : 0};
     exo_status st = exo_fit_opts_check(opts, err);
     const exo_share share = exo_fit_opts_share(opts, 0);
@@ -518,11 +361,12 @@ plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strateg
     else if (st == EXO_OK && opts->pipeline > 1)
         st = plan_pipeline(model, train, val, strategy, options, opts, out, err);
     else if (st == EXO_OK)
-        st = plan_copies(model, train, val, strategy, options, opts, again, 0, out, err);
+        st = plan_copies(&nodes, train, val, again, 0, out, err);
     exo_model_drop(&part);
     if (st != EXO_OK)
         return st;
-    out->process = now + RUN + nodes * LANE + exo_num_threads() * exo_parallel_scratch();
+    out->process =
+        now + RUN + opts->num_nodes * (uint64_t)LANE + exo_num_threads() * exo_parallel_scratch();
     out->peak = out->process + out->parameters + out->gradients + out->optimizer + out->average +
                 out->activations + out->evaluation + out->batches + out->result;
     return EXO_OK;

@@ -257,7 +257,11 @@ replace_parallel(const struct reshard *r, exo_config *root, exo_err *err)
                 {"microbatches", r->pipeline > 1 ? r->microbatches : 0},
                 {"context", r->context > 1 ? r->context : 0}};
     exo_config *map = NULL;
-    exo_status st = EXO_OK;
+    bool sequence = false; /* stays with the parts of layers */
+    exo_config *was = exo_config_get(root, "parallel");
+    exo_status st = exo_config_is_map(was) && r->tensor > 1
+                        ? exo_config_bool(was, "sequence", false, &sequence, err)
+                        : EXO_OK;
     exo_config_remove(root, "parallel");
     if (keys[2].value > 0)
         exo_config_remove(exo_config_get(root, "train"), "minibatch_size");
@@ -269,6 +273,8 @@ replace_parallel(const struct reshard *r, exo_config *root, exo_err *err)
         if (st == EXO_OK)
             st = replace_number(map, keys[i].key, keys[i].value, err);
     }
+    if (st == EXO_OK && sequence)
+        st = exo_config_graft_text(map, "sequence", "true", err);
     return st == EXO_OK && map ? exo_config_adopt(root, "parallel", map, err) : st;
 }
 

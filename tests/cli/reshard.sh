@@ -41,6 +41,12 @@ ok ckpt reshard runs/pairs/ddp runs/quarters/ddp --nodes 4 --tensor 4
 ok ckpt reshard runs/quarters/ddp runs/again/ddp --nodes 1 --tensor 1
 cmp runs/one/ddp/checkpoints/step_00000003/node_0.safetensors runs/again/ddp/checkpoints/step_00000003/node_0.safetensors ||
     fail 'tensor parallel parts do not make the whole again'
+# `sequence` stays with the parts, and goes with them
+sed -i 's/"tensor": 2/"tensor": 2, "sequence": true/' runs/pairs/ddp/config.json
+ok ckpt reshard runs/pairs/ddp runs/quartered/ddp --nodes 4 --tensor 4
+[ "$(json runs/quartered/ddp/config.json sequence)" = true ] || fail 'a conversion drops sequence'
+ok ckpt reshard runs/quartered/ddp runs/plain/ddp --nodes 4 --tensor 1
+! grep -q sequence runs/plain/ddp/config.json || fail 'copies of one node each have sequence'
 ok generate --model runs/one/ddp --prompt The --max-new-tokens 3
 
 # Stages of a pipeline, nodes that share sequences, and back. The model is untied, so stages have the bits of

@@ -1,0 +1,248 @@
+/* Measures the memory of optimizers and strategies: see fit_memory_nodes.h. They are started with models of
+ * a few million parameters, which stand in for the job's. Read next: fit_memory.c. */
+#include "actors/fit_memory_nodes.h"
+
+#include <malloc.h>
+#include <stdio.h>
+
+#include <exogym/memory.h>
+#include <exogym/parallel.h>
+
+#include "actors/fit_opts.h"
+
+enum {
+    /* Parameters of the smaller node with which a strategy is measured. Their arrays fill whole
+     * pages, also huge ones. */
+    FEW = 1 << 21,
+    WIDTH = 1024 /* columns of its matrix */
+};
+
+static size_t
+allocated(void)
+{
+    struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+/* --- Models that stand in --------------------------------------------------------------------- */
+
+/* A model that is never computed: a vector for each of its units, which are equally large. */
+static exo_status
+build_units(void *self, exo_builder *builder, exo_config *config, exo_err *err)
+{
+    uint64_t numel = 0, units = 0;
+    (void)self;
+    exo_status st = exo_config_u64(config, "numel", 1, 1, UINT64_MAX, &numel, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "units", 1, 1, UINT32_MAX, &units, err);
+    for (uint64_t u = 0; st == EXO_OK && u < units; u++) {
+        char name[24];
+        size_t first, count;
+        snprintf(name, sizeof name, "%llu", (unsigned long long)u);
+        exo_shard((size_t)numel, (uint32_t)units, (uint32_t)u, &first, &count);
+        exo_build_unit(builder, name);
+        exo_build_param(builder, name, 1, &count, exo_init_constant(0));
+    }
+    return st == EXO_OK ? exo_build_status(builder, err) : st;
+}
+
+static void
+compute_nothing(const void *self, exo_tape *tape, const exo_batch *batch, exo_outputs *outputs)
+{
+    (void)self, (void)tape, (void)batch, (void)outputs;
+}
+
+static exo_status
+make_units(exo_model **out, size_t numel, size_t units, exo_err *err)
+{
+    static const char *const no_outputs[] = {NULL};
+    static const exo_model_class units_class = {
+        .name = "units", .build = build_units, .outputs = no_outputs, .forward = compute_nothing};
+    char text[64];
+    exo_config_doc *doc = NULL;
+    snprintf(text, sizeof text, "{numel: %zu, units: %zu}", numel, units);
+    exo_status st = exo_config_parse(&doc, "units", text, err);
+    if (st == EXO_OK)
+        st = exo_model_new(out, &units_class, exo_config_root(doc), err);
+    exo_config_free(&doc);
+    return st;
+}
+
+/* A model of another number of parameters, which the shapes and groups of the job's do not fit: a
+ * matrix of WIDTH columns and a vector, in equal units. */
+struct stand_in {
+    exo_param_info infos[2];
+    exo_unit_info *units; /* (count) owned */
+    size_t count;
+    /* If the job's model is a part: the same as models with units of these names, and a whole one that
+     * is as many times larger as the job's. Else NULL. */
+    exo_model *own, *whole;
+    exo_node_part part; /* of own and whole */
+};
+
+static void
+free_stand_in(struct stand_in *s)
+{
+    exo_free(s->units);
+    exo_model_drop(&s->own);
+    exo_model_drop(&s->whole);
+}
+
+static exo_status
+make_stand_in(struct stand_in *out, const exo_fit_nodes *nodes, size_t numel, size_t num_units,
+              exo_err *err)
+{
+    const size_t rows = numel / WIDTH, rest = numel % WIDTH;
+    const exo_model *whole = nodes->whole;
+    *out = (struct stand_in){.infos = {{.name = "matrix", .num_dims = 2, .dims = {rows, WIDTH}},
+                                       {.name = "vector", .num_dims = 1, .dims = {rest}}},
+                             .count = num_units};
+    out->infos[0].numel = out->infos[1].offset = rows * WIDTH;
+    out->infos[1].numel = rest;
+    out->units = exo_calloc(num_units, sizeof *out->units);
+    if (!out->units)
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu units", num_units);
+    for (size_t u = 0; u < num_units; u++) {
+        out->units[u].name = "unit";
+        exo_shard(numel, (uint32_t)num_units, (uint32_t)u, &out->units[u].first,
+                  &out->units[u].count);
+    }
+    if (!whole)
+        return EXO_OK;
+    const double times = (double)exo_model_numel(whole) / (double)exo_model_numel(nodes->model);
+    exo_status st = make_units(&out->own, numel, num_units, err);
+    if (st == EXO_OK)
+        st = make_units(&out->whole, (size_t)((double)numel * times), exo_model_num_units(whole),
+                        err);
+    out->part = (exo_node_part){.own = out->own, .whole = out->whole};
+    return st;
+}
+
+/* --- Nodes ------------------------------------------------------------------------------------ */
+
+/* Starts a node's strategy. Errors: those of exo_strategy_new and of its start. */
+static exo_status
+start_node(exo_node *node, const exo_fit_nodes *subject, exo_comm *comm, exo_strategy **out,
+           exo_err *err)
+{
+    exo_status st = exo_group_open(&node->group, comm, node->rank, "node", err);
+    if (st == EXO_OK)
+        /* The other members do nothing: a strategy that calls them at its start fails. */
+        exo_group_set_timeout(node->group, EXO_MS);
+    if (st == EXO_OK)
+        st = exo_strategy_new(out, subject->strategy, subject->options, err);
+    return st == EXO_OK ? exo_strategy_start(*out, node, err) : st;
+}
+
+/* Measures the memory of optimizers and strategies of the first `count` nodes, 1 or 2, with `numel`
+ * parameters each. muon, whose state depends on the model's shapes, is left out: exo_optim_bytes
+ * gives its memory, *muon, of a node. */
+static exo_status
+measure_nodes(const exo_fit_nodes *subject, size_t units, uint32_t count, size_t numel,
+              size_t *bytes, uint64_t *muon, exo_err *err)
+{
+    const exo_fit_opts *opts = subject->opts;
+    exo_comm *comm = NULL;
+    exo_strategy *strategies[2] = {NULL};
+    exo_array params = {0}, grads = {0};
+    struct stand_in stands;
+    exo_status st = make_stand_in(&stands, subject, numel, units, err);
+    if (st == EXO_OK)
+        st = exo_array_init(&params, exo_device_cpu(), EXO_F32, numel, err);
+    if (st == EXO_OK)
+        st = exo_array_init(&grads, exo_device_cpu(), EXO_F32, numel, err);
+    if (st == EXO_OK)
+        st = exo_comm_local(&comm, opts->num_nodes, exo_clock_real(), err);
+    exo_node nodes[2] = {{.num_nodes = opts->num_nodes,
+                          .max_steps = opts->max_steps ? opts->max_steps : 1,
+                          .seed = opts->seed,
+                          .numel = numel,
+                          .params = params,
+                          .grads = grads,
+                          .infos = stands.infos,
+                          .num_infos = 2,
+                          .units = stands.units,
+                          .num_units = stands.count,
+                          .part = stands.whole ? &stands.part : NULL}};
+    nodes[1] = nodes[0];
+    nodes[1].rank = 1;
+    size_t before = allocated();
+    *muon = 0;
+    for (uint32_t r = 0; st == EXO_OK && r < count; r++) {
+        st = start_node(&nodes[r], subject, comm, &strategies[r], err);
+        if (st == EXO_OK && nodes[r].inner.kind == EXO_MUON) {
+            *muon = exo_optim_model_bytes(&nodes[r].inner, subject->model);
+            exo_optim_free(&nodes[r].optim);
+        }
+    }
+    size_t after = allocated();
+    *bytes = after > before ? after - before : 0;
+    for (uint32_t r = 0; r < count; r++) {
+        exo_optim_free(&nodes[r].optim);
+        if (strategies[r])
+            exo_strategy_leave(strategies[r]);
+        exo_strategy_free(&strategies[r]);
+        exo_group_close(&nodes[r].group);
+    }
+    exo_comm_drop(&comm);
+    exo_array_release(&params);
+    exo_array_release(&grads);
+    free_stand_in(&stands);
+    return st;
+}
+
+/* The memory grows linearly with the parameters, so two measurements give its growth. */
+static exo_status
+plan_nodes(const exo_fit_nodes *nodes, uint32_t count, uint64_t *bytes, exo_err *err)
+{
+    uint64_t muon = 0;
+    size_t numel = exo_model_numel(nodes->model), units = exo_model_num_units(nodes->model),
+           few = 0, twice = 0, small = numel < 2 * FEW ? numel : FEW;
+    /* The allocator serves blocks differently up to the largest one that it has taken back, and counts
+     * what aligns the others. So the first measurement has the largest blocks, and does not count. */
+    const size_t most = small == numel ? 2 * small : 3 * FEW;
+    exo_status st = measure_nodes(nodes, units, count, most, &few, &muon, err);
+    if (st == EXO_OK)
+        st = measure_nodes(nodes, units, count, small, &few, &muon, err);
+    *bytes = few + count * muon;
+    if (st != EXO_OK || small == numel)
+        return st;
+    st = measure_nodes(nodes, units, count, 2 * FEW, &twice, &muon, err);
+    double each = twice > few ? (double)(twice - few) / FEW : 0;
+    *bytes = (uint64_t)((double)few + each * (double)(numel - FEW)) + count * muon;
+    return st;
+}
+
+/* The same for nodes that keep parts of units. They have arrays for each unit, and what the allocator
+ * adds to an array to align it would count as growth, so it is measured with one unit. */
+static exo_status
+plan_parts(const exo_fit_nodes *nodes, uint64_t *bytes, exo_err *err)
+{
+    uint64_t muon = 0;
+    size_t few = 0, many = 0;
+    exo_status st = measure_nodes(nodes, 1, 1, 5 * FEW, &many, &muon, err);
+    if (st == EXO_OK)
+        st = measure_nodes(nodes, 1, 1, FEW, &few, &muon, err);
+    if (st == EXO_OK)
+        st = measure_nodes(nodes, 1, 1, 4 * FEW, &many, &muon, err);
+    double each = many > few ? (double)(many - few) / (3 * FEW) : 0;
+    *bytes = nodes->opts->num_nodes *
+             (uint64_t)(each * (double)exo_model_numel(nodes->model) + (double)muon);
+    return st;
+}
+
+/* The first node may have more than the others: the strategy's server. */
+exo_status
+exo_fit_memory_nodes(const exo_fit_nodes *nodes, bool by_units, uint64_t *bytes, exo_err *err)
+{
+    const uint32_t num_nodes = nodes->opts->num_nodes;
+    uint64_t both = 0;
+    if (by_units)
+        return plan_parts(nodes, bytes, err);
+    exo_status st = plan_nodes(nodes, 1, bytes, err);
+    if (st == EXO_OK && num_nodes > 1)
+        st = plan_nodes(nodes, 2, &both, err);
+    if (both > *bytes)
+        *bytes += (num_nodes - 1) * (both - *bytes);
+    return st;
+}

@@ -1,0 +1,22 @@
+/* The memory that the optimizer and the strategy of nodes take, which is measured. No state. */
+#ifndef EXO_FIT_MEMORY_NODES_H
+#define EXO_FIT_MEMORY_NODES_H
+
+#include <exogym/trainer.h>
+
+/* The nodes that are measured. */
+typedef struct exo_fit_nodes {
+    exo_model *model;       /* of each node: its part of a copy that nodes share, or its copy */
+    const exo_model *whole; /* of which `model` is a part; NULL: it is whole */
+    const char *strategy;
+    exo_config *options;
+    const exo_fit_opts *opts; /* num_nodes: those with the same model */
+} exo_fit_nodes;
+
+/* Measures what the optimizers and strategies of all nodes take, in bytes. by_units: the nodes keep
+ * shards of units. It starts them with a few million parameters. Errors: those of exo_strategy_new and
+ * of its start, NOMEM. */
+exo_status exo_fit_memory_nodes(const exo_fit_nodes *nodes, bool by_units, uint64_t *bytes,
+                                exo_err *err);
+
+#endif
