@@ -53,9 +53,9 @@ head
 for w in "${names[@]}"; do
     worker "$w"
 done
-endure ddp 7500 '' ', verify: true'
-endure diloco 15000 ', H: 20, outer_optimizer: {name: sgd, lr: 1}' ', verify: true'
-endure noloco 15000 ', H: 20' ''
+endure ddp 5400 '' ', verify: true'
+endure diloco 9000 ', H: 20, outer_optimizer: {name: sgd, lr: 1}' ', verify: true'
+endure noloco 9000 ', H: 20' ''
 x stop || fail 'stop'
 ended 15 "$head_pid" 0
 finish

@@ -11,6 +11,7 @@
 #include "base/memory_fault.h"
 #include "support/numbers.h"
 #include "support/points.h"
+#include "support/sanitized.h"
 #include "support/temp.h"
 
 enum {
@@ -152,14 +153,14 @@ compare(const struct kind *kind, uint32_t nodes, const char *more, size_t miniba
 Test(fsdp, is_ddp_and_sends_what_the_closed_form_says)
 {
     for (size_t k = 0; k < KINDS; k++)
-        for (uint32_t nodes = 1; nodes <= 6; nodes++)
+        for (uint32_t nodes = 1; nodes <= 6; nodes += (uint32_t)one_of(3))
             if (kinds[k].group == 0 || nodes % kinds[k].group == 0)
                 compare(&kinds[k], nodes, "optimizer: {name: adamw, lr: 0.01}", SAMPLES);
 }
 
 Test(fsdp, is_ddp_with_clipped_gradients_minibatches_and_parameter_groups)
 {
-    for (size_t k = 0; k < KINDS; k++) {
+    for (size_t k = 0; k < KINDS; k += one_of(2)) {
         compare(&kinds[k], 4, "max_norm: 0.05, optimizer: {name: sgd, lr: 0.1, momentum: 0.9}",
                 SAMPLES);
         compare(&kinds[k], 4, "optimizer: {name: adamw, groups: [{match: '*.bias', lr: 0.1}]}", 4);
@@ -221,7 +222,7 @@ Test(fsdp, groups_under_diloco_send_what_the_closed_form_says)
 
 Test(fsdp, a_resumed_run_has_the_bits_of_one_that_was_left_alone)
 {
-    for (size_t k = 0; k < KINDS + APART; k++) {
+    for (size_t k = 0; k < KINDS + APART; k += one_of(2)) {
         struct run r;
         char folder[64], options[256], whole[65];
         temp_folder(folder, sizeof folder);

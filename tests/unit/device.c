@@ -48,7 +48,7 @@ Test(device, the_cpu_computes_what_the_reference_says)
 
 Test(device, any_number_of_threads_gives_the_same_bits)
 {
-    const size_t count = 100003 / one_of(2);
+    const size_t count = 100003 / one_of(4);
     for (size_t i = 0; kernel_case_at(i); i++) {
         double sum[2];
         exo_set_num_threads(1);

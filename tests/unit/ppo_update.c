@@ -404,15 +404,15 @@ learn_cartpole(size_t makers, size_t trainers, double target, uint64_t seed)
  * trainers. cli/maker_trainer learns to 400 with all of them. */
 Test(ppo_update, one_maker_and_one_trainer_learn_cartpole)
 {
-    cr_expect_leq(learn_cartpole(1, 1, SANITIZED ? 30 : 400, 1), 60);
+    cr_expect_leq(learn_cartpole(1, 1, SANITIZED ? 20 : 400, 1), 60);
 }
 
 Test(ppo_update, two_makers_and_one_trainer_learn_cartpole)
 {
-    cr_expect_leq(learn_cartpole(2, 1, SANITIZED ? 30 : 150, 2), 30);
+    cr_expect_leq(learn_cartpole(2, 1, SANITIZED ? 20 : 150, 2), 30);
 }
 
 Test(ppo_update, two_makers_and_two_trainers_learn_cartpole)
 {
-    cr_expect_leq(learn_cartpole(2, 2, SANITIZED ? 30 : 150, 3), 30);
+    cr_expect_leq(learn_cartpole(2, 2, SANITIZED ? 20 : 150, 3), 30);
 }

@@ -9,6 +9,7 @@
 
 #include "base/memory_fault.h"
 #include "support/numbers.h"
+#include "support/sanitized.h"
 
 enum {
     BATCH = 40,
@@ -95,7 +96,7 @@ Test(tape, bits_do_not_depend_on_threads)
         rig_init(&r, "mnist_cnn", BATCH + 33); /* three pieces, the last one shorter */
         size_t numel = exo_params_numel(r.params);
         float *first = malloc(numel * sizeof *first), first_loss = 0, loss;
-        for (unsigned threads = 1; threads <= 4; threads++) {
+        for (unsigned threads = 1; threads <= 4; threads += (unsigned)one_of(3)) {
             exo_set_num_threads(threads);
             exo_params_zero_grads(r.params);
             cr_assert_eq(pass(&r, 0, true, bf16, &loss, NULL), EXO_OK);
@@ -183,7 +184,7 @@ Test(tape, batches_of_other_sizes_follow_each_other)
  * error, and no crash or leak. */
 Test(tape, without_memory_there_is_an_error)
 {
-    for (uint64_t n = 1; n < 5000; n++) {
+    for (uint64_t n = 1; n < 5000; n += one_of(5)) {
         exo_model *model = NULL;
         exo_params *params = NULL;
         exo_tape *tape = NULL;
@@ -235,7 +236,7 @@ Test(tape, a_failed_pass_leaves_a_tape_that_works)
     memcpy(grads, exo_params_grads(r.params), numel * sizeof *grads);
 
     exo_status st = EXO_NOMEM;
-    for (uint64_t n = 1; st != EXO_OK; n += 7) {
+    for (uint64_t n = 1; st != EXO_OK; n += 7 * one_of(4)) {
         cr_assert_lt(n, 5000);
         exo_tape_free(&r.tape);
         cr_assert_eq(exo_tape_new(&r.tape, NULL), EXO_OK);

@@ -12,6 +12,7 @@
 
 #include "base/memory_fault.h"
 #include "nn/updates/wire.h"
+#include "support/sanitized.h"
 #include "support/small_decoders.h"
 #include "support/updates.h"
 
@@ -25,7 +26,7 @@ enum {
     AT_MANIFEST = EXO_CHUNK_HEADER,
     AT_BASE = AT_MANIFEST + 16 + EXO_SHA, /* life 8, version 8, digest */
     AT_TENSORS = AT_BASE + 2 * (16 + EXO_SHA),
-    FAULTS = 1000
+    FAULTS = SANITIZED ? 250 : 1000
 };
 
 /* --- The fault of a turn ---------------------------------------------------------------------- */
