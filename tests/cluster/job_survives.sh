@@ -19,6 +19,8 @@ train: {max_steps: 2000, batch_size: 32, val_size: 64, val_interval: 100, checkp
 strategy: {name: diloco, H: 5, optimizer: {name: adamw, lr: 1e-3}, max_norm: 1.0}
 YAML
 
+[ "$slower" = 1 ] || sed -i 's/max_steps: 2000/max_steps: 800/' job.yaml # with sanitizers
+
 # nap MS: sleeps up to that long.
 nap() {
     read -rt "$(printf '0.%03d' $((RANDOM % $1)))" <> <(:) || :
