@@ -278,10 +278,7 @@ take_workspace(const exo_cuda_cudnn_conv *v, const pass *p, void **out, exo_err 
     const cudaError_t error = cudaMallocAsync(out, p->bytes, v->cuda->stream);
     if (error != cudaErrorMemoryAllocation)
         return exo_cuda_status(error, "the workspace of a convolution", err);
-    (void)cudaGetLastError();
-    return exo_fail(err, EXO_NOMEM,
-                    "no memory for the workspace of a convolution, %zu bytes on GPU %d", p->bytes,
-                    v->cuda->ordinal);
+    return exo_cuda_say_full(v->cuda, "the workspace of a convolution", p->bytes, err);
 }
 
 /* Gives the workspace back behind the pass, which has returned `status`. */

@@ -37,11 +37,11 @@ exo_cuda_select(const exo_cuda_device *cuda)
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
-/* What the arrays of a device hold. The list has the devices of the process; the lock guards it. */
+/* What a device holds. The list has the devices of the process; the lock guards it. */
 typedef struct holder {
     struct holder *next;
     const exo_cuda_device *cuda;
-    uint64_t bytes;
+    uint64_t bytes[EXO_CUDA_USES];
 } holder;
 
 static pthread_mutex_t holders_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -81,47 +81,70 @@ remove_holder(const exo_cuda_device *cuda)
     exo_free(h);
 }
 
-/* more: the device has so many bytes more; else fewer. */
-static void
-count_bytes(const exo_cuda_device *cuda, size_t bytes, bool more)
+void
+exo_cuda_took(const exo_cuda_device *cuda, exo_cuda_use use, size_t bytes)
 {
     pthread_mutex_lock(&holders_lock);
     holder *h = *find_holder_locked(cuda);
     if (h)
-        h->bytes = more ? h->bytes + bytes : h->bytes - bytes;
+        h->bytes[use] += bytes;
     pthread_mutex_unlock(&holders_lock);
+}
+
+void
+exo_cuda_gave(const exo_cuda_device *cuda, exo_cuda_use use, size_t bytes)
+{
+    pthread_mutex_lock(&holders_lock);
+    holder *h = *find_holder_locked(cuda);
+    if (h)
+        h->bytes[use] -= bytes;
+    pthread_mutex_unlock(&holders_lock);
+}
+
+static uint64_t
+sum_of(const holder *h)
+{
+    uint64_t sum = 0;
+    for (const uint64_t bytes : h->bytes)
+        sum += bytes;
+    return sum;
 }
 
 static uint64_t idle_in_pool(int ordinal);
 
-/* Says who holds what of a GPU that is full. */
-static exo_status
-say_full(const exo_cuda_device *cuda, size_t bytes, exo_err *err)
+exo_status
+exo_cuda_say_full(const exo_cuda_device *cuda, const char *what, size_t bytes, exo_err *err)
 {
     size_t left = 0, all = 0;
-    uint64_t own = 0, others = 0;
+    holder own = {};
+    unsigned long long others = 0;
     unsigned devices = 0;
     (void)cudaGetLastError();
     (void)cudaMemGetInfo(&left, &all);
-    const uint64_t idle = idle_in_pool(cuda->ordinal);
+    const unsigned long long idle = idle_in_pool(cuda->ordinal);
     pthread_mutex_lock(&holders_lock);
-    for (const holder *h = holders; h; h = h->next) {
-        const bool other = h->cuda != cuda && h->cuda->ordinal == cuda->ordinal;
-        own += h->cuda == cuda ? h->bytes : 0;
-        others += other ? h->bytes : 0;
-        devices += other;
-    }
+    for (const holder *h = holders; h; h = h->next)
+        if (h->cuda == cuda) {
+            own = *h;
+        } else if (h->cuda->ordinal == cuda->ordinal) {
+            others += sum_of(h);
+            devices++;
+        }
     pthread_mutex_unlock(&holders_lock);
-    const uint64_t taken = all - left, here = own + others + idle;
+    const unsigned long long taken = all - left, here = sum_of(&own) + others + idle;
+    const uint64_t *uses = own.bytes;
     return exo_fail(
         err, EXO_NOMEM,
-        "no memory for an array of %zu bytes on GPU %d: %zu of %zu bytes are free; the "
-        "arrays of this node hold %llu, those of %u others in this process %llu, its "
-        "pool keeps %llu, and libraries and other processes have %llu (nvidia-smi names "
-        "them)",
-        bytes, cuda->ordinal, left, all, static_cast<unsigned long long>(own), devices,
-        static_cast<unsigned long long>(others), static_cast<unsigned long long>(idle),
-        static_cast<unsigned long long>(taken > here ? taken - here : 0));
+        "no memory for %s of %zu bytes on GPU %d: %zu of %zu bytes are free; the "
+        "arrays of this node hold %llu, its plans %llu, pages of caches %llu and "
+        "workspaces %llu, the %u others in this process %llu, their pool keeps %llu, and "
+        "libraries and other processes have %llu (nvidia-smi names them)",
+        what, bytes, cuda->ordinal, left, all,
+        static_cast<unsigned long long>(uses[EXO_CUDA_ARRAYS]),
+        static_cast<unsigned long long>(uses[EXO_CUDA_PLANS]),
+        static_cast<unsigned long long>(uses[EXO_CUDA_PAGES]),
+        static_cast<unsigned long long>(uses[EXO_CUDA_WORKSPACES]), devices, others, idle,
+        taken > here ? taken - here : 0);
 }
 
 static exo_status
@@ -134,14 +157,14 @@ cuda_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
     if (error == cudaSuccess)
         error = cudaMallocAsync(&memory, least, cuda->stream);
     if (error == cudaErrorMemoryAllocation)
-        return say_full(cuda, bytes, err);
+        return exo_cuda_say_full(cuda, "an array", bytes, err);
     if (error == cudaSuccess)
         error = cudaMemsetAsync(memory, 0, least, cuda->stream);
     if (error != cudaSuccess && memory)
         (void)cudaFreeAsync(memory, cuda->stream);
     if (error == cudaSuccess) {
         *out = memory;
-        count_bytes(cuda, bytes, true);
+        exo_cuda_took(cuda, EXO_CUDA_ARRAYS, bytes);
     }
     return exo_cuda_status(error, "an allocation", err);
 }
@@ -152,7 +175,7 @@ cuda_free(exo_device *device, void *memory, size_t bytes)
     exo_cuda_device *cuda = exo_cuda_of(device);
     if (!memory)
         return;
-    count_bytes(cuda, bytes, false);
+    exo_cuda_gave(cuda, EXO_CUDA_ARRAYS, bytes);
     (void)exo_cuda_select(cuda);
     /* a device that has failed frees nothing; its memory ends with the process */
     if (cudaFreeAsync(memory, cuda->stream) != cudaSuccess)
@@ -359,6 +382,8 @@ open_slots(exo_cuda_device *cuda)
             error = cudaEventCreateWithFlags(&slot->taken, cudaEventDisableTiming);
         if (error == cudaSuccess)
             error = cudaMallocAsync(&slot->landing, EXO_CUDA_SLOT_BYTES, cuda->stream);
+        if (error == cudaSuccess)
+            exo_cuda_took(cuda, EXO_CUDA_WORKSPACES, EXO_CUDA_SLOT_BYTES);
         if (error == cudaSuccess) /* the memory is there from here on, also for `copies` */
             error = cudaEventRecord(slot->taken, cuda->stream);
     }
@@ -422,6 +447,8 @@ open_memory(exo_cuda_device *cuda)
     if (error == cudaSuccess)
         error = cudaMallocAsync(&memory, (EXO_CUDA_PARTIALS + 1) * sizeof(double), cuda->stream);
     cuda->partials = static_cast<double *>(memory);
+    if (cuda->partials)
+        exo_cuda_took(cuda, EXO_CUDA_WORKSPACES, (EXO_CUDA_PARTIALS + 1) * sizeof(double));
     cuda->device.scalar = cuda->partials ? cuda->partials + EXO_CUDA_PARTIALS : NULL;
     return error;
 }

@@ -72,6 +72,21 @@ exo_cuda_of(exo_device *device)
 exo_status exo_cuda_status(cudaError_t error, const char *what, exo_err *err);
 /* The status of the launch just before; `kernel` is the name for the error. */
 exo_status exo_cuda_launched(const char *kernel, exo_err *err);
+/* What memory of a GPU is for. */
+typedef enum exo_cuda_use {
+    EXO_CUDA_ARRAYS,
+    EXO_CUDA_PLANS,
+    EXO_CUDA_PAGES,      /* of caches: pages.h */
+    EXO_CUDA_WORKSPACES, /* of copies, sums and libraries */
+    EXO_CUDA_USES
+} exo_cuda_use;
+
+/* Counts memory that the device takes, or gives back. Any thread. */
+void exo_cuda_took(const exo_cuda_device *cuda, exo_cuda_use use, size_t bytes);
+void exo_cuda_gave(const exo_cuda_device *cuda, exo_cuda_use use, size_t bytes);
+/* NOMEM: says that there is no memory for `what`, and who holds that of the GPU. */
+exo_status exo_cuda_say_full(const exo_cuda_device *cuda, const char *what, size_t bytes,
+                             exo_err *err);
 /* Waits for the device, and gives memory that the GPU's pool keeps and nobody uses back to the
  * driver. */
 void exo_cuda_trim(const exo_cuda_device *cuda);

@@ -75,6 +75,8 @@ open_matmul(exo_cuda_matmul *m, exo_err *err)
     exo_status st = exo_cuda_status(cudaMallocAsync(&m->workspace, WORKSPACE, m->cuda->stream),
                                     "the workspace of products", err);
     if (st == EXO_OK)
+        exo_cuda_took(m->cuda, EXO_CUDA_WORKSPACES, WORKSPACE);
+    if (st == EXO_OK)
         st = check(cublasLtCreate(&m->handle), "the start", err);
     if (st == EXO_OK)
         st = check(cublasLtMatmulPreferenceCreate(&m->preference), "a preference", err);
@@ -133,8 +135,10 @@ exo_cuda_matmul_free(exo_cuda_matmul *m)
         (void)cublasLtMatmulPreferenceDestroy(m->preference);
     if (m->handle)
         (void)cublasLtDestroy(m->handle);
-    if (m->workspace)
+    if (m->workspace) {
         (void)cudaFreeAsync(m->workspace, m->cuda->stream);
+        exo_cuda_gave(m->cuda, EXO_CUDA_WORKSPACES, WORKSPACE);
+    }
     exo_free(m);
 }
 

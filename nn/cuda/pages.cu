@@ -124,10 +124,11 @@ exo_cuda_pages_open(exo_device *device, void *pages, size_t bytes, exo_err *err)
         return st;
     const size_t all = whole_pages(&d, cuda, bytes);
     if (all == 0 || !map(&d, cuda, address, all))
-        return exo_fail(err, EXO_NOMEM, "no memory for pages of %zu bytes on GPU %d", bytes,
-                        cuda->ordinal);
+        return exo_cuda_say_full(cuda, "pages of caches", bytes, err);
     st = exo_cuda_status(cudaMemsetAsync(pages, 0, all, cuda->stream), "memory", err);
-    if (st != EXO_OK)
+    if (st == EXO_OK)
+        exo_cuda_took(cuda, EXO_CUDA_PAGES, all);
+    else
         (void)d.unmap(address, all);
     return st;
 }
@@ -141,7 +142,9 @@ exo_cuda_pages_close(exo_device *device, void *pages, size_t bytes)
         return;
     /* memory is taken away at once, not in the order of the stream */
     (void)cudaStreamSynchronize(cuda->stream);
-    (void)d.unmap(reinterpret_cast<CUdeviceptr>(pages), whole_pages(&d, cuda, bytes));
+    const size_t all = whole_pages(&d, cuda, bytes);
+    if (d.unmap(reinterpret_cast<CUdeviceptr>(pages), all) == CUDA_SUCCESS)
+        exo_cuda_gave(cuda, EXO_CUDA_PAGES, all);
     (void)cudaGetLastError();
 }
 
@@ -155,7 +158,8 @@ exo_cuda_pages_free(exo_device *device, void *pages, size_t bytes)
     const CUdeviceptr address = reinterpret_cast<CUdeviceptr>(pages);
     const size_t all = whole_pages(&d, cuda, bytes);
     (void)cudaStreamSynchronize(cuda->stream);
-    (void)d.unmap(address, all); /* if they are open */
+    if (d.unmap(address, all) == CUDA_SUCCESS) /* they were open */
+        exo_cuda_gave(cuda, EXO_CUDA_PAGES, all);
     (void)d.free(address, all);
     (void)cudaGetLastError();
 }

@@ -34,10 +34,11 @@ make_memory(exo_cuda_plan *p, size_t bytes, exo_err *err)
     cudaError_t error = bytes == SIZE_MAX ? cudaErrorMemoryAllocation : exo_cuda_select(p->cuda);
     if (error == cudaSuccess && bytes > 0)
         error = cudaMallocAsync(&p->memory, bytes, p->cuda->stream);
-    if (error == cudaErrorMemoryAllocation) {
-        (void)cudaGetLastError();
-        return exo_fail(err, EXO_NOMEM, "no memory for a plan of %zu bytes on GPU %d", bytes,
-                        p->cuda->ordinal);
+    if (error == cudaErrorMemoryAllocation)
+        return exo_cuda_say_full(p->cuda, "a plan", bytes, err);
+    if (error == cudaSuccess) {
+        p->bytes = bytes;
+        exo_cuda_took(p->cuda, EXO_CUDA_PLANS, bytes);
     }
     return exo_cuda_status(error, "a plan", err);
 }
@@ -206,6 +207,7 @@ exo_cuda_plan_free(exo_plan *plan)
 {
     exo_cuda_plan *p = exo_cuda_plan_of(plan);
     exo_cuda_graphs_free(p->graphs, p->cuda);
+    exo_cuda_gave(p->cuda, EXO_CUDA_PLANS, p->bytes);
     if (p->memory) {
         (void)exo_cuda_select(p->cuda);
         if (cudaFreeAsync(p->memory, p->cuda->stream) != cudaSuccess)

@@ -25,6 +25,7 @@ typedef struct exo_cuda_plan {
     /* On the device. A convolution: what conv.cu lays out. An attention or a decoder with rotary
      * positions: (positions, 2, turned / 2), the cosines and sines of each position. */
     void *memory;
+    size_t bytes;
     exo_cuda_cudnn_conv *cudnn;     /* of a convolution by cuDNN; else NULL */
     void *host;                     /* of a decoder: the places of its parameters (decoder.h) */
     struct exo_cuda_graphs *graphs; /* of a decoder: its passes (graphs.h) */

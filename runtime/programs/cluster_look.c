@@ -7,6 +7,7 @@
 #include <exogym/memory.h>
 
 #include "net/process.h"
+#include "programs/run_report.h"
 #include "programs/show.h"
 #include "programs/where.h"
 
@@ -107,6 +108,28 @@ print_text(const struct name_args *args, const char *text, size_t size, exo_err 
     return EXO_OK;
 }
 
+/* The runs of a folder, with the state of each and the reason of its end, as progress.json has them. */
+static exo_status
+why_runs(const struct name_args *args, const json_t *runs, exo_err *err)
+{
+    exo_text text = {0};
+    size_t i;
+    const json_t *run;
+    json_array_foreach ((json_t *)(uintptr_t)runs, i, run) {
+        const json_t *report = json_object_get(run, "report");
+        const char *folder = json_string_value(json_object_get(run, "folder")),
+                   *state = json_string_value(json_object_get(run, "state")),
+                   *reason = json_string_value(json_object_get(report, "error"));
+        exo_text_add(&text, "%s: %s\n", folder ? folder : "?", state ? state : "ended");
+        if (reason)
+            exo_text_add(&text, "cause: %s\n", reason);
+    }
+    exo_status st = text.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
+                                : print_text(args, text.data, text.length, err);
+    exo_free(text.data);
+    return st;
+}
+
 static exo_status
 why(exo_visit *visit, const void *arguments, exo_err *err)
 {
@@ -123,20 +146,29 @@ why(exo_visit *visit, const void *arguments, exo_err *err)
 static int
 why_command(const exo_command_line *line)
 {
-    return exo_visit_do(line, why);
+    const struct name_args *args = line->args;
+    exo_err err = {0};
+    json_t *runs = NULL;
+    if (!strchr(args->name, '/') || exo_run_report_read(args->name, &runs, NULL) != EXO_OK)
+        return exo_visit_do(line, why);
+    exo_status st = why_runs(args, runs, &err);
+    json_decref(runs);
+    return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
 }
 
 static const exo_arg why_table[] = {
-    NAME_ROWS("The name of an actor or a node."),
+    NAME_ROWS(
+        "The name of an actor or a node; or the folder of a run, runs/NAME, without a cluster."),
     EXO_WHERE_ROWS(struct name_args, "Prints {\"name\", \"text\"}."),
     {0},
 };
 
 const exo_command exo_command_why = {
     .name = "why",
-    .summary = "Tells why an actor or a node died",
+    .summary = "Tells why an actor, a node or a run ended",
     .description = "The cause of the latest death, and if a process was lost: the signal or exit "
-                   "status, the methods that ran, and the last lines of its log.",
+                   "status, the methods that ran, and the last lines of its log. Of a run: its "
+                   "state, and the error that ended it.",
     .args = why_table,
     .args_size = sizeof(struct name_args),
     .run = why_command,

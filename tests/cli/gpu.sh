@@ -138,6 +138,10 @@ ok plan gpt.yaml --nodes 2 --set device=cuda --memory 16GiB --step-time 10ms
 EXO_CUDA_EMULATOR='fail_at=200' bad 1 'cudaErrorLaunchFailure' run job.yaml --name fails --no-plot --set device=cuda
 EXO_CUDA_EMULATOR='memory=4724304' bad 1 'no memory for an array of' run job.yaml --name full --no-plot --set device=cuda
 EXO_CUDA_EMULATOR='memory=9638608' bad 1 'the arrays of this node hold ' run job.yaml --name fuller --no-plot --set device=cuda
+ok why runs/fuller
+has out 'runs/fuller/ddp: failed'
+grep -qE '^cause: .*the arrays of this node hold [1-9][0-9]*, its plans [0-9]+, pages of caches 0 and workspaces [1-9][0-9]*, ' out ||
+    fail "why: $(cat out)"
 EXO_CUDA_EMULATOR='memory=200000' bad 1 'its 2 nodes need at least' run job.yaml --dry-run --set device=cuda
 EXO_CUDA_EMULATOR='memory=20000000' ok run job.yaml --dry-run --set device=cuda
 has out 'cuda:0'

@@ -250,9 +250,16 @@ Test(cuda, pages_come_and_go_at_their_address)
     }
     cuda_emulator_set_memory(cuda_emulator_memory());
     cr_expect_eq(class->pages_open(gpu, pages, sizeof ones, &err), EXO_NOMEM);
+    cr_expect(strstr(err.text, "no memory for pages of caches of"), "%s", err.text);
+    cr_expect(strstr(err.text, "pages of caches 0 and workspaces"), "%s", err.text);
     cr_expect(strstr(err.text, "12000 bytes on GPU 0"), "%s", err.text);
     cuda_emulator_set_memory(0);
     cr_assert_eq(class->pages_open(gpu, pages, sizeof ones, &err), EXO_OK);
+    exo_array full = {0};
+    cuda_emulator_set_memory(cuda_emulator_memory());
+    cr_expect_eq(exo_array_init(&full, gpu, EXO_F32, COUNT, &err), EXO_NOMEM);
+    cr_expect(!strstr(err.text, "pages of caches 0 "), "open pages are counted: %s", err.text);
+    cuda_emulator_set_memory(0);
     class->pages_free(gpu, pages, sizeof ones); /* open ones, too */
     close_gpu(gpu);
 }

@@ -377,7 +377,8 @@ Test(cudnn, each_lack_of_memory_ends_cleanly)
         err = (exo_err){0};
         const exo_status st = try(cudnn, &s, &err);
         lacks += st == EXO_NOMEM;
-        of_workspace += strstr(err.text, "workspace of a convolution, 84 bytes on GPU 0") != NULL;
+        of_workspace +=
+            strstr(err.text, "the workspace of a convolution of 84 bytes on GPU 0") != NULL;
         cr_expect(st == EXO_OK || st == EXO_NOMEM, "%s", err.text);
     }
     cuda_emulator_no_memory_at(0);
