@@ -499,7 +499,7 @@ start(struct maker *m, exo_graph_actor *actor, exo_err *err)
         st = exo_meter_declare_all(m->meters, exo_graph_meters(actor), meter_classes, NUM_METERS,
                                    err);
     if (st == EXO_OK)
-        st = exo_experience_source_start(m->source, exo_graph_seed(actor),
+        st = exo_experience_source_start(m->source, exo_graph_seed(actor), exo_graph_index(actor),
                                          m->group ? exo_maker_group_of(m->group) : NULL, err);
     if (st == EXO_OK)
         st = exo_observer_open(&m->observer, actor, EXO_OBSERVES_MAKER,
@@ -597,7 +597,7 @@ static const char *const maker_phases[] = {"make", "step", NULL};
 const exo_graph_class exo_experience_maker_class = {
     .name = "experience_maker",
     .help = "generates answers to prompts and scores them; options model, prompts, reward, "
-            "answers, batch, generate, epochs, steps, swap, kv, parallel",
+            "answers, batch, generate, epochs, steps, swap, kv, device, parallel",
     .ports = maker_ports,
     .num_ports = sizeof maker_ports / sizeof *maker_ports,
     .phases = maker_phases,

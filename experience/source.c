@@ -11,6 +11,7 @@
 
 #include "base/config_edit.h"
 #include "experience/draft.h"
+#include "experience/named_device.h"
 #include "experience/named_model.h"
 
 enum {
@@ -35,6 +36,7 @@ struct exo_experience_source {
     int32_t stop[EXO_MAX_STOP_TOKENS];
     exo_weight_format weights;
     uint64_t tensor; /* members that share a generation */
+    exo_named_device device;
     exo_model *part; /* of a member of a group; NULL: all */
     uint64_t seed, version;
     exo_params *params;
@@ -173,6 +175,10 @@ read_parallel(exo_experience_source *s, exo_config *config, exo_err *err)
         st = exo_config_fail(map, err, "parallel: %s", reason.text);
     if (part)
         exo_model_drop(&part);
+    if (st == EXO_OK && s->tensor > 1 && !exo_named_device_is_cpu(&s->device))
+        st = exo_config_fail(map, err,
+                             "parallel: {tensor: %llu} goes with device: cpu only, not with '%s'",
+                             (unsigned long long)s->tensor, s->device.name);
     return st == EXO_OK ? exo_config_finish(map, err) : st;
 }
 
@@ -207,6 +213,8 @@ exo_experience_source_read(exo_experience_source **out, exo_config *config, exo_
     if (st == EXO_OK)
         st = check_model(s, config, err);
     if (st == EXO_OK)
+        st = exo_named_device_read(&s->device, config, err);
+    if (st == EXO_OK)
         st = read_parallel(s, config, err);
     if (st == EXO_OK)
         *out = s;
@@ -234,6 +242,7 @@ exo_experience_source_free(exo_experience_source **source)
     exo_free(s->scores);
     exo_generator_free(&s->generator);
     exo_params_free(&s->params);
+    exo_named_device_close(&s->device);
     if (s->part)
         exo_model_drop(&s->part);
     exo_reward_free(&s->reward);
@@ -262,7 +271,8 @@ make_room(exo_experience_source *s, exo_err *err)
 }
 
 exo_status
-exo_experience_source_start(exo_experience_source *s, uint64_t seed, exo_group *group, exo_err *err)
+exo_experience_source_start(exo_experience_source *s, uint64_t seed, uint32_t place,
+                            exo_group *group, exo_err *err)
 {
     const exo_decoder_spec *spec = exo_decoder_spec_of(s->model);
     const exo_generator_opts opts = {
@@ -273,12 +283,14 @@ exo_experience_source_start(exo_experience_source *s, uint64_t seed, exo_group *
     };
     s->seed = s->sampling.seed = s->rules.seed = seed;
     s->sampling.vocabulary = s->rules.vocabulary = spec->vocabulary;
-    exo_status st = EXO_OK;
-    if (group)
+    exo_status st = exo_named_device_open(&s->device, place, err);
+    if (st == EXO_OK && group)
         st = exo_model_output_part(&s->part, s->model, exo_group_rank(group), exo_group_size(group),
                                    err);
     if (st == EXO_OK)
         st = exo_model_values(s->part ? s->part : s->model, seed, &s->params, err);
+    if (st == EXO_OK)
+        st = exo_named_device_move(&s->device, &s->params, err);
     if (st == EXO_OK)
         st = exo_generator_new(&s->generator, spec, s->params, &opts, err);
     return st == EXO_OK ? make_room(s, err) : st;

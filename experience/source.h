@@ -17,17 +17,20 @@
 
 typedef struct exo_experience_source exo_experience_source;
 
-/* Reads a source from the keys model, prompts, reward, answers, batch, generate, tool, weights and
- * parallel of a config. Draws the weights of version 0 only in exo_experience_source_start. The caller frees it. INVAL (with its
+/* Reads a source from the keys model, prompts, reward, answers, batch, generate, tool, weights, device
+ * and parallel of a config. Draws the weights of version 0 only in exo_experience_source_start. The caller frees it. INVAL (with its
  * place), IO, NOMEM. */
 exo_status exo_experience_source_read(exo_experience_source **out, exo_config *config,
                                       exo_err *err);
 void exo_experience_source_free(exo_experience_source **source);
 
-/* Prepares the generator with the weights that `seed` draws, which are version 0. group: NULL, or the
+/* Opens the device, the place-th if its name has no number, and prepares the generator there with the
+ * weights that `seed` draws, which are version 0. From now on the source belongs to this thread unless
+ * the device is the CPU. group: NULL, or the
  * members that share each generation (exo_generator_opts.group); each has its part, begins the same
- * draws and calls the same functions, up to exo_experience_source_take. NOMEM. */
-exo_status exo_experience_source_start(exo_experience_source *source, uint64_t seed,
+ * draws and calls the same functions, up to exo_experience_source_take. NOMEM; those of
+ * exo_device_open_place, and the device's. */
+exo_status exo_experience_source_start(exo_experience_source *source, uint64_t seed, uint32_t place,
                                        exo_group *group, exo_err *err);
 /* The members that share a generation: `parallel: {tensor: T}`, else 1. */
 uint32_t exo_experience_source_tensor(const exo_experience_source *source);

@@ -16,7 +16,8 @@ struct exo_uptake {
     exo_model *model; /* held */
     exo_params *initial;
     exo_generator *generator;
-    exo_model *part;               /* held; NULL: all of the model */
+    exo_model *part; /* held; NULL: all of the model */
+    bool has_host;   /* the generator's memory is the host's, so any thread may pack */
     exo_update_receiver *receiver; /* NULL until the first update */
     exo_update_reply reply, accepted;
     int64_t version;
@@ -43,6 +44,7 @@ exo_uptake_new(exo_uptake **out, exo_model *model, exo_params *initial, exo_gene
     in->initial = part ? NULL : initial;
     in->generator = generator;
     in->part = part ? exo_model_hold(part) : NULL;
+    in->has_host = exo_device_is_host(exo_params_device(initial));
     in->version = -1;
     pthread_mutex_init(&in->lock, NULL);
     pthread_cond_init(&in->changed, NULL);
@@ -211,7 +213,7 @@ exo_uptake_begin(exo_uptake *in, exo_item **item, exo_err *err)
     exo_item *i = *item;
     *item = NULL;
     in->begun = true;
-    if (in->part || bytes_of(i) <= SMALL) {
+    if (in->part || !in->has_host || bytes_of(i) <= SMALL) {
         take(in, i);
         exo_item_drop(&i);
         return in->fault.code == EXO_OK ? EXO_OK

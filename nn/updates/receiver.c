@@ -67,6 +67,22 @@ check_part(const exo_update_receiver *r, exo_err *err)
                            exo_model_name(r->model));
 }
 
+/* Makes a generator with the weights of the front copy on the device of the caller's. */
+static exo_status
+make_beside(exo_update_receiver *r, const exo_decoder_spec *spec, const exo_generator_opts *opts,
+            exo_err *err)
+{
+    exo_params *there = NULL;
+    exo_device *device = r->generator->forward.device;
+    if (device == exo_params_device(r->front->params))
+        return exo_generator_new(&r->other, spec, r->front->params, opts, err);
+    exo_status st = exo_params_to(&there, r->front->params, device, err);
+    if (st == EXO_OK)
+        st = exo_generator_new(&r->other, spec, there, opts, err);
+    exo_params_free(&there);
+    return st;
+}
+
 /* The generator that packs and checks the next weights. The caller's may be in a step of another
  * thread: it is only read. */
 static exo_status
@@ -76,7 +92,7 @@ make_other(exo_update_receiver *r, exo_err *err)
     exo_generator_opts opts =
         exo_canary_generator(spec, exo_generator_options(r->generator)->weights);
     opts.group = r->group;
-    exo_status st = exo_generator_new(&r->other, spec, r->front->params, &opts, err);
+    exo_status st = make_beside(r, spec, &opts, err);
     if (st == EXO_OK)
         st = exo_generator_check_swap(r->generator, r->other, err);
     return st == EXO_OK ? st : exo_fail_in(err, st, "updates: the generator");

@@ -61,6 +61,19 @@ fox_text() {
     done >text.txt
 }
 
+# Makes copies of the programs with the emulated GPU (tests/cuda) as their plugin, in bin/, of which
+# $EXOGYM is one from now on. Without a C++ compiler there is no such plugin.
+emulate_gpu() {
+    local plugin=$EXO_BUILD/tests/cuda/exogym-cuda.so program
+    [ -e "$plugin" ] || { echo 'skipped: the emulated GPU is not built'; exit 77; }
+    mkdir bin
+    for program in exogym exogym-head exogym-worker exogym-node exogym-watcher; do
+        [ -e "$EXO_BUILD/$program" ] && cp "$EXO_BUILD/$program" bin/
+    done
+    ln -s "$plugin" bin/exogym-cuda.so
+    EXOGYM=$PWD/bin/exogym
+}
+
 # The last command of a script. (Whatever is last, one with failures does not end with 0.)
 finish() {
     [ "$failures" = 0 ] || exit 1

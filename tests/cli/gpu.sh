@@ -2,15 +2,8 @@
 # Whole jobs with `device: cuda` on the emulated GPU (tests/cuda), by the programs themselves: the
 # plugin lies beside copies of them. Without a C++ compiler there is no such plugin.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
-plugin=$EXO_BUILD/tests/cuda/exogym-cuda.so
-[ -e "$plugin" ] || { echo 'skipped: the emulated GPU is not built'; exit 77; }
-mkdir bin
-for program in exogym exogym-head exogym-worker exogym-node exogym-watcher; do
-    [ -e "$EXO_BUILD/$program" ] && cp "$EXO_BUILD/$program" bin/
-done
-ln -s "$plugin" bin/exogym-cuda.so
 here=$EXOGYM
-EXOGYM=$PWD/bin/exogym
+emulate_gpu
 
 ok doctor
 has out 'cuda:0         emulated GPU, 9.0'

@@ -2,15 +2,9 @@
 # Whole jobs with `engine: nccl` on emulated GPUs (tests/cuda), with the NCCL of the tests (tests/nccl)
 # as libnccl.so.2: nodes in one process and in workers, deaths, and GPUs that are too few.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
-plugin=$EXO_BUILD/tests/cuda/exogym-cuda.so
-[ -e "$plugin" ] || { echo 'skipped: the emulated GPU is not built'; exit 77; }
-mkdir bin rooms
-for program in exogym exogym-head exogym-worker exogym-node exogym-watcher; do
-    [ -e "$EXO_BUILD/$program" ] && cp "$EXO_BUILD/$program" bin/
-done
-ln -s "$plugin" bin/exogym-cuda.so
 here=$EXOGYM
-EXOGYM=$PWD/bin/exogym
+emulate_gpu
+mkdir rooms
 export TMPDIR=$folder EXO_NCCL_ROOMS=$PWD/rooms EXO_CUDA_EMULATOR='gpus=2'
 
 # Without the library a job, the list and the doctor say what to install.

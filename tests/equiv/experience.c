@@ -115,7 +115,7 @@ plain_loop(const struct task *t, uint64_t seed, char sha256[65])
                  err.text);
     write_trainer(text, sizeof text, t, BATCH);
     cr_assert_eq(exo_learner_read(&learner, parse(&trainer, text), &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_experience_source_start(source, seed, NULL, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_experience_source_start(source, seed, 0, NULL, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_learner_start(learner, seed, 0, 1, &err), EXO_OK, "%s", err.text);
     for (uint64_t v = 0; v < UPDATES; v++) {
         exo_item *items[BATCH];

@@ -533,7 +533,7 @@ Test(rollouts, only_a_recomputed_cache_has_the_probabilities_of_the_new_weights)
         cr_assert_eq(exo_config_parse(&doc, "test", text, &err), EXO_OK, "%s", err.text);
         cr_assert_eq(exo_experience_source_read(&s, exo_config_root(doc), &err), EXO_OK, "%s",
                      err.text);
-        cr_assert_eq(exo_experience_source_start(s, 3, NULL, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_experience_source_start(s, 3, 0, NULL, &err), EXO_OK, "%s", err.text);
         cr_assert_eq(exo_model_values(exo_experience_source_model(s), 4, &second, &err), EXO_OK);
         for (size_t i = 0; i < exo_params_numel(second); i++)
             exo_params_values(second)[i] *= 4;

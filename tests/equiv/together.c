@@ -231,7 +231,7 @@ Test(together, diloco_with_a_plain_outer_step_is_fedavg)
             NULL),
         EXO_OK);
     cr_assert_eq(exo_experience_source_read(&source, exo_config_root(doc), NULL), EXO_OK);
-    cr_assert_eq(exo_experience_source_start(source, 7, NULL, NULL), EXO_OK);
+    cr_assert_eq(exo_experience_source_start(source, 7, 0, NULL, NULL), EXO_OK);
     for (uint64_t i = 0; i < 2 * BATCH; i++) {
         cr_assert_eq(exo_experience_source_begin(source, i, NULL), EXO_OK);
         while (exo_experience_source_unfinished(source) > 0)

@@ -36,7 +36,7 @@ open_source(const char *text, uint64_t seed)
     cr_assert_eq(exo_config_parse(&doc, "test", text, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_experience_source_read(&s, exo_config_root(doc), &err), EXO_OK, "%s",
                  err.text);
-    cr_assert_eq(exo_experience_source_start(s, seed, NULL, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_experience_source_start(s, seed, 0, NULL, &err), EXO_OK, "%s", err.text);
     exo_config_free(&doc);
     return s;
 }
