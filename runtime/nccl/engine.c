@@ -482,7 +482,6 @@ open_group(void **group, const exo_engine_opts *opts, exo_err *err)
     g->post = opts->post;
     snprintf(g->key, sizeof g->key, "%s", opts->key ? opts->key : "");
     exo_nccl_forget_old(nccl);
-    (void)exo_nccl_reap(nccl, NULL, INT64_MAX);
     pthread_mutex_init(&g->lock, NULL);
     *group = g;
     return EXO_OK;

@@ -200,7 +200,7 @@ exo_nccl_reap(const exo_nccl_table *nccl, const char *key, exo_time latest)
     pthread_mutex_lock(&lock);
     for (exo_nccl_remains *r = estate, *next; r; r = next) {
         next = r->next;
-        if (!r->ends || (key && strcmp(r->key, key) != 0))
+        if (!r->ends || strcmp(r->key, key) != 0)
             continue;
         if (r->ending) { /* another thread frees it, for which nobody waits beyond its deadline */
             left = left || exo_now(exo_clock_real()) < end_of(r, latest);

@@ -224,8 +224,7 @@ int exo_nccl_excluded(const exo_nccl_remains *remains, const exo_nccl_set *set, 
 bool exo_nccl_keep(const exo_nccl_group *group, uint32_t rank, const exo_nccl_set *set,
                    exo_time deadline);
 /* Gives back what NCCL has ended among the communicators that members of the key's run have left, and
- * what it has not ended in time. Returns whether others are left. latest: the last deadline; key NULL: of
- * all runs. */
+ * what it has not ended in time. Returns whether others are left. latest: the last deadline. */
 bool exo_nccl_reap(const exo_nccl_table *nccl, const char *key, exo_time latest);
 /* Counts the members of a run that are in this process. enter: false: no memory. leave: returns whether
  * it was the last one. */

@@ -17,7 +17,7 @@ device: cuda
 equal_bits: false
 train: {max_steps: 4, batch_size: 8, val_size: 32, timeout: 60}
 strategy: {optimizer: {name: adamw, lr: 1e-2}}
-compare: [ddp, {name: diloco, H: 2}, {name: sparta, p: 0.2}, {name: demo, chunk: 8}]
+compare: [ddp, fsdp, {name: diloco, H: 2}, {name: sparta, p: 0.2}, {name: demo, chunk: 8}]
 YAML
 mkdir none
 echo 'no library' >none/libnccl.so.2 # before one that this machine may have

@@ -714,8 +714,9 @@ Test(nccl, an_end_that_takes_long_stops_no_other_run, .timeout = 60)
         cr_assert_eq(pthread_create(&threads[r], NULL, close_main, &w.groups[r]), 0);
     while (nccl->held() == 0)
         nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
-    begin_another_run();
-    cr_expect_eq(nccl->held(), 1, "the other run has waited for the end of this one");
+    for (int n = 0; n < 20; n++) /* NCCL says that more and more of them are quiet */
+        begin_another_run();
+    cr_expect_eq(nccl->comms(), SIZE, "another run has waited for the end of this one");
     nccl->hold_destroys(0);
     for (uint32_t r = 0; r < SIZE; r++)
         pthread_join(threads[r], NULL);
