@@ -195,6 +195,26 @@ struct product_args {
     bool add;
 };
 
+/* Puts input `at` of the rows from `row` on to xs (ROWS), four rows at a time: one by one, the threads of
+ * a warp would meet in few banks of shared memory. */
+template <int ROWS>
+__device__ static void
+put_input(const product_args &k, size_t row, size_t at, float *xs)
+{
+    const size_t inputs = k.weight.inputs;
+    float values[ROWS];
+    EXO_CUDA_UNROLL
+    for (unsigned r = 0; r < ROWS; r++)
+        values[r] = row + r < k.rows && at < inputs ? k.x[(row + r) * inputs + at] : 0.0f;
+    if (ROWS % 4 > 0) {
+        xs[0] = values[0];
+        return;
+    }
+    EXO_CUDA_UNROLL
+    for (unsigned r = 0; r < ROWS; r += 4)
+        exo_cuda_set_four(xs, r, values + r);
+}
+
 /* y (+)= x W^T + bias, for 32 outputs and ROWS rows. Warp w has lines w, w + WARPS and so on of the
  * inputs; the warps are added up in their order. A row has the same bits with any ROWS. */
 template <exo_weight_format FORMAT, int ROWS>
@@ -210,9 +230,7 @@ __launch_bounds__(DEPTH) multiply_rows(product_args k)
     for (size_t k0 = 0; k0 < inputs; k0 += DEPTH) {
         const size_t at = k0 + threadIdx.x, first = k0 + warp * EXO_CUDA_LINE;
         __syncthreads();
-        for (unsigned r = 0; r < ROWS; r++)
-            xs[threadIdx.x * ROWS + r] =
-                row + r < k.rows && at < inputs ? k.x[(row + r) * inputs + at] : 0.0f;
+        put_input<ROWS>(k, row, at, xs + threadIdx.x * ROWS);
         __syncthreads();
         if (first < inputs)
             add_line<FORMAT, ROWS>(k.weight, o + lane, first, xs + warp * EXO_CUDA_LINE * ROWS,
