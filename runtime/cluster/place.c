@@ -438,18 +438,43 @@ add_resource(exo_cluster_place *p, const char *name, double amount)
         p->resources[p->num_resources++] = (exo_resource){.name = name, .amount = amount};
 }
 
+/* Whether an item of CUDA_VISIBLE_DEVICES may be a GPU of this host: whether there is one of that UUID
+ * is known to the driver alone. */
+static bool
+may_be_gpu(const char *item, int present)
+{
+    char *end = NULL;
+    if (strncmp(item, "GPU-", 4) == 0 || strncmp(item, "MIG-", 4) == 0)
+        return true;
+    const long number = strtol(item, &end, 10);
+    return end > item && number >= 0 && number < present;
+}
+
+static bool
+is_same_gpu(const char *a, const char *b)
+{
+    const size_t length = strcspn(a, ",");
+    if (*a != 'G' && *a != 'M')
+        return *b != 'G' && *b != 'M' && strtol(a, NULL, 10) == strtol(b, NULL, 10);
+    return length == strcspn(b, ",") && strncmp(a, b, length) == 0;
+}
+
 int
 exo_cluster_visible_gpus(const char *list, int present)
 {
+    const char *item = list;
     int visible = 0;
     if (!list)
         return present;
-    while (visible < present && *list && *list != ',' && *list != '-') {
+    while (may_be_gpu(item, present)) {
+        for (const char *other = list; other < item; other += strcspn(other, ",") + 1)
+            if (is_same_gpu(other, item))
+                return 0;
         visible++;
-        list += strcspn(list, ",");
-        list += *list == ',';
+        item += strcspn(item, ",");
+        item += *item == ',';
     }
-    return visible;
+    return visible < present ? visible : present;
 }
 
 /* A container may have some of the host's, under their numbers. */

@@ -57,8 +57,9 @@ bool exo_cluster_place_has_owner(const char *path);
 /* Removes sockets of ended processes from the cluster's folder. */
 void exo_cluster_place_sweep(const exo_cluster_place *place);
 
-/* The GPUs that a process sees of those that are present. list: CUDA_VISIBLE_DEVICES, numbers or
- * names with commas between, which ends before an empty or a negative one; NULL: all. */
+/* The GPUs that a process sees of those that are present. list: CUDA_VISIBLE_DEVICES, numbers or UUIDs
+ * with commas between. It ends before the first that no GPU can have; one that is there twice leaves no
+ * GPU. NULL: all. */
 int exo_cluster_visible_gpus(const char *list, int present);
 
 #endif

@@ -57,13 +57,23 @@ check_gpus(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m, 
 {
     static exo_cuda_machine machine;
     const exo_cuda_calls *calls = NULL;
+    exo_device *none = NULL;
     const char *device = job->opts.device ? job->opts.device : "cpu";
     const bool one = strncmp(device, "cuda:", 5) == 0;
     bool offloads = false;
-    if ((!one && strcmp(device, "cuda") != 0) || exo_cuda_load(&calls, NULL) != EXO_OK)
+    if (strcmp(device, "mps") == 0)
+        return exo_device_open(&none, device, err);
+    if ((!one && strcmp(device, "cuda") != 0 && strcmp(device, "auto") != 0) ||
+        exo_cuda_load(&calls, NULL) != EXO_OK)
         return EXO_OK; /* the run itself says what is missing */
     (void)exo_config_bool(run->options, "cpu_offload", false, &offloads, NULL);
     calls->look(&machine);
+    if (one && machine.num_gpus > 0 &&
+        strtoul(device + 5, NULL, 10) >= (unsigned long)machine.num_gpus)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "there is no GPU %s: this process sees %d, numbered from 0 "
+                        "(CUDA_VISIBLE_DEVICES says which)",
+                        device + 5, machine.num_gpus);
     for (uint32_t g = 0; g < (uint32_t)machine.num_gpus && !offloads; g++) {
         const uint32_t gpus = (uint32_t)machine.num_gpus;
         const uint32_t share = one ? m->nodes : m->nodes / gpus + (g < m->nodes % gpus);

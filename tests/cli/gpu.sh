@@ -138,6 +138,9 @@ grep -qE '^cause: .*the arrays of this node hold [1-9][0-9]*, its plans [0-9]+, 
 EXO_CUDA_EMULATOR='memory=200000' bad 1 'its 2 nodes need at least' run job.yaml --dry-run --set device=cuda
 EXO_CUDA_EMULATOR='memory=20000000' ok run job.yaml --dry-run --set device=cuda
 has out 'cuda:0'
+EXO_CUDA_EMULATOR='memory=200000' bad 1 'its 2 nodes need at least' run job.yaml --dry-run --set device=auto
+EXO_CUDA_EMULATOR='gpus=2' bad 1 'there is no GPU 2: this process sees 2' run job.yaml --dry-run --set device=cuda:2
+bad 1 "Apple's GPUs are not supported" run job.yaml --dry-run --set device=mps
 EXO_CUDA_EMULATOR='gpus=2' ok run job.yaml --name gpus --no-plot --set device=cuda
 EXO_CUDA_EMULATOR='gpus=2' bad 1 'choose engine: auto' run job.yaml --name both --no-plot --set device=cuda --set engine=gpu
 EXO_CUDA_EMULATOR='gpus=0' ok run job.yaml --name none --no-plot --set device=auto

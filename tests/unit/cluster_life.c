@@ -456,8 +456,21 @@ Test(cluster_life, a_worker_offers_the_gpus_that_it_sees)
     static const struct {
         const char *list;
         int visible;
-    } rows[] = {{NULL, 4},        {"", 0},       {"2", 1},  {"0,3", 2},
-                {"0,1,2,3,4", 4}, {"1,-1,2", 1}, {"-1", 0}, {"GPU-8932f937,GPU-1c2f", 2}};
+    } rows[] = {{NULL, 4},
+                {"", 0},
+                {"2", 1},
+                {"0,3", 2},
+                {"0,1,2,3,4", 4},
+                {"1,-1,2", 1},
+                {"-1", 0},
+                {"GPU-8932f937,GPU-1c2f", 2},
+                {"1,7,2", 1},
+                {"3,x", 1},
+                {"0,1,0", 0},
+                {" 2, 1", 2},
+                {"GPU-8932f937,GPU-8932f937", 0},
+                {"MIG-1c2f,MIG-1c2e", 2},
+                {"1,,2", 1}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         cr_expect_eq(exo_cluster_visible_gpus(rows[i].list, 4), rows[i].visible, "%s",
                      rows[i].list ? rows[i].list : "unset");
