@@ -233,16 +233,17 @@ parts_of(const exo_fit_opts *opts)
 }
 
 /* The result of nodes that share copies is whole, and its units are gathered one at a time. The first node
- * then has a whole unit, and before it goes away a copy of it and the message. */
+ * then has a whole unit, and before it goes away a copy of it and the message; the other nodes have the whole
+ * unit. */
 static void
-plan_gather(const exo_model *whole, const exo_fit_opts *opts, exo_fit_memory *out)
+plan_gather(const exo_model *whole, const exo_fit_opts *opts, bool first, exo_fit_memory *out)
 {
     uint64_t largest = 0;
     for (size_t u = 0; u < exo_model_num_units(whole); u++)
         if (exo_model_units(whole)[u].count > largest)
             largest = exo_model_units(whole)[u].count;
     out->result = (exo_model_numel(whole) + 2 * opts->num_nodes * largest) * sizeof(float);
-    out->reply = 3 * largest * sizeof(float);
+    out->reply = (first ? 3 : 1) * largest * sizeof(float);
 }
 
 /* Nodes with parts: the nodes with the first part, which is the largest, times the number of parts. */
@@ -270,7 +271,7 @@ plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *
         *each[i] *= parts;
     out->passes *= parts;
     out->evaluations *= parts;
-    plan_gather(whole, opts, out);
+    plan_gather(whole, opts, true, out);
     return EXO_OK;
 }
 
@@ -311,6 +312,7 @@ plan_stage(exo_model *whole, uint32_t index, exo_dataset *train, exo_dataset *va
         batch.size = out->minibatch_size;
         m.activations +=
             (inputs + 1) * exo_stage_numel(stage, &batch) * sizeof(float) * same.num_nodes;
+        plan_gather(whole, opts, index == 0, &m);
         const uint64_t node = of_node(&m, same.num_nodes);
         out->stage = node > out->stage ? node : out->stage;
         out->parameters += parts * m.parameters;
@@ -336,7 +338,7 @@ plan_pipeline(exo_model *whole, exo_dataset *train, exo_dataset *val, const char
     exo_status st = check_strategy(strategy, options, opts, err);
     for (uint32_t s = 0; st == EXO_OK && s < opts->pipeline; s++)
         st = plan_stage(whole, s, train, val, strategy, options, opts, out, err);
-    plan_gather(whole, opts, out);
+    plan_gather(whole, opts, true, out);
     return st;
 }
 

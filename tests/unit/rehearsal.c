@@ -347,3 +347,39 @@ Test(rehearsal, memory_of_other_minibatches)
     exo_dataset_drop(&train);
     exo_model_drop(&model);
 }
+
+/* The first node gathers whole units at the end, though it trains a part of a stage: beside its halves of an
+ * embedding's values, gradients and average it has the whole embedding, a copy of it and a message. */
+Test(rehearsal, memory_of_products_has_whole_units)
+{
+    enum {
+        ROWS = 20000,
+        COLUMNS = 64
+    };
+    const uint64_t embedding = (uint64_t)ROWS * COLUMNS * sizeof(float);
+    char text[120];
+    exo_config_doc *doc = NULL, *plain = NULL;
+    exo_model *model = NULL;
+    exo_dataset *train = token_rows_new(64, 12, ROWS);
+    exo_fit_memory m = {0};
+    exo_err err = {0};
+    exo_fit_opts opts = options(1);
+    opts.pipeline = opts.tensor = 2;
+    snprintf(text, sizeof text,
+             "{vocabulary: %d, context: 12, layers: 2, heads: 2, width: %d, tied: false}", ROWS,
+             COLUMNS);
+    cr_assert_eq(exo_config_parse(&doc, "model", text, NULL), EXO_OK);
+    cr_assert_eq(exo_config_parse(&plain, "options", "{optimizer: {name: sgd, lr: 0.1}}", NULL),
+                 EXO_OK);
+    cr_assert_eq(exo_model_new_named(&model, "gpt", exo_config_root(doc), &err), EXO_OK, "%s",
+                 err.text);
+    cr_assert_eq(exo_fit_memory_plan(model, train, NULL, "ddp", exo_config_root(plain), &opts, 1000,
+                                     &m, &err),
+                 EXO_OK, "%s", err.text);
+    cr_expect_geq(m.stage, 3 * embedding / 2 + 3 * embedding, "%" PRIu64 " of %" PRIu64, m.stage,
+                  embedding);
+    exo_config_free(&doc);
+    exo_config_free(&plain);
+    exo_dataset_drop(&train);
+    exo_model_drop(&model);
+}
