@@ -43,7 +43,7 @@ static exo_status
 confirm_node(const struct conversion *c, uint32_t rank, const exo_whole *whole, exo_err *err)
 {
     struct node n;
-    void *was = NULL, *is = NULL;
+    char *was = NULL, *is = NULL;
     exo_status st = exo_reshard_load(c, &n, rank, err);
     const uint64_t size = st == EXO_OK ? exo_state_bytes(n.state) : 0;
     if (st == EXO_OK && (!(was = exo_calloc(size, 1)) || !(is = exo_calloc(size, 1))))
@@ -55,7 +55,7 @@ confirm_node(const struct conversion *c, uint32_t rank, const exo_whole *whole, 
     if (st == EXO_OK)
         st = exo_state_store(n.state, is, err);
     if (st == EXO_OK && memcmp(was, is, size) != 0)
-        st = exo_reshard_fail_other(c, rank, err);
+        st = exo_reshard_fail_state(c, rank, n.state, was, is, err);
     exo_free(was);
     exo_free(is);
     exo_reshard_close(&n);

@@ -108,7 +108,7 @@ part_of(const struct form *form, uint32_t rank)
  * copies stay. join: into the model's; NULL: from there. */
 static exo_status
 move_shard(const struct form *form, const struct node *n, uint32_t rank, const struct join *join,
-           exo_array shard, float *model, exo_err *err)
+           const char *name, exo_array shard, float *model, exo_err *err)
 {
     size_t first, length;
     float *part = exo_calloc(n->view.numel + 1, sizeof *part);
@@ -117,7 +117,7 @@ move_shard(const struct form *form, const struct node *n, uint32_t rank, const s
     if (st == EXO_OK && join) {
         st = exo_array_read(shard, part + first, err);
         if (st == EXO_OK)
-            st = exo_reshard_join_values(join, first, length, model, part, err);
+            st = exo_reshard_join_values(join, name, first, length, model, part, err);
     } else if (st == EXO_OK) {
         exo_part_take(form->model, part_of(form, rank), model, part);
         st = exo_array_write(shard, part + first, err);
@@ -128,12 +128,14 @@ move_shard(const struct form *form, const struct node *n, uint32_t rank, const s
 
 /* Puts the counts of a node. The first node of a copy gives them, and the others must agree. */
 static exo_status
-put_count(const struct copies *m, struct entry *e, uint32_t rank, exo_array array, exo_err *err)
+put_count(const struct copies *m, struct entry *e, uint32_t rank, exo_array array, const char *name,
+          exo_err *err)
 {
     if (rank % m->old_sharing == 0)
         memcpy(e->data, array.data, e->bytes);
-    return memcmp(e->data, array.data, e->bytes) == 0 ? EXO_OK
-                                                      : exo_reshard_fail_other(m->c, rank, err);
+    return memcmp(e->data, array.data, e->bytes) == 0
+               ? EXO_OK
+               : exo_reshard_fail_other(m->c, rank, name, err);
 }
 
 /* Moves the entries of the kinds of which `shards` is, from a node, or to it (join: NULL). */
@@ -147,17 +149,18 @@ move_entries(struct copies *m, const struct form *form, struct node *n, uint32_t
         st = check_entries(m, n, state, err);
     for (size_t i = 0; st == EXO_OK && i < m->num_entries; i++) {
         struct entry *e = &m->entries[i];
-        const exo_array array = exo_state_entry(state, i, NULL);
+        const char *name = NULL;
+        const exo_array array = exo_state_entry(state, i, &name);
         if ((e->kind == SHARD) != shards)
             continue;
         if (e->kind == SHARD)
-            st = move_shard(form, n, rank, join, array, e->data, err);
+            st = move_shard(form, n, rank, join, name, array, e->data, err);
         else if (e->kind == EACH && join)
-            st = exo_reshard_join_values(join, 0, n->view.numel, e->data, array.data, err);
+            st = exo_reshard_join_values(join, name, 0, n->view.numel, e->data, array.data, err);
         else if (e->kind == EACH)
             exo_part_take(form->model, part_of(form, rank), e->data, array.data);
         else if (join)
-            st = put_count(m, e, rank, array, err);
+            st = put_count(m, e, rank, array, name, err);
         else
             memcpy(array.data, e->data, e->bytes);
     }
@@ -281,11 +284,11 @@ write_same(struct copies *m, uint32_t copy, const char *folder, char (*sums)[65]
 static exo_status
 check_same(struct copies *m, exo_err *err)
 {
-    char first[65] = "", sha256[65];
+    char *first = NULL; /* the state of the copy's first node */
     exo_status st = EXO_OK;
     for (uint32_t r = 0; st == EXO_OK && r < m->c->old.is.num_nodes; r++) {
         struct node n;
-        void *bytes = NULL;
+        char *bytes = NULL;
         st = exo_reshard_load(m->c, &n, r, err);
         if (st == EXO_OK)
             st = exo_reshard_count(m->c, &n, r, err);
@@ -295,15 +298,17 @@ check_same(struct copies *m, exo_err *err)
             st = exo_fail(err, EXO_NOMEM, "no memory for the state of a node");
         if (st == EXO_OK)
             st = exo_state_store(n.state, bytes, err);
-        if (st == EXO_OK)
-            exo_sha256(bytes, size, sha256);
-        if (st == EXO_OK && r % m->old_sharing == 0)
-            memcpy(first, sha256, sizeof first);
-        if (st == EXO_OK && strcmp(first, sha256) != 0)
-            st = exo_reshard_fail_other(m->c, r, err);
+        if (st == EXO_OK && r % m->old_sharing == 0) {
+            char *before = first;
+            first = bytes;
+            bytes = before;
+        } else if (st == EXO_OK && memcmp(first, bytes, size) != 0) {
+            st = exo_reshard_fail_state(m->c, r, n.state, first, bytes, err);
+        }
         exo_free(bytes);
         exo_reshard_close(&n);
     }
+    exo_free(first);
     return st;
 }
 

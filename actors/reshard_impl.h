@@ -82,8 +82,13 @@ exo_status exo_reshard_count(struct conversion *c, const struct node *n, uint32_
 /* Writes the file of a new node, whose parameters and states are set, into the folder. */
 exo_status exo_reshard_save(const struct conversion *c, struct node *n, uint32_t rank,
                             const char *folder, char sha256[65], exo_err *err);
-/* UNSUPPORTED: an old node is not what the others say of it. */
-exo_status exo_reshard_fail_other(const struct conversion *c, uint32_t rank, exo_err *err);
+/* UNSUPPORTED: an old node is not what the others say of it, in the tensor of this name. */
+exo_status exo_reshard_fail_other(const struct conversion *c, uint32_t rank, const char *tensor,
+                                  exo_err *err);
+/* Likewise; names the first entry of the state that differs. `was` and `is`: different bytes of all entries
+ * (exo_state_store). */
+exo_status exo_reshard_fail_state(const struct conversion *c, uint32_t rank, const exo_state *state,
+                                  const char *was, const char *is, exo_err *err);
 
 /* The values of an old node on their way into the model's. Of elements that several nodes have, the first
  * node gives the values, as in a run (exo_replica_agree), and the others must have the same ones. They may
@@ -100,9 +105,10 @@ struct join {
 exo_status exo_reshard_open_join(struct join *out, const struct conversion *c, uint32_t rank,
                                  exo_err *err);
 /* Puts the elements [first, first + count) of the part's values into those of the model; the others of the
- * part are those of the model then. UNSUPPORTED: the node contradicts one before it. */
-exo_status exo_reshard_join_values(const struct join *join, size_t first, size_t count,
-                                   float *model, float *part, exo_err *err);
+ * part are those of the model then. `what`: the name of the values, for the error. UNSUPPORTED: the node
+ * contradicts one before it. */
+exo_status exo_reshard_join_values(const struct join *join, const char *what, size_t first,
+                                   size_t count, float *model, float *part, exo_err *err);
 /* Likewise the whole of a node's part. INVAL, UNSUPPORTED, NOMEM. */
 exo_status exo_reshard_join_whole(const struct join *join, exo_whole *from, exo_whole *to,
                                   exo_err *err);

@@ -3,6 +3,7 @@
 #include "actors/reshard_impl.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -80,12 +81,28 @@ exo_reshard_count(struct conversion *c, const struct node *n, uint32_t rank, exo
 }
 
 exo_status
-exo_reshard_fail_other(const struct conversion *c, uint32_t rank, exo_err *err)
+exo_reshard_fail_other(const struct conversion *c, uint32_t rank, const char *tensor, exo_err *err)
 {
     return exo_fail(err, EXO_UNSUPPORTED,
                     "%s/node_%" PRIu32 ".safetensors: the node has another state than the other "
-                    "nodes, which other nodes cannot continue",
-                    c->from, rank);
+                    "nodes, which other nodes cannot continue: '%s' differs",
+                    c->from, rank, tensor);
+}
+
+exo_status
+exo_reshard_fail_state(const struct conversion *c, uint32_t rank, const exo_state *state,
+                       const char *was, const char *is, exo_err *err)
+{
+    const char *name = "?";
+    size_t at = 0;
+    for (size_t i = 0; i < exo_state_count(state); i++) {
+        const exo_array entry = exo_state_entry(state, i, &name);
+        const size_t bytes = entry.count * exo_dtype_size(entry.dtype);
+        if (memcmp(was + at, is + at, bytes) != 0)
+            break;
+        at += bytes;
+    }
+    return exo_reshard_fail_other(c, rank, name, err);
 }
 
 /* Copies the statistics and frozen parameters of an old node. Parts of models have neither. */
@@ -163,9 +180,24 @@ exo_reshard_open_join(struct join *out, const struct conversion *c, uint32_t ran
     return EXO_OK;
 }
 
+/* Fails for an element of the part: names the values, and the parameter to which it belongs. */
+static exo_status
+fail_element(const struct join *join, const char *what, size_t element, exo_err *err)
+{
+    const char *parameter = "?";
+    char tensor[160];
+    for (size_t i = 0; i < exo_model_num_infos(join->part); i++) {
+        const exo_param_info *info = &exo_model_infos(join->part)[i];
+        if (!info->is_buffer && element >= info->offset && element - info->offset < info->numel)
+            parameter = info->name;
+    }
+    snprintf(tensor, sizeof tensor, "%s.%s", what, parameter);
+    return exo_reshard_fail_other(join->c, join->rank, tensor, err);
+}
+
 exo_status
-exo_reshard_join_values(const struct join *join, size_t first, size_t count, float *model,
-                        float *part, exo_err *err)
+exo_reshard_join_values(const struct join *join, const char *what, size_t first, size_t count,
+                        float *model, float *part, exo_err *err)
 {
     const size_t numel = exo_model_numel(join->part);
     float *before = exo_calloc(numel + 1, sizeof *before);
@@ -174,7 +206,7 @@ exo_reshard_join_values(const struct join *join, size_t first, size_t count, flo
         exo_part_take(join->c->old.model, join->part, model, before);
     for (size_t i = first; st == EXO_OK && i < first + count; i++) {
         if (join->given[i] == SAME && memcmp(&before[i], &part[i], sizeof part[i]) != 0)
-            st = exo_reshard_fail_other(join->c, join->rank, err);
+            st = fail_element(join, what, i, err);
         if (join->given[i] == NEW)
             before[i] = part[i];
     }
@@ -192,7 +224,8 @@ exo_reshard_join_whole(const struct join *join, exo_whole *from, exo_whole *to, 
                         join->c->from);
     to->begun = true;
     to->steps = from->steps;
-    exo_status st = exo_reshard_join_values(join, 0, from->numel, to->params, from->params, err);
+    exo_status st =
+        exo_reshard_join_values(join, "model", 0, from->numel, to->params, from->params, err);
     for (size_t m = 0; st == EXO_OK && m < EXO_OPTIM_MOMENTS; m++) {
         if (!from->moments[m])
             continue;
@@ -200,7 +233,8 @@ exo_reshard_join_whole(const struct join *join, exo_whole *from, exo_whole *to, 
             return exo_fail(err, EXO_NOMEM, "no memory for the moments of %zu parameters",
                             to->numel);
         to->moment_names[m] = from->moment_names[m];
-        st = exo_reshard_join_values(join, 0, from->numel, to->moments[m], from->moments[m], err);
+        st = exo_reshard_join_values(join, from->moment_names[m], 0, from->numel, to->moments[m],
+                                     from->moments[m], err);
     }
     return st;
 }

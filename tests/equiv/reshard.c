@@ -277,7 +277,8 @@ Test(reshard, nodes_that_differ_are_found)
     fit(&w, "other", 2, "ddp", "{optimizer: {name: adamw, lr: 0.1}}", HALF);
     copy_file(&w, "other", "full", "node_1.safetensors");
     admit(&w, "full", 2);
-    refused(&w, "full", 3, "ddp", "{}", "another state than the other nodes");
+    refused(&w, "full", 3, "ddp", "{}",
+            "another state than the other nodes, which other nodes cannot continue: 'model.");
     world_release(&w);
 }
 

@@ -357,6 +357,8 @@ Test(reshard_parts, a_node_that_contradicts_the_others_is_named)
                 snprintf(reason, sizeof reason, "node_%u.safetensors: ", forged[i].node);
                 if (!again)
                     refused(&w, strategies[s], &one, strategies[s], "{}", reason);
+                if (!again)
+                    cr_expect_not_null(strstr(w.err.text, forged[i].name), "%s", w.err.text);
             }
             exo_free(data);
         }
