@@ -77,7 +77,7 @@ if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
     right '{name: gpt, layers: 4, heads: 4, width: 384, vocabulary: 2000, context: 64}' 8 ddp \
         --set nodes=2 --set 'parallel={pipeline: 2, microbatches: 4}' --set train.minibatch_size=2
     # a selector among parts chooses from all coordinates; stages have fewer units than there are fragments
-    right '{name: gpt, layers: 2, heads: 4, width: 384, vocabulary: 2000, context: 64}' 4 \
+    right '{name: gpt, layers: 2, heads: 4, width: 256, vocabulary: 2000, context: 64}' 4 \
         '{name: sparta, p: 0.3, delay: 4}' --set nodes=4 --set 'parallel={tensor: 4}'
     ok run "$job" --dry-run --set 'model={name: gpt, layers: 4, heads: 4, width: 64, context: 64}' \
         --set 'strategy={name: streaming_diloco, H: 5, fragments: 5}' --set nodes=4 \
