@@ -296,12 +296,11 @@ exo_fit_steps_within(const exo_strategy *strategy, uint32_t num_nodes, size_t ba
 }
 
 /* Nodes that have the whole model, and gradients that are those of all their nodes, may have any strategy
- * that neither keeps units nor lets nodes go on by themselves. */
+ * that does not let nodes go on by themselves. */
 static exo_status
 check_context(const exo_strategy *strategy, exo_err *err)
 {
-    if (!exo_strategy_keeps_units(strategy) && !exo_strategy_awaits_units(strategy) &&
-        !exo_strategy_is_apart(strategy))
+    if (!exo_strategy_is_apart(strategy))
         return EXO_OK;
     return exo_fail(err, EXO_UNSUPPORTED,
                     "parallel.context does not go with the strategy '%s' yet: use another one",

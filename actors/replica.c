@@ -352,7 +352,7 @@ use_all_units(exo_replica *r,
 {
     exo_status st = EXO_OK;
     for (size_t u = 0; !r->by_units && st == EXO_OK && u < r->node.num_units; u++)
-        st = tell(r->strategy, &r->node, u, r->side_group, err);
+        st = tell(r->strategy, &r->node, u, exo_replica_side(r), err);
     return st;
 }
 

@@ -46,7 +46,7 @@ all_buffers(exo_params *params)
 static exo_status
 use_unit(exo_replica *r, size_t unit, exo_array *values, exo_err *err)
 {
-    exo_status st = exo_strategy_before_use(r->strategy, &r->node, unit, r->side_group, err);
+    exo_status st = exo_strategy_before_use(r->strategy, &r->node, unit, exo_replica_side(r), err);
     *values = exo_unit_values(r->params, unit);
     return st;
 }
@@ -54,7 +54,7 @@ use_unit(exo_replica *r, size_t unit, exo_array *values, exo_err *err)
 static exo_status
 done_with(exo_replica *r, size_t unit, exo_err *err)
 {
-    return exo_strategy_after_use(r->strategy, &r->node, unit, r->side_group, err);
+    return exo_strategy_after_use(r->strategy, &r->node, unit, exo_replica_side(r), err);
 }
 
 /* --- The average ------------------------------------------------------------------------------ */
@@ -116,7 +116,7 @@ exo_replica_average_open(exo_replica *r, size_t unit, exo_array *values, exo_err
 {
     exo_status st = exo_unit_open(r->average, unit, values, err);
     if (st == EXO_OK && r->by_units)
-        st = exo_shards_gather(&r->average_shards, unit, *values, r->side_group, err);
+        st = exo_shards_gather(&r->average_shards, unit, *values, exo_replica_side(r), err);
     return st;
 }
 
@@ -124,6 +124,17 @@ void
 exo_replica_average_close(exo_replica *r, size_t unit)
 {
     exo_unit_close(r->average, unit);
+}
+
+static exo_status
+read_average(exo_replica *r, size_t unit, float *out, exo_err *err)
+{
+    exo_array values;
+    exo_status st = exo_replica_average_open(r, unit, &values, err);
+    if (st == EXO_OK)
+        st = exo_array_read(values, out, err);
+    exo_replica_average_close(r, unit);
+    return st;
 }
 
 /* Each node that shares the copy sends its part of the unit in turn; stages may lack it. */
@@ -144,7 +155,7 @@ exo_replica_average_whole(exo_replica *r, size_t unit, float **values, exo_err *
         float *part = exo_calloc(count, sizeof *part);
         st = part ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a unit of the average");
         if (st == EXO_OK && p == r->rank % size)
-            st = exo_array_read(exo_unit_values(r->average, at), part, err);
+            st = read_average(r, at, part, err);
         if (st == EXO_OK)
             st = exo_broadcast(r->sharing[1], exo_host_array(EXO_F32, part, count), p, err);
         if (st == EXO_OK)

@@ -19,7 +19,7 @@ static exo_status
 before_use(void *context, size_t unit, exo_err *err)
 {
     exo_replica *r = context;
-    return exo_strategy_before_use(r->strategy, &r->node, unit, r->group, err);
+    return exo_strategy_before_use(r->strategy, &r->node, unit, r->node.group, err);
 }
 
 static exo_status
@@ -27,7 +27,7 @@ after_use(void *context, size_t unit, exo_err *err)
 {
     exo_replica *r = context;
     exo_replica_leave_unit(r, unit);
-    return exo_strategy_after_use(r->strategy, &r->node, unit, r->group, err);
+    return exo_strategy_after_use(r->strategy, &r->node, unit, r->node.group, err);
 }
 
 static exo_status
@@ -273,14 +273,14 @@ static exo_status
 before_look(void *context, size_t unit, exo_err *err)
 {
     exo_replica *r = context;
-    return exo_strategy_before_use(r->strategy, &r->node, unit, r->side_group, err);
+    return exo_strategy_before_use(r->strategy, &r->node, unit, exo_replica_side(r), err);
 }
 
 static exo_status
 after_look(void *context, size_t unit, exo_err *err)
 {
     exo_replica *r = context;
-    return exo_strategy_after_use(r->strategy, &r->node, unit, r->side_group, err);
+    return exo_strategy_after_use(r->strategy, &r->node, unit, exo_replica_side(r), err);
 }
 
 static const exo_unit_hooks *
@@ -309,8 +309,10 @@ evaluate_batch(exo_replica *r, exo_tape *tape, bool average, struct eval_sums *s
     exo_tensor *out = NULL;
     exo_status st = r->pipeline ? exo_replica_pipeline_look(r, tape, &r->eval_batch, &out, err)
                                 : loss_of(r, tape, &r->eval_batch, &out, err);
-    if (st != EXO_OK || !out)
+    if (st != EXO_OK)
         return st;
+    if (!out) /* a stage without the loss */
+        return exo_tape_leave_units(tape, err);
     for (size_t i = 0; i < exo_tape_num_metrics(tape); i++) {
         double mean = 0;
         size_t count = 0;

@@ -8,6 +8,9 @@
  * each other in a circle. A stage sends its neighbour samples x tokens x width numbers for each
  * minibatch and direction.
  *
+ * A strategy that keeps units opens those of the stage before the passes of a step, which use them in
+ * turn with those of other minibatches, and closes each one after its gradients or the last pass.
+ *
  * Owner: the replica's. Read next: exogym/parallel.h. */
 #include "actors/replica.h"
 
@@ -272,22 +275,38 @@ drain(struct step *s, size_t count, exo_err *err)
     return st;
 }
 
+/* The gradients of a range that is within one unit. */
+static exo_status
+grads_of(exo_replica *r, size_t first, size_t count, exo_array *out, exo_err *err)
+{
+    exo_array grads;
+    size_t unit = 0;
+    while (first - r->node.units[unit].first >= r->node.units[unit].count)
+        unit++;
+    exo_status st = exo_unit_open_grads(r->params, unit, &grads, err);
+    if (st == EXO_OK)
+        *out = exo_array_part(grads, first - r->node.units[unit].first, count);
+    return st;
+}
+
 /* Adds the two gradients of an embedding that the first and the last stage have. */
 static exo_status
 sum_tied(exo_replica *r, exo_err *err)
 {
     exo_pipeline *p = r->pipeline;
+    exo_array grads;
     if (p->tied_count == 0)
         return EXO_OK;
-    exo_status st = exo_all_reduce(
-        r->ends[0], exo_array_part(r->node.grads, p->tied_first, p->tied_count), EXO_SUM, err);
+    exo_status st = grads_of(r, p->tied_first, p->tied_count, &grads, err);
+    if (st == EXO_OK)
+        st = exo_all_reduce(r->ends[0], grads, EXO_SUM, err);
     return st == EXO_OK && p->tied_waits
                ? exo_replica_gradient_ready(r, p->tied_first, p->tied_count, err)
                : st;
 }
 
-exo_status
-exo_replica_pipeline(exo_replica *r, const exo_batch *batch, double *loss, exo_err *err)
+static exo_status
+run_passes(exo_replica *r, const exo_batch *batch, double *loss, exo_err *err)
 {
     exo_pipeline *p = r->pipeline;
     const exo_batch one = exo_replica_rows(batch, 0, r->fit->minibatch_size);
@@ -310,6 +329,20 @@ exo_replica_pipeline(exo_replica *r, const exo_batch *batch, double *loss, exo_e
     if (st == EXO_OK)
         st = drain(&s, ahead, err);
     return st == EXO_OK ? sum_tied(r, err) : st;
+}
+
+exo_status
+exo_replica_pipeline(exo_replica *r, const exo_batch *batch, double *loss, exo_err *err)
+{
+    const size_t units = r->by_units ? r->node.num_units : 0;
+    exo_status st = EXO_OK;
+    for (size_t u = 0; st == EXO_OK && u < units; u++)
+        st = exo_strategy_before_use(r->strategy, &r->node, u, r->node.group, err);
+    if (st == EXO_OK)
+        st = run_passes(r, batch, loss, err);
+    for (size_t u = 0; st == EXO_OK && u < units; u++)
+        st = exo_strategy_after_use(r->strategy, &r->node, u, r->node.group, err);
+    return st;
 }
 
 /* --- An evaluation ---------------------------------------------------------------------------- */

@@ -248,10 +248,6 @@ prepare_form(struct form *form, exo_err *err)
     if (st == EXO_OK && is->tensor * is->pipeline > 1)
         st = exo_strategy_check_parts(
             strategy, is->tensor > 1 ? "parallel.tensor" : "parallel.pipeline", err);
-    if (st == EXO_OK && is->context > 1 && exo_strategy_keeps_units(strategy))
-        st = exo_fail(err, EXO_UNSUPPORTED,
-                      "parallel.context does not go with the strategy '%s' yet: use another one",
-                      is->strategy);
     exo_strategy_free(&strategy);
     return st == EXO_OK ? make_parts(form, err) : st;
 }

@@ -33,6 +33,9 @@
  * With `prefetch` the next unit's copy is asked for when a unit has been computed with and before it
  * is closed, which waits for the device.
  *
+ * Nodes with parts of the layers (parallel.tensor) shard their part among the copies, which are the N
+ * nodes here.
+ *
  * With one group the sums are those of ddp, to the bit. With several, the mean of the groups' means
  * rounds differently. The norm for max_norm is the root of a sum over shards, in the order of ranks.
  *
@@ -256,6 +259,7 @@ show_shards(const struct fsdp *f, const exo_node *node)
     shown.model = NULL;
     shown.infos = NULL;
     shown.units = NULL;
+    shown.part = NULL;
     shown.num_infos = shown.num_units = 0;
     shown.group = f->replicas;
     shown.inside = NULL;
@@ -519,16 +523,49 @@ fsdp_gradient_ready(void *self, exo_node *node, size_t first, size_t count, exo_
 
 /* --- A step ----------------------------------------------------------------------------------- */
 
-/* exo_clip_grad_norm over the shards of a group. */
+/* Adds the squares of the elements of [first, first + count) that are in the shard of a unit. */
+static exo_status
+add_squares(const struct fsdp *f, size_t unit, exo_band range, double *sum, exo_err *err)
+{
+    const exo_array shard = exo_shards_of(&f->grads, unit);
+    const size_t begin = exo_shards_first(&f->grads, unit), end = begin + shard.count;
+    const size_t from = range.first > begin ? range.first : begin;
+    const size_t to = range.first + range.count < end ? range.first + range.count : end;
+    double squares = 0;
+    if (from >= to)
+        return EXO_OK;
+    exo_status st =
+        exo_vec_sum_squares(exo_array_part(shard, from - begin, to - from), 0, &squares, err);
+    *sum += squares;
+    return st;
+}
+
+/* The squares of this node's shards; of a part of a model, those that the node counts. */
+static exo_status
+sum_squares(const struct fsdp *f, const exo_node *node, double *sum, exo_err *err)
+{
+    const exo_node_part *part = node->part;
+    exo_status st = EXO_OK;
+    if (!part)
+        return exo_vec_sum_squares(f->grads.all, 0, sum, err);
+    for (size_t u = 0; u < f->num_units; u++)
+        for (size_t i = 0; st == EXO_OK && i < part->num_counted; i++)
+            st = add_squares(f, u, part->counted[i], sum, err);
+    return st;
+}
+
+/* exo_clip_grad_norm over the shards of a group, and over the parts of a copy. */
 static exo_status
 clip(struct fsdp *f, exo_node *node, exo_err *err)
 {
     double squares = 0;
     if (node->max_norm <= 0)
         return EXO_OK;
-    exo_status st = exo_vec_sum_squares(f->grads.all, 0, &squares, err);
+    exo_status st = sum_squares(f, node, &squares, err);
     if (st == EXO_OK)
         st = exo_add_up(f->step.group, &squares, err);
+    if (st == EXO_OK && node->part)
+        st = exo_add_up(node->part->copy, &squares, err);
     if (st != EXO_OK)
         return st;
     node->grad_norm = (float)sqrt(squares);
@@ -614,6 +651,15 @@ fsdp_edges(const void *self, size_t numel, uint32_t num_nodes,
                                  .elements = num_nodes > 1 ? sent * n / (2 * (n - 1)) : psi,
                                  .every = 1};
     return 1;
+}
+
+/* A strategy among replicas steps each element of a shard, wherever it is in the model. */
+static bool
+fsdp_is_elementwise(const void *self)
+{
+    const exo_strategy_part *across = &((const struct fsdp *)self)->across;
+    const exo_strategy_class *c = across->strategy;
+    return !c || (c->is_elementwise ? c->is_elementwise(across->self) : c->elementwise);
 }
 
 static uint32_t
@@ -725,6 +771,7 @@ const exo_strategy_class exo_fsdp_class = {
     .step = fsdp_step,
     .edges = fsdp_edges,
     .open_units = fsdp_open_units,
+    .is_elementwise = fsdp_is_elementwise,
     .state = fsdp_state,
     .leave = fsdp_leave,
     .to_whole = fsdp_to_whole,

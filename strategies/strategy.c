@@ -200,6 +200,12 @@ exo_strategy_check_parts(const exo_strategy *strategy, const char *what, exo_err
                         "%s does not go with the strategy '%s' if its aggregate or outer_optimizer "
                         "needs whole models: use mean, trimmed_mean or median, and no muon",
                         what, c->name);
+    if (c->is_elementwise)
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "%s does not go with the strategy '%s' if the strategy in its options looks "
+            "at more than each element by itself: use another one there",
+            what, c->name);
     return exo_fail(err, EXO_UNSUPPORTED, "%s does not go with the strategy '%s' yet: use ddp",
                     what, c->name);
 }

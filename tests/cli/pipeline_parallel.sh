@@ -89,7 +89,7 @@ wrong 'pipeline: 2' 'tensor: 4, pipeline: 2' '11: parallel: tensor x pipeline x 
 refused() {
     expect 2 "exogym: job.yaml:4:11: $2" run job.yaml --save-dir none --set "$1"
 }
-refused strategy=fsdp "parallel.pipeline does not go with the strategy 'fsdp' yet: use ddp"
+refused 'strategy={name: fsdp, group_size: 1, across: sparseloco}' "parallel.pipeline does not go with the strategy 'fsdp' if the strategy in its options looks at more than each element by itself: use another one there"
 refused strategy=async_diloco "parallel.pipeline does not go with the strategy 'async_diloco' yet: use ddp"
 refused 'strategy={name: diloco, aggregate: norm_clip}' "parallel.pipeline does not go with the strategy 'diloco' if its aggregate or outer_optimizer needs whole models: use mean, trimmed_mean or median, and no muon"
 refused model.dropout=0.1 'pipeline parallelism does not support a gpt with dropout: leave it out'
@@ -99,7 +99,7 @@ refused 'train.elastic={min_nodes: 2}' 'parallel.pipeline does not go with train
 refused train.autocast=bf16 'parallel.pipeline does not go with train.autocast yet: leave one of the two out'
 refused train.correlation_interval=1 'parallel.pipeline does not go with train.correlation_interval yet: leave one of the two out'
 [ ! -e none ] || fail 'a refused job made a folder'
-expect 2 "exogym: job.yaml:4:11: parallel.pipeline does not go with the strategy 'fsdp' yet: use ddp" run job.yaml --dry-run --set strategy=fsdp
+expect 2 "exogym: job.yaml:4:11: parallel.pipeline does not go with the strategy 'async_diloco' yet: use ddp" run job.yaml --dry-run --set strategy=async_diloco
 ok run job.yaml --dry-run
 # checkpoints of stages go on with other stages, too
 ok run job.yaml --no-plot --save-dir parts --set train.checkpoint_interval=2

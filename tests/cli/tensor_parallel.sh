@@ -61,13 +61,13 @@ expect 2 "exogym: wrong.yaml:4:12: unknown key 'tensors'; did you mean 'tensor'?
 refused() {
     expect 2 "exogym: job.yaml:4:11: $2" run job.yaml --save-dir none --set "$1"
 }
-refused strategy=fsdp "parallel.tensor does not go with the strategy 'fsdp' yet: use ddp"
+refused strategy=async_diloco "parallel.tensor does not go with the strategy 'async_diloco' yet: use ddp"
 refused model.dropout=0.1 'tensor parallelism does not support a gpt with dropout: leave it out'
 refused 'model.lora={rank: 4}' 'tensor parallelism does not support a gpt with lora: leave it out'
 refused 'edges=[{carries: gradients, codec: int8}]' 'parallel.tensor does not go with the codec of an edge (edges.codec) yet: leave it out'
 refused 'train.elastic={min_nodes: 2}' 'parallel.tensor does not go with train.elastic yet: leave one of the two out'
 refused train.autocast=bf16 'parallel.tensor does not go with train.autocast yet: leave one of the two out'
 [ ! -e none ] || fail 'a refused job made a folder'
-expect 2 "exogym: job.yaml:4:11: parallel.tensor does not go with the strategy 'fsdp' yet: use ddp" run job.yaml --dry-run --set strategy=fsdp
+expect 2 "exogym: job.yaml:4:11: parallel.tensor does not go with the strategy 'async_diloco' yet: use ddp" run job.yaml --dry-run --set strategy=async_diloco
 ok run job.yaml --dry-run
 finish

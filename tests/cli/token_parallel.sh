@@ -71,7 +71,6 @@ wrong '{context: 4}' '11: parallel.context over 4 nodes: twice as many must divi
 refused() {
     expect 2 "exogym: job.yaml:4:11: $2" run job.yaml --save-dir none --set "$1"
 }
-refused strategy=fsdp "parallel.context does not go with the strategy 'fsdp' yet: use another one"
 refused strategy=async_diloco "parallel.context does not go with the strategy 'async_diloco' yet: use another one"
 refused model.dropout=0.1 'context parallelism does not support a gpt with dropout: leave it out'
 refused 'edges=[{carries: parameters, codec: int8}]' 'parallel.context does not go with the codec of an edge (edges.codec) yet: leave it out'

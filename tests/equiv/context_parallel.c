@@ -222,7 +222,6 @@ Test(context_parallel, what_does_not_go_together_is_named)
         {4, 4, "", "ddp", "twice as many must divide sequences of 12 tokens"},
         {2, 2, ", dropout: 0.1", "ddp", "dropout"},
         {2, 2, ", position: alibi", "ddp", "alibi"},
-        {2, 2, "", "fsdp", "the strategy 'fsdp'"},
         {4, 2, "", "async_diloco", "the strategy 'async_diloco'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

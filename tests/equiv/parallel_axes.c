@@ -232,25 +232,49 @@ Test(parallel_axes, clipping_muon_and_means_of_parameters_go_with_them)
     compare(&all, ", tied: false", "fedavg", STEPS, "{H: 1, " SGD "}");
 }
 
-Test(parallel_axes, a_resumed_run_has_the_bits_of_one_that_was_left_alone)
+/* Copies that shard what their nodes have: the optimizer's state and gradients, and, while no pass runs,
+ * parameters. They send what ddp sends. */
+Test(parallel_axes, copies_may_shard_their_parts)
 {
-    static const struct shape shape = {1, 2, 2, 2, true, 2};
+    static const struct shape shapes[] = {{2, 1, 2, 1, false, 1},
+                                          {2, 1, 1, 2, false, 2},
+                                          {2, 2, 2, 2, true, 2},
+                                          {3, 1, 3, 1, false, 2},
+                                          {2, 2, 1, 2, false, 4}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i += one_of(2)) {
+        compare(&shapes[i], i % 2 ? ", tied: false" : "", "fsdp", STEPS,
+                "{sharding_strategy: shard_grad_op, prefetch: true, " SGD "}");
+        if (shapes[i].pipeline > 1) /* the units of a stage stay open in a step */
+            compare(&shapes[i], "", "fsdp", STEPS, "{sharding_strategy: full_shard, " SGD "}");
+    }
+}
+
+static void
+resume(const struct shape *shape, const char *strategy)
+{
     struct run r;
     char folder[64], whole[65];
     temp_folder(folder, sizeof folder);
-    run_init(&r, &shape, "");
-    must_fit(&r, "ddp", "optimizer: adamw");
+    run_init(&r, shape, "");
+    must_fit(&r, strategy, "optimizer: adamw");
     memcpy(whole, r.result.sha256, sizeof whole);
     uint64_t bytes = r.result.bytes_sent;
     r.opts.save_dir = folder;
     r.opts.run_name = "run";
     r.opts.max_steps = 2;
-    must_fit(&r, "ddp", "optimizer: adamw");
+    must_fit(&r, strategy, "optimizer: adamw");
     r.opts.resume = true;
     r.opts.max_steps = STEPS;
-    must_fit(&r, "ddp", "optimizer: adamw");
+    must_fit(&r, strategy, "optimizer: adamw");
     cr_expect_str_eq(r.result.sha256, whole);
     cr_expect_eq(r.result.bytes_sent, bytes);
     run_release(&r);
     temp_remove(folder);
+}
+
+Test(parallel_axes, a_resumed_run_has_the_bits_of_one_that_was_left_alone)
+{
+    static const struct shape shapes[] = {{1, 2, 2, 2, true, 2}, {2, 2, 2, 1, true, 2}};
+    for (int shards = 0; shards < 2; shards++)
+        resume(&shapes[shards], shards ? "fsdp" : "ddp");
 }

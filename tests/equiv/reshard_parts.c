@@ -172,7 +172,7 @@ Test(reshard_parts, a_run_goes_on_with_nodes_that_share_the_model_in_another_way
     struct world w;
     world_init(&w, true);
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
-        go_on(&w, ways[i][0], ways[i][1], "ddp", "{" SGD "}");
+        go_on(&w, ways[i][0], ways[i][1], i % 2 ? "fsdp" : "ddp", "{" SGD "}");
     world_release(&w);
 }
 
@@ -233,6 +233,8 @@ Test(reshard_parts, there_and_back_has_the_same_bytes)
     struct world w;
     world_init(&w, true);
     go_around(&w, "ddp", "{optimizer: {name: adam, amsgrad: true}}");
+    go_around(&w, "fsdp",
+              "{sharding_strategy: full_shard, optimizer: {name: adam, amsgrad: true}}");
     go_around(&w, "diloco", "{H: 2}");
     go_around(&w, "demo", "{k: 4, chunk: 8}");
     go_around(&w, "quantized", "{error_feedback: true}");
@@ -288,8 +290,6 @@ Test(reshard_parts, what_cannot_be_converted_is_named)
     refused(&w, "stages", &one, "diloco", "{H: 2}",
             "the nodes of the strategy 'diloco' have states");
     refused(&w, "stages", &whole, "diloco", "{H: 3}", "have states of their own");
-    refused(&w, "stages", &parts, "fsdp", "{}", "does not go with the strategy 'fsdp' yet");
-    refused(&w, "stages", &tokens, "fsdp", "{}", "does not go with the strategy 'fsdp' yet");
     fit(&w, "random", &tokens, "sparta", "{p: 0.3, delay: 1}", HALF);
     refused(&w, "random", &parts, "sparta", "{p: 0.3, delay: 1}", "sparta");
     world_release(&w);

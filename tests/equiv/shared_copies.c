@@ -231,7 +231,6 @@ Test(shared_copies, what_needs_whole_models_is_named)
         const char *strategy, *options, *reason;
     } cases[] = {
         {"diloco", "{aggregate: norm_clip}", "aggregate or outer_optimizer needs whole models"},
-        {"fsdp", "{}", "the strategy 'fsdp'"},
         {"async_diloco", "{}", "the strategy 'async_diloco'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

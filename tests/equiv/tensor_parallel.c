@@ -15,6 +15,9 @@
 #include "support/temp.h"
 #include "support/token_rows.h"
 
+#define SGD   "optimizer: {name: sgd, lr: 0.1, momentum: 0.9}"
+#define ADAMW "optimizer: {name: adamw, lr: 0.01}"
+
 enum {
     STEPS = 5,
     SAMPLES = 6,
@@ -218,6 +221,46 @@ Test(tensor_parallel, muon_steps_whole_matrices)
                "{H: 2, max_norm: 0.05, optimizer: {name: muon, lr: 0.02, adamw: {eps: 1e-2}}}");
 }
 
+/* Copies that shard their parts have the bits of copies that have all of them. */
+static void
+compare_shards(uint32_t nodes, uint32_t tensor, bool sequence, size_t minibatch,
+               const char *sharding, const char *more)
+{
+    struct run ddp, fsdp;
+    char options[256];
+    run_init(&ddp, nodes, tensor, "");
+    run_init(&fsdp, nodes, tensor, "");
+    ddp.opts.minibatch_size = fsdp.opts.minibatch_size = minibatch;
+    ddp.opts.sequence = fsdp.opts.sequence = sequence;
+    fsdp.strategy = "fsdp";
+    snprintf(options, sizeof options, "{%s}", more);
+    must_fit(&ddp, options);
+    snprintf(options, sizeof options, "{%s, %s}", sharding, more);
+    must_fit(&fsdp, options);
+    if (!strstr(more, "max_norm")) /* a norm is the sum of other sums */
+        cr_expect_str_eq(fsdp.result.sha256, ddp.result.sha256, "%u nodes, tensor %u: %s", nodes,
+                         tensor, options);
+    cr_expect_lt(numbers_distance(exo_params_values(fsdp.result.params),
+                                  exo_params_values(ddp.result.params), exo_model_numel(ddp.model)),
+                 2e-6, "%u nodes, tensor %u: %s", nodes, tensor, options);
+    expect_close(fsdp.result.global_loss, ddp.result.global_loss, "global loss", &fsdp);
+    if (strstr(sharding, "shard_grad_op"))
+        cr_expect_eq(fsdp.result.bytes_sent, ddp.result.bytes_sent, "as much as ddp");
+    else
+        cr_expect_gt(fsdp.result.bytes_sent, ddp.result.bytes_sent, "units are gathered twice");
+    run_release(&ddp);
+    run_release(&fsdp);
+}
+
+Test(tensor_parallel, copies_may_shard_their_parts)
+{
+    for (int sequence = 0; sequence < 2; sequence++) {
+        compare_shards(4, 2, sequence, SAMPLES, "sharding_strategy: shard_grad_op", SGD);
+        compare_shards(4, 2, sequence, 2, "sharding_strategy: full_shard, prefetch: true", ADAMW);
+        compare_shards(6, 2, sequence, 3, "sharding_strategy: full_shard", "max_norm: 0.05, " SGD);
+    }
+}
+
 Test(tensor_parallel, a_resumed_run_has_the_bits_of_one_that_was_left_alone)
 {
     struct run r;
@@ -252,7 +295,7 @@ Test(tensor_parallel, what_does_not_go_together_is_named)
         {4, 3, "", "ddp", "", "tensor 3 does not divide num_nodes 4"},
         {8, 8, "", "ddp", "", "must divide the model's heads"},
         {2, 2, ", dropout: 0.1", "ddp", "", "dropout"},
-        {2, 2, "", "fsdp", "", "the strategy 'fsdp'"},
+        {4, 2, "", "fsdp", "{group_size: 2, across: async_diloco}", "async_diloco"},
         {4, 2, "", "decoupled_diloco", "", "the strategy 'decoupled_diloco'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -238,6 +238,13 @@ take_plain_rule(random_job *job)
     job->plain_sgd = true;
 }
 
+/* Whether groups of shards are kept together by a strategy that looks at more than each element. */
+static bool
+shards_by_shape(const random_job *job)
+{
+    return job->kind == RANDOM_JOB_FSDP && job->across && job->across_by_shape;
+}
+
 /* Makes a job with parts or stages one that trains. */
 static void
 mend_parts(random_job *job)
@@ -246,12 +253,8 @@ mend_parts(random_job *job)
     job->dropout = false;
     job->lora = job->frozen = NULL;
     job->odd = 0;
-    if (job->kind == RANDOM_JOB_FSDP) {
-        job->kind = RANDOM_JOB_DDP;
-        job->sharding = job->across = NULL;
-    }
-    job->group = 0;
-    job->prefetch = false;
+    if (shards_by_shape(job))
+        job->across = NULL;
     if (job->tensor > 1)
         job->alibi = false;
     job->elastic = job->correlates = false;
@@ -276,12 +279,6 @@ mend_context(random_job *job)
     job->odd = 0;
     if (job->context == 4)
         job->context = 2;
-    if (job->kind != RANDOM_JOB_FSDP)
-        return;
-    job->kind = RANDOM_JOB_DDP;
-    job->sharding = job->across = NULL;
-    job->group = 0;
-    job->prefetch = false;
 }
 
 /* Makes a job with shards one that trains. */
@@ -292,6 +289,10 @@ mend_shards(random_job *job)
         job->group = 0;
     if (job->group > 0 && job->copies % job->group != 0)
         job->copies = 2 * job->group;
+    if (random_job_nodes(job) >= RANDOM_JOB_NODES) {
+        job->group = job->group > 0;
+        job->copies = 2;
+    }
     if (job->group == 0)
         job->across = NULL;
     job->elastic = false;
@@ -470,7 +471,7 @@ refuse_parts(const random_job *job, struct reasons *r)
         return;
     refuse_if(r, random_job_nodes(job) % t != 0 || random_job_nodes(job) % p != 0,
               "does not divide num_nodes");
-    refuse_if(r, job->kind == RANDOM_JOB_FSDP, "does not go with the strategy");
+    refuse_if(r, shards_by_shape(job), "does not go with the strategy");
     refuse_if(r, !job->gpt, "needs a model of the class gpt");
     refuse_if(r, job->dropout, "dropout");
     refuse_if(r, job->lora, "lora");
@@ -491,7 +492,6 @@ refuse_context(const random_job *job, struct reasons *r)
         return;
     refuse_if(r, random_job_nodes(job) % job->context != 0, "does not divide num_nodes");
     refuse_if(r, RANDOM_JOB_LENGTH % (2 * job->context) != 0, "twice as many must divide");
-    refuse_if(r, job->kind == RANDOM_JOB_FSDP, "does not go with the strategy");
     refuse_if(r, !job->gpt, "needs a model of the class gpt");
     refuse_if(r, job->dropout, "dropout");
     refuse_if(r, job->lora, "lora");
