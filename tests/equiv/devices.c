@@ -9,6 +9,7 @@
 
 #include "support/far_device.h"
 #include "support/nodes.h"
+#include "support/sanitized.h"
 #include "support/temp.h"
 
 enum {
@@ -97,10 +98,10 @@ Test(devices, a_checkpoint_of_one_device_goes_on_on_another)
 
 /* Each request fails in turn, in any step. The node of the failing device ends with its error, the
  * other nodes end well or with PEER_LOST, and no resource is left. */
-Test(devices, each_scheduled_failure_ends_the_run_cleanly, .timeout = 120)
+Test(devices, each_scheduled_failure_ends_the_run_cleanly, .timeout = 280)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        for (uint64_t at = 1;; at++) {
+        for (uint64_t at = 1;; at += one_of(3)) {
             nodes n;
             nodes_init_on(&n, NODES, NUMEL, 1, 3, cases[i].name, cases[i].options, far_device_new,
                           far_device_free);

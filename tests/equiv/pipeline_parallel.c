@@ -251,7 +251,7 @@ Test(pipeline_parallel, what_does_not_go_together_is_named)
         {4, 3, "", "ddp", "", "pipeline 3 does not divide num_nodes 4"},
         {5, 5, "", "ddp", "", "the model has only 4 layers"},
         {2, 2, ", dropout: 0.1", "ddp", "", "dropout"},
-        {4, 2, "", "fsdp", "{group_size: 1, across: powersgd}",
+        {4, 2, "", "fsdp", "{group_size: 1, across: sparseloco}",
          "parallel.pipeline does not go with the strategy 'fsdp'"},
         {4, 2, "", "decoupled_diloco", "", "the strategy 'decoupled_diloco'"},
     };

@@ -215,6 +215,14 @@ draw_rest(random_job *job, exo_rng *rng)
     job->sequence = once_in(rng, job->tensor > 1 ? 2 : 60);
 }
 
+/* Whether all that is trained is in one unit, and is to be cut into fragments. */
+static bool
+has_few_units(const random_job *job)
+{
+    return job->kind == RANDOM_JOB_ALONE && job->across && strstr(job->across, "streaming") &&
+           job->lora && (job->layers == 1 || strstr(job->lora, "blocks.0"));
+}
+
 /* Whether no matrix is trained. */
 static bool
 leaves_vectors(const random_job *job)
@@ -313,6 +321,8 @@ mend(random_job *job)
         mend_shards(job);
     if (leaves_ends(job))
         job->frozen = NULL;
+    if (has_few_units(job))
+        job->lora = NULL;
     if (job->batch % job->minibatch != 0)
         job->minibatch = job->batch;
     job->any_bits = job->collectives;
@@ -522,6 +532,7 @@ random_job_reasons(const random_job *job, const char *out[RANDOM_JOB_REASONS])
     refuse_context(job, &r);
     refuse_shards(job, &r);
     refuse_if(&r, leaves_ends(job) && job->muon, "muon");
+    refuse_if(&r, has_few_units(job), "which is fewer than the 2 fragments");
     refuse_if(&r, leaves_vectors(job) && strstr(job->optimizer, "groups"), "groups");
     refuse_if(&r, job->batch % job->minibatch != 0, "does not divide batch_size");
     refuse_if(&r,
