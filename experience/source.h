@@ -18,8 +18,8 @@
 typedef struct exo_experience_source exo_experience_source;
 
 /* Reads a source from the keys model, prompts, reward, answers, batch, generate, tool, weights, device
- * and parallel of a config. Draws the weights of version 0 only in exo_experience_source_start. The caller frees it. INVAL (with its
- * place), IO, NOMEM. */
+ * and parallel of a config. Draws the weights of version 0 only in exo_experience_source_start. The
+ * caller frees it. INVAL (with its place), IO, NOMEM. */
 exo_status exo_experience_source_read(exo_experience_source **out, exo_config *config,
                                       exo_err *err);
 void exo_experience_source_free(exo_experience_source **source);

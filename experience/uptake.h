@@ -1,7 +1,8 @@
 /* The uptake of a maker: it takes weight updates while the maker generates.
  *
  * A large update is decoded, verified and packed on a thread of the uptake, a small one, and one for
- * another device than the CPU, in exo_uptake_begin. The maker then exchanges the copies between two steps (exo_uptake_swap).
+ * another device than the CPU, in exo_uptake_begin. The maker then exchanges the copies between two
+ * steps (exo_uptake_swap).
  *
  *            exo_uptake_begin              done                  exo_uptake_swap
  *     FREE -------------------> BUSY -------------> (reply) READY --------------> FREE

@@ -33,8 +33,8 @@
  * With `prefetch` the next unit's copy is asked for when a unit has been computed with and before it
  * is closed, which waits for the device.
  *
- * Nodes with parts of the layers (parallel.tensor) shard their part among the copies, which are the N
- * nodes here.
+ * Of nodes that share copies of the model (parallel.h), those of the same place in their copies are the N
+ * nodes here, and shard what they have of it.
  *
  * With one group the sums are those of ddp, to the bit. With several, the mean of the groups' means
  * rounds differently. The norm for max_norm is the root of a sum over shards, in the order of ranks.
@@ -653,13 +653,31 @@ fsdp_edges(const void *self, size_t numel, uint32_t num_nodes,
     return 1;
 }
 
-/* A strategy among replicas steps each element of a shard, wherever it is in the model. */
+/* Whether a strategy exchanges all elements whenever it exchanges any: neither a draw nor fragments. */
+static bool
+takes_all(const exo_strategy_part *part)
+{
+    enum {
+        NUMEL = 1 << 20,
+        REPLICAS = 2
+    };
+    exo_strategy_edge edges[EXO_STRATEGY_MAX_EDGES];
+    size_t count = exo_part_edges(part, NULL, 0, NUMEL, REPLICAS, edges);
+    bool all = true;
+    for (size_t i = 0; i < count; i++)
+        all = all && edges[i].elements >= NUMEL;
+    return all;
+}
+
+/* A strategy among replicas sees shards, so it must not look where an element is in them: nodes with other
+ * parts of the model have some of the same elements at other places, and these must stay equal. */
 static bool
 fsdp_is_elementwise(const void *self)
 {
     const exo_strategy_part *across = &((const struct fsdp *)self)->across;
     const exo_strategy_class *c = across->strategy;
-    return !c || (c->is_elementwise ? c->is_elementwise(across->self) : c->elementwise);
+    return !c || ((c->is_elementwise ? c->is_elementwise(across->self) : c->elementwise) &&
+                  takes_all(across));
 }
 
 static uint32_t

@@ -193,6 +193,12 @@ exo_status
 exo_strategy_check_parts(const exo_strategy *strategy, const char *what, exo_err *err)
 {
     const exo_strategy_class *c = strategy->strategy_class;
+    if (c->keep && strategy->inner.kind == EXO_MUON)
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "%s does not go with muon under the strategy '%s', whose nodes step what they "
+            "have of a matrix by itself: use ddp",
+            what, c->name);
     if (is_elementwise(strategy) || exo_strategy_is_by_parts(strategy))
         return EXO_OK;
     if (c->is_by_parts)
@@ -204,7 +210,7 @@ exo_strategy_check_parts(const exo_strategy *strategy, const char *what, exo_err
         return exo_fail(
             err, EXO_UNSUPPORTED,
             "%s does not go with the strategy '%s' if the strategy in its options looks "
-            "at more than each element by itself: use another one there",
+            "at more than each element by itself, or takes some at a time: use another one there",
             what, c->name);
     return exo_fail(err, EXO_UNSUPPORTED, "%s does not go with the strategy '%s' yet: use ddp",
                     what, c->name);

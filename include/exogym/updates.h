@@ -204,7 +204,8 @@ typedef struct exo_update_receiver exo_update_receiver;
 typedef struct exo_update_receiver_opts {
     /* A generator of the model, whose weights each swap replaces. The receiver makes another one of
      * its format, which packs the next weights and computes the canary, while this one generates. It is
-     * on the same device; unless that is the CPU, the receiver belongs to the thread of the device. NULL: parameters only. The caller frees it after the receiver. */
+     * on the same device; unless that is the CPU, the receiver belongs to the thread of the device.
+     * NULL: parameters only. The caller frees it after the receiver. */
     exo_generator *generator;
     /* Accept updates without a canary for the generator's format. */
     bool without_canary;

@@ -89,7 +89,7 @@ wrong 'pipeline: 2' 'tensor: 4, pipeline: 2' '11: parallel: tensor x pipeline x 
 refused() {
     expect 2 "exogym: job.yaml:4:11: $2" run job.yaml --save-dir none --set "$1"
 }
-refused 'strategy={name: fsdp, group_size: 1, across: sparseloco}' "parallel.pipeline does not go with the strategy 'fsdp' if the strategy in its options looks at more than each element by itself: use another one there"
+refused 'strategy={name: fsdp, group_size: 1, across: sparseloco}' "parallel.pipeline does not go with the strategy 'fsdp' if the strategy in its options looks at more than each element by itself, or takes some at a time: use another one there"
 refused strategy=async_diloco "parallel.pipeline does not go with the strategy 'async_diloco' yet: use ddp"
 refused 'strategy={name: diloco, aggregate: norm_clip}' "parallel.pipeline does not go with the strategy 'diloco' if its aggregate or outer_optimizer needs whole models: use mean, trimmed_mean or median, and no muon"
 refused model.dropout=0.1 'pipeline parallelism does not support a gpt with dropout: leave it out'

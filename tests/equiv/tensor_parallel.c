@@ -296,6 +296,13 @@ Test(tensor_parallel, what_does_not_go_together_is_named)
         {8, 8, "", "ddp", "", "must divide the model's heads"},
         {2, 2, ", dropout: 0.1", "ddp", "", "dropout"},
         {4, 2, "", "fsdp", "{group_size: 2, across: async_diloco}", "async_diloco"},
+        {4, 2, "", "fsdp", "{sharding_strategy: no_shard, optimizer: muon}", "muon"},
+        {4, 2, "", "fsdp", "{group_size: 1, across: sparta}", "takes some at a time"},
+        {4, 2, "", "fsdp", "{group_size: 1, across: {name: sparta_diloco, p: 0.3, H: 2}}",
+         "takes some at a time"},
+        {4, 2, "", "fsdp",
+         "{group_size: 1, across: {name: streaming_diloco, H: 2, fragments: 2, codec: raw}}",
+         "takes some at a time"},
         {4, 2, "", "decoupled_diloco", "", "the strategy 'decoupled_diloco'"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -246,11 +246,13 @@ take_plain_rule(random_job *job)
     job->plain_sgd = true;
 }
 
-/* Whether groups of shards are kept together by a strategy that looks at more than each element. */
+/* Whether groups of shards are kept together by a strategy that looks at more than each element, or takes
+ * some at a time. */
 static bool
-shards_by_shape(const random_job *job)
+shards_by_place(const random_job *job)
 {
-    return job->kind == RANDOM_JOB_FSDP && job->across && job->across_by_shape;
+    return job->kind == RANDOM_JOB_FSDP && job->across &&
+           (job->across_by_place || job->across_by_shape);
 }
 
 /* Makes a job with parts or stages one that trains. */
@@ -261,7 +263,7 @@ mend_parts(random_job *job)
     job->dropout = false;
     job->lora = job->frozen = NULL;
     job->odd = 0;
-    if (shards_by_shape(job))
+    if (shards_by_place(job))
         job->across = NULL;
     if (job->tensor > 1)
         job->alibi = false;
@@ -481,7 +483,7 @@ refuse_parts(const random_job *job, struct reasons *r)
         return;
     refuse_if(r, random_job_nodes(job) % t != 0 || random_job_nodes(job) % p != 0,
               "does not divide num_nodes");
-    refuse_if(r, shards_by_shape(job), "does not go with the strategy");
+    refuse_if(r, shards_by_place(job), "does not go with the strategy");
     refuse_if(r, !job->gpt, "needs a model of the class gpt");
     refuse_if(r, job->dropout, "dropout");
     refuse_if(r, job->lora, "lora");
@@ -519,7 +521,8 @@ refuse_shards(const random_job *job, struct reasons *r)
     refuse_if(r, job->group > 0 && has_own_group(job), "group_size");
     refuse_if(r, job->group > 0 && job->copies % job->group != 0, "cannot be cut into groups");
     refuse_if(r, job->group == 0 && job->across, "across: needs a group_size");
-    refuse_if(r, job->muon && has_shards(job), "muon");
+    const bool has_parts = job->tensor * job->pipeline > 1;
+    refuse_if(r, job->muon && (has_shards(job) || has_parts), "muon");
     refuse_if(r, job->elastic, "elastic");
 }
 
