@@ -145,6 +145,10 @@ settings=(--size base --vocabulary 50304 --block 1024 --batch 16 --dtype bf16 --
 step gpt 180 "$build"/bench/bench_gpt_step "${settings[@]}"
 peer gpt_torch 300 bench/peers/gpt_step.py "${settings[@]}" --compile
 row "GPT-2 124M, bf16, 16 x 1,024, training" tokens/s "$(value gpt tokens_per_second)" "$(value gpt_torch tokens_per_second)"
+# What it costs a trainer to have the bits of generation.
+settings=(--size base --vocabulary 50304 --block 512 --batch 8 --loss policy --invariant both --steps 10)
+step invariant 180 "$build"/bench/bench_gpt_step "${settings[@]}" --device cuda
+row "GPT-2 124M, fp32, 8 x 512, a step with the bits of generation beside an ordinary one" ms "$(value invariant invariant_step_ms)" "$(value invariant '"step_ms')"
 for dtype in fp32 bf16; do
     step cnn_$dtype 60 "$build"/bench/bench_cnn_step --dtype $dtype --steps 50 --device cuda
     peer cnn_${dtype}_torch 180 bench/peers/cnn_step.py --dtype $dtype --steps 50 --device cuda --compile

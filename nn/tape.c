@@ -102,9 +102,10 @@ exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass)
     if (pass->invariant && pass->autocast)
         exo_tape_fail(tape, EXO_INVAL, "an invariant pass computes in fp32, without autocast");
     if (pass->invariant && !tape->device->device_class->invariant)
-        exo_tape_fail(tape, EXO_UNSUPPORTED,
-                      "an invariant pass: the device %s has no kernels for it; use the device cpu",
-                      exo_device_name(tape->device));
+        exo_tape_fail(
+            tape, EXO_UNSUPPORTED,
+            "an invariant pass: the device %s has no kernels for it; use the device cpu or cuda",
+            exo_device_name(tape->device));
 }
 
 void

@@ -2,8 +2,8 @@
  * heads apart; then each block computes a tile of queries from tiles of keys, and keeps the maximum and the sum of
  * each row as it goes on (Dao et al., 2022, arXiv:2205.14135). Scores are kept in binary logarithms.
  *
- * The arithmetic of a row depends on its position alone, so `invariant` needs nothing else. No
- * state. Read next: attention.h, attention_backward.cu. */
+ * The arithmetic of a row depends on its position alone, and generation has the same (decoder.cu), so
+ * `invariant` needs nothing else. No state. Read next: attention.h, attention_backward.cu. */
 #include "nn/cuda/attention.h"
 
 #include "nn/cuda/kernels.h"

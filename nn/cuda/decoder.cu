@@ -2,7 +2,9 @@
  *
  * The sums of a row have one order, whatever other rows there are: a product shares out the inputs
  * among the warps of a block in the same way for one row and for many, and attention goes over the
- * positions of a sequence in fixed chunks. So a sequence has the same bits in any company.
+ * positions of a sequence in fixed tiles. So a sequence has the same bits in any company. In fp32 the
+ * orders are those of the tape's kernels in passes that are `invariant` (matmul_tile.cu,
+ * attention.cu, row_norm.h, log_sum.h): training has the same bits as well.
  *
  * A step of generation has many small kernels, whose start takes longer than their work: a pass that
  * comes again is launched as a graph.
@@ -12,16 +14,22 @@
 #include "nn/cuda/decoder.h"
 
 #include "nn/cuda/activations.h"
+#include "nn/cuda/attention.h"
 #include "nn/cuda/graphs.h"
 #include "nn/cuda/kernels.h"
+#include "nn/cuda/log_sum.h"
 #include "nn/cuda/map.h"
+#include "nn/cuda/matmul.h"
 #include "nn/cuda/row_norm.h"
 
 enum {
     WARPS = 16, /* of a product's block, which share out the inputs */
-    DEPTH = WARPS * EXO_CUDA_LINE,
-    KEYS = EXO_CUDA_BLOCK /* of a chunk of attention */
+    THREADS = WARPS * EXO_CUDA_WARP,
+    DEPTH = WARPS * EXO_CUDA_PIECE,
+    KEYS = EXO_CUDA_BLOCK, /* whose scores attention computes at a time */
+    TILE_FLOATS = 64 * 128 /* of a tile of values, at most */
 };
+static_assert(EXO_CUDA_PIECE % EXO_CUDA_LINE == 0, "pieces are whole lines");
 
 /* --- Sizes ------------------------------------------------------------------------------------ */
 
@@ -206,47 +214,48 @@ put_input(const product_args &k, size_t row, size_t at, float *xs)
     EXO_CUDA_UNROLL
     for (unsigned r = 0; r < ROWS; r++)
         values[r] = row + r < k.rows && at < inputs ? k.x[(row + r) * inputs + at] : 0.0f;
-    if (ROWS % 4 > 0) {
+    if constexpr (ROWS == 1) {
         xs[0] = values[0];
-        return;
+    } else {
+        EXO_CUDA_UNROLL
+        for (unsigned r = 0; r < ROWS; r += 4)
+            exo_cuda_set_four(xs, r, values + r);
     }
-    EXO_CUDA_UNROLL
-    for (unsigned r = 0; r < ROWS; r += 4)
-        exo_cuda_set_four(xs, r, values + r);
 }
 
-/* y (+)= x W^T + bias, for 32 outputs and ROWS rows. Warp w has lines w, w + WARPS and so on of the
- * inputs; the warps are added up in their order. A row has the same bits with any ROWS. */
+/* y = (y +) x W^T + bias, for 32 outputs and ROWS rows. The warps have a piece of the inputs each, in
+ * turns; the pieces are added up in their order. A row has the same bits with any ROWS, and those of
+ * matmul_tile.cu. */
 template <exo_weight_format FORMAT, int ROWS>
 __global__ static void
-__launch_bounds__(DEPTH) multiply_rows(product_args k)
+__launch_bounds__(THREADS) multiply_rows(product_args k)
 {
     __shared__ __align__(16) float xs[DEPTH * ROWS];
     __shared__ float sums[WARPS][ROWS][EXO_CUDA_LINE];
     const unsigned warp = threadIdx.x / EXO_CUDA_WARP, lane = threadIdx.x % EXO_CUDA_WARP;
     const size_t o = static_cast<size_t>(blockIdx.x) * EXO_CUDA_LINE, inputs = k.weight.inputs;
     const size_t row = static_cast<size_t>(blockIdx.y) * ROWS;
-    float sum[ROWS] = {};
+    float total = 0; /* of row `warp` */
     for (size_t k0 = 0; k0 < inputs; k0 += DEPTH) {
-        const size_t at = k0 + threadIdx.x, first = k0 + warp * EXO_CUDA_LINE;
+        const size_t first = k0 + warp * EXO_CUDA_PIECE;
+        float sum[ROWS] = {};
         __syncthreads();
-        put_input<ROWS>(k, row, at, xs + threadIdx.x * ROWS);
+        for (unsigned i = threadIdx.x; i < DEPTH; i += THREADS)
+            put_input<ROWS>(k, row, k0 + i, xs + i * ROWS);
         __syncthreads();
-        if (first < inputs)
-            add_line<FORMAT, ROWS>(k.weight, o + lane, first, xs + warp * EXO_CUDA_LINE * ROWS,
-                                   sum);
+        for (size_t i = first; i < first + EXO_CUDA_PIECE && i < inputs; i += EXO_CUDA_LINE)
+            add_line<FORMAT, ROWS>(k.weight, o + lane, i, xs + (i - k0) * ROWS, sum);
+        for (unsigned r = 0; r < ROWS; r++)
+            sums[warp][r][lane] = sum[r];
+        __syncthreads();
+        for (unsigned w = 0; w < WARPS && k0 + w * EXO_CUDA_PIECE < inputs && warp < ROWS; w++)
+            total += sums[w][warp][lane];
     }
-    for (unsigned r = 0; r < ROWS; r++)
-        sums[warp][r][lane] = sum[r];
-    __syncthreads();
     if (warp >= ROWS || row + warp >= k.rows || o + lane >= k.weight.outputs)
         return;
-    float total = 0;
-    for (unsigned w = 0; w < WARPS; w++)
-        total += sums[w][warp][lane];
-    total += k.bias ? k.bias[o + lane] : 0;
     float *y = &k.y[(row + warp) * k.pitch + o + lane];
-    *y = k.add ? *y + total : total;
+    total = k.add ? total + *y : total;
+    *y = k.bias ? total + k.bias[o + lane] : total;
 }
 
 template <exo_weight_format FORMAT, int ROWS>
@@ -255,7 +264,7 @@ launch_rows(exo_cuda_device *cuda, const product_args &k)
 {
     const dim3 grid(static_cast<unsigned>(k.weight.pitch / EXO_CUDA_LINE),
                     static_cast<unsigned>((k.rows + ROWS - 1) / ROWS));
-    exo_cuda_launch((multiply_rows<FORMAT, ROWS>), grid, DEPTH, 0, cuda->stream, k);
+    exo_cuda_launch((multiply_rows<FORMAT, ROWS>), grid, THREADS, 0, cuda->stream, k);
 }
 
 /* Few rows are not filled up to many. */
@@ -326,8 +335,7 @@ norm(const pass *p, exo_decoder_role role, size_t block, const float *x, float *
 
 struct attention_args {
     size_t rows, heads, kv_heads, width, context, sequence; /* sequence: floats of its cache */
-    float scale;
-    bool alibi;
+    exo_cuda_attention_call tape; /* what the kernels of the tape know of its scores */
     const int32_t *positions, *sequences;
     const float *turns; /* or NULL */
     float *wide;        /* (rows, (H + 2 G) D) */
@@ -371,72 +379,85 @@ keep_rows(attention_args k)
     }
 }
 
+/* The scores of KEYS keys, from j0 on, of this thread's key: as exo_cuda_tile_scores and `weigh` of
+ * attention.cu compute them. */
 __device__ static float
-slope_of(size_t heads, size_t head)
+score_of(const attention_args &k, const float *query, const float *keys, float slope, size_t j0,
+         size_t position)
 {
-    size_t power = 1;
-    while (2 * power <= heads)
-        power *= 2;
-    return head < power ? exp2f(-8.0f * static_cast<float>(head + 1) / static_cast<float>(power))
-                        : exp2f(-4.0f * static_cast<float>(2 * (head - power) + 1) /
-                                static_cast<float>(power));
+    const size_t j = j0 + threadIdx.x;
+    float score = 0;
+    if (j > position)
+        return -INFINITY;
+    for (size_t i = 0; i < k.width; i++)
+        score = fmaf(query[i], keys[i * k.context + j], score);
+    const float apart = static_cast<float>(j) - static_cast<float>(position);
+    return fmaf(slope, apart, score * k.tape.scale2);
 }
 
-/* The threads for an element of a value, a power of two. */
-__device__ static unsigned
-threads_across(size_t width)
+/* most[t]: the largest score up to the end of tile t, of `before` and TILE scores a tile. */
+template <int TILE>
+__device__ static void
+find_largest(float score, float before, float *most)
 {
-    unsigned across = EXO_CUDA_WARP;
-    while (across < width)
-        across *= 2;
-    return across;
+    __shared__ float room[KEYS / EXO_CUDA_WARP];
+    const int each = TILE / EXO_CUDA_WARP;
+    for (int step = EXO_CUDA_WARP / 2; step > 0; step /= 2)
+        score = fmaxf(score, __shfl_xor_sync(0xFFFFFFFFu, score, step));
+    if (threadIdx.x % EXO_CUDA_WARP == 0)
+        room[threadIdx.x / EXO_CUDA_WARP] = score;
+    __syncthreads();
+    for (int w = 0; w < KEYS / EXO_CUDA_WARP; w++) {
+        before = fmaxf(before, room[w]);
+        if (w % each == each - 1)
+            most[w / each] = before;
+    }
 }
 
-/* A block is a head of a row: over chunks of keys it keeps the maximum and the sum of the
- * exponentials. A thread has one key's score, then one element of every n-th value. */
+/* A block is a head of a row. It computes the scores of KEYS keys at a time, then goes over tiles of
+ * TILE keys as a row of attention.cu does: the order of all its sums is the same. 16 threads add up
+ * weights, and a thread for each element of a head adds up values. */
+template <int TILE>
 __global__ static void
 __launch_bounds__(EXO_CUDA_BLOCK) attend(attention_args k)
 {
-    __shared__ float query[EXO_CUDA_MAX_HEAD], weights[KEYS], parts[KEYS], room[EXO_CUDA_WARP];
+    __shared__ float query[EXO_CUDA_MAX_HEAD], weights[KEYS], rows[TILE_FLOATS];
     const size_t r = blockIdx.x / k.heads, head = blockIdx.x % k.heads;
     const size_t kv_head = head / (k.heads / k.kv_heads), size = k.width * k.context;
     const size_t position = static_cast<size_t>(k.positions[r]);
     const float *keys =
                     k.caches + static_cast<size_t>(k.sequences[r]) * k.sequence + kv_head * size,
-                *values = keys + k.kv_heads * size;
-    const unsigned across = threads_across(k.width), t = threadIdx.x;
-    const unsigned d = t % across, part = t / across, count = KEYS / across;
-    const float slope = k.alibi ? slope_of(k.heads, head) : 0.0f;
-    float most = -INFINITY, sum = 0, out = 0;
+                *values = keys + k.kv_heads * size, slope = exo_cuda_slope2(k.tape, head);
+    const unsigned t = threadIdx.x, side = EXO_ATTENTION_SIDE;
+    float before = -INFINITY, sum = 0, out = 0, most[KEYS / TILE];
     if (t < k.width)
         query[t] = k.wide[(r * (k.heads + 2 * k.kv_heads) + head) * k.width + t];
     for (size_t j0 = 0; j0 <= position; j0 += KEYS) {
-        const size_t j = j0 + t, left = position + 1 - j0;
-        float score = 0;
         __syncthreads();
-        for (size_t i = 0; t < left && i < k.width; i++)
-            score = fmaf(query[i], keys[i * k.context + j], score);
-        score = t < left ? score * k.scale +
-                               slope * (static_cast<float>(j) - static_cast<float>(position))
-                         : -INFINITY;
-        const float before = most, peak = exo_cuda_block_max(score, room);
-        most = peak > most || peak != peak ? peak : most;
-        const float shrink = before == most ? 1.0f : expf(before - most);
-        weights[t] = t < left ? expf(score - most) : 0.0f;
-        sum = sum * shrink + weights[t];
-        out *= shrink;
-        __syncthreads();
-        for (size_t n = part; d < k.width && n < left && n < KEYS; n += count)
-            out = fmaf(weights[n], values[(j0 + n) * k.width + d], out);
+        const float score = score_of(k, query, keys, slope, j0, position);
+        find_largest<TILE>(score, before, most);
+        weights[t] = exp2f(score - most[t / TILE]);
+        for (unsigned tile = 0; tile < KEYS / TILE && j0 + tile * TILE <= position; tile++) {
+            const size_t first = j0 + tile * TILE, left = position + 1 - first;
+            const size_t count = left < TILE ? left : static_cast<size_t>(TILE);
+            const float *w = weights + tile * TILE, shrink = exp2f(before - most[tile]);
+            before = most[tile];
+            __syncthreads();
+            for (size_t e = t; e < count * k.width; e += EXO_CUDA_BLOCK)
+                rows[e] = values[first * k.width + e];
+            __syncthreads();
+            sum *= shrink;
+            for (unsigned c = 0; c < TILE; c += side)
+                sum += w[c + t % side];
+            out *= shrink;
+            for (size_t j = 0; j < count && t < k.width; j++)
+                out = fmaf(w[j], rows[j * k.width + t], out);
+        }
     }
-    sum = exo_cuda_block_sum(sum, room);
-    parts[t] = out;
-    __syncthreads();
-    if (part > 0 || d >= k.width)
-        return;
-    for (unsigned n = 1; n < count; n++)
-        out += parts[n * across + d];
-    k.mixed[(r * k.heads + head) * k.width + d] = out / sum;
+    for (unsigned step = side / 2; step > 0; step /= 2)
+        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, static_cast<int>(step));
+    if (t < k.width)
+        k.mixed[(r * k.heads + head) * k.width + t] = out / sum;
 }
 
 static void
@@ -451,8 +472,10 @@ attention(const pass *p, const exo_decoder_pass_args *k, size_t block)
     a.width = s->head_width;
     a.context = shape->context;
     a.sequence = layer_floats(shape) * s->layers;
-    a.scale = static_cast<float>(1 / sqrt(static_cast<double>(s->head_width)));
-    a.alibi = s->position == EXO_POSITION_ALIBI;
+    const double scale = 1 / sqrt(static_cast<double>(s->head_width));
+    a.tape.scale2 = static_cast<float>(scale * 1.4426950408889634);
+    a.tape.heads = s->heads;
+    a.tape.alibi = s->position == EXO_POSITION_ALIBI;
     a.positions = k->positions;
     a.sequences = k->sequences;
     a.turns = static_cast<const float *>(p->plan->memory);
@@ -462,8 +485,11 @@ attention(const pass *p, const exo_decoder_pass_args *k, size_t block)
     const size_t pairs = a.rows * (a.heads + 2 * a.kv_heads) * ((a.width + 1) / 2);
     exo_cuda_launch_each(keep_rows, exo_cuda_blocks(pairs, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
                          p->cuda->stream, a);
-    exo_cuda_launch(attend, static_cast<unsigned>(a.rows * a.heads), EXO_CUDA_BLOCK, 0,
-                    p->cuda->stream, a);
+    const unsigned blocks = static_cast<unsigned>(a.rows * a.heads);
+    if (a.width <= 128) /* the tiles of attention.cu */
+        exo_cuda_launch(attend<64>, blocks, EXO_CUDA_BLOCK, 0, p->cuda->stream, a);
+    else
+        exo_cuda_launch(attend<32>, blocks, EXO_CUDA_BLOCK, 0, p->cuda->stream, a);
 }
 
 /* --- Kernels ---------------------------------------------------------------------------------- */
@@ -521,18 +547,38 @@ exo_cuda_decoder_pass(exo_device *device, const exo_decoder_pass_args *k, exo_er
                                err);
 }
 
+/* A block is a row. */
+__global__ static void
+__launch_bounds__(EXO_CUDA_BLOCK)
+    sum_logits(size_t rows, size_t vocabulary, size_t pitch, const float *logits,
+               const float *scales, float *log_sums)
+{
+    const float *z = logits + blockIdx.x * pitch, scale = scales[blockIdx.x];
+    const float plain = exo_cuda_log_sum_of(exo_cuda_sum_row(z, vocabulary, 1.0f));
+    const float scaled =
+        scale == 1.0f ? plain : exo_cuda_log_sum_of(exo_cuda_sum_row(z, vocabulary, scale));
+    if (threadIdx.x > 0)
+        return;
+    log_sums[blockIdx.x] = plain;
+    log_sums[rows + blockIdx.x] = scaled;
+}
+
 exo_status
 exo_cuda_decoder_logits(exo_device *device, const exo_decoder_logits_args *k, exo_err *err)
 {
     const exo_cuda_plan *plan = exo_cuda_plan_of(k->plan);
     const exo_decoder_spec *s = &plan->decoder.spec;
-    const size_t line = EXO_DECODER_PITCH;
+    const size_t line = EXO_DECODER_PITCH, pitch = (s->vocabulary + line - 1) / line * line;
     const pass p = {exo_cuda_of(device), plan, k->weights, lay_out(&plan->decoder, k->scratch),
                     k->rows};
     if (k->rows == 0)
         return EXO_OK;
     norm(&p, EXO_DECODER_NORM, 0, p.a.x, p.a.h, k->which);
-    product(&p, s->tied ? EXO_DECODER_EMBEDDING : EXO_DECODER_HEAD, 0, p.a.h, k->logits,
-            (s->vocabulary + line - 1) / line * line, false);
+    product(&p, s->tied ? EXO_DECODER_EMBEDDING : EXO_DECODER_HEAD, 0, p.a.h, k->logits, pitch,
+            false);
+    if (k->log_sums)
+        exo_cuda_launch(sum_logits, static_cast<unsigned>(k->rows), EXO_CUDA_BLOCK, 0,
+                        p.cuda->stream, k->rows, s->vocabulary, pitch, k->logits, k->scales,
+                        k->log_sums);
     return exo_cuda_launched("decoder_logits", err);
 }

@@ -327,6 +327,8 @@ make_class(void)
 {
     exo_device_class made = {};
     made.name = "cuda";
+    made.invariant = true;
+    made.log_sums = true;
     made.alloc = cuda_alloc;
     made.free = cuda_free;
     made.pages_reserve = exo_cuda_pages_reserve;

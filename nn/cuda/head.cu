@@ -6,30 +6,25 @@
  * No state. Read next: matmul.h, plans.h. */
 #include "nn/cuda/grid.h"
 #include "nn/cuda/kernels.h"
+#include "nn/cuda/log_sum.h"
 #include "nn/cuda/matmul.h"
 #include "nn/cuda/plans.h"
 
 enum {
     TILE_ELEMENTS = 1 << 24, /* logits of a tile: 64 MiB */
-    MOST_BLOCK = 8192,       /* elements of the vocabulary */
-    LEAST_CHUNK = 64         /* rows */
-};
-
-/* How far a row has come: the largest scale * logit, the sum of e^(z - most), and for entropies the
- * sum of e^(z - most) (z - most). */
-struct row_sums {
-    float most, sum, margin;
+    MOST_BLOCK = EXO_CUDA_LOG_SUM_PART,
+    LEAST_CHUNK = 64 /* rows */
 };
 
 /* A call with its buffers in the scratch. */
 struct head {
     const exo_head_shape *shape;
     exo_head_args k;
-    size_t chunk, block; /* rows and elements of the vocabulary of a tile */
-    float *logits;       /* (chunk, block) */
-    row_sums *sums;      /* (rows) */
-    void *gradients;     /* (chunk, block) of the shape's dtype; fp32: the logits */
-    void *cast;          /* (block, width): weights of the shape's dtype */
+    size_t chunk, block;     /* rows and elements of the vocabulary of a tile */
+    float *logits;           /* (chunk, block) */
+    exo_cuda_row_sums *sums; /* (rows) */
+    void *gradients;         /* (chunk, block) of the shape's dtype; fp32: the logits */
+    void *cast;              /* (block, width): weights of the shape's dtype */
     size_t bytes;
 };
 
@@ -46,7 +41,8 @@ lay_out(const exo_head_shape *s, void *scratch)
     h.chunk = h.chunk < least_chunk ? least_chunk : h.chunk;
     h.chunk = s->rows < h.chunk ? s->rows : h.chunk;
     h.logits = static_cast<float *>(exo_cuda_take(&r, h.chunk * h.block, sizeof(float)));
-    h.sums = static_cast<row_sums *>(exo_cuda_take(&r, s->rows, sizeof(row_sums)));
+    h.sums =
+        static_cast<exo_cuda_row_sums *>(exo_cuda_take(&r, s->rows, sizeof(exo_cuda_row_sums)));
     h.gradients = narrow ? exo_cuda_take(&r, h.chunk * h.block, sizeof(exo_cuda_bf16)) : h.logits;
     if (narrow && !s->wide)
         h.cast = exo_cuda_take(&r, h.block * s->width, sizeof(exo_cuda_bf16));
@@ -66,7 +62,7 @@ exo_cuda_head_scratch(const exo_head_shape *shape, exo_scratch_use use)
 struct tile {
     size_t row, rows, column, columns;
     float *logits;
-    row_sums *sums;
+    exo_cuda_row_sums *sums;
     void *gradients;
     float scale;
     const int32_t *targets;
@@ -74,47 +70,18 @@ struct tile {
     float *picked;
 };
 
-__device__ static float
-shrink_of(float before, float now)
-{
-    return before == now ? 1.0f : expf(before - now);
-}
-
 /* Goes on with the sums of a tile's rows. */
 __global__ static void
 __launch_bounds__(EXO_CUDA_BLOCK) add_tile(tile t)
 {
-    __shared__ float room[EXO_CUDA_WARP];
     const size_t row = t.row + blockIdx.x;
     const float *z = t.logits + blockIdx.x * t.columns;
-    float most = -INFINITY, sum = 0, margin = 0;
-    for (size_t v = threadIdx.x; v < t.columns; v += EXO_CUDA_BLOCK) {
-        const float x = t.scale * z[v];
-        most = x > most || x != x ? x : most;
-    }
-    most = exo_cuda_block_max(most, room);
-    if (t.column > 0 && !(most > t.sums[row].most) && most == most)
-        most = t.sums[row].most;
-    for (size_t v = threadIdx.x; v < t.columns; v += EXO_CUDA_BLOCK) {
-        const float apart = t.scale * z[v] - most, e = expf(apart);
-        sum += e;
-        margin += e > 0 ? e * apart : 0;
-    }
-    sum = exo_cuda_block_sum(sum, room);
-    if (t.entropy)
-        margin = exo_cuda_block_sum(margin, room);
+    const exo_cuda_row_sums before = t.column > 0 ? t.sums[row] : exo_cuda_row_sums{0, 0, 0};
+    const exo_cuda_row_sums now =
+        exo_cuda_add_parts(z, t.columns, t.scale, t.entropy != NULL, t.column > 0 ? &before : NULL);
     if (threadIdx.x > 0)
         return;
-    if (t.column > 0) {
-        const row_sums before = t.sums[row];
-        const float shrink = shrink_of(before.most, most);
-        const float moved = shrink > 0 ? before.sum * (before.most - most) : 0;
-        sum = shrink * before.sum + sum;
-        margin = shrink * (before.margin + moved) + margin;
-    }
-    t.sums[row].most = most;
-    t.sums[row].sum = sum;
-    t.sums[row].margin = margin;
+    t.sums[row] = now;
     const size_t place = t.targets && t.targets[row] >= 0
                              ? static_cast<size_t>(t.targets[row]) - t.column
                              : t.columns; /* wraps around if it is before the tile */
@@ -124,10 +91,10 @@ __launch_bounds__(EXO_CUDA_BLOCK) add_tile(tile t)
 
 /* From the sums of rows to what the call wants. */
 __global__ static void
-end_rows(size_t rows, const row_sums *sums, exo_head_args k, bool entropy, bool invariant)
+end_rows(size_t rows, const exo_cuda_row_sums *sums, exo_head_args k, bool entropy, bool invariant)
 {
     for (EXO_CUDA_EACH(r, rows)) {
-        const float log_sum = sums[r].most + logf(sums[r].sum);
+        const float log_sum = exo_cuda_log_sum_of(sums[r]);
         k.log_sum[r] = log_sum;
         if (entropy)
             k.entropy[r] = logf(sums[r].sum) - sums[r].margin / sums[r].sum;

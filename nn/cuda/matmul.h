@@ -1,6 +1,7 @@
 /* Products of matrices on a GPU. matmul_lt.cu computes them by cuBLASLt; the tests have
- * tests/cuda/matmul.cc in its place. matmul_tile.cu is a kernel of this folder, whose sums of an
- * element have one order whatever the shape: for passes that are `invariant`.
+ * tests/cuda/matmul.cc in its place. matmul_tile.cu has kernels of this folder, whose sums of an
+ * element have one order whatever the shape: for passes that are `invariant`. It is the order of
+ * generation (decoder.cu).
  *
  * Matrices are row by row, as everywhere in exogym. State: exo_cuda_matmul, of one device. Read
  * next: linear.cu. */
@@ -8,6 +9,10 @@
 #define EXO_CUDA_MATMUL_H
 
 #include "nn/cuda/device.h"
+
+enum {
+    EXO_CUDA_PIECE = 64 /* elements of k that are summed from zero on */
+};
 
 /* c (m, n) = alpha op(a) op(b) + beta added, then + bias (n) if it is there.
  *
@@ -31,7 +36,8 @@ exo_status exo_cuda_matmul_new(exo_cuda_matmul **out, exo_cuda_device *cuda, exo
 void exo_cuda_matmul_free(exo_cuda_matmul *matmul); /* accepts NULL */
 /* Asks for a product on the device's stream. Products with m, n or k 0 are done, too. */
 exo_status exo_cuda_multiply(exo_cuda_device *cuda, const exo_cuda_product *p, exo_err *err);
-/* The same by this folder's kernel (matmul_tile.cu), with fmaf in the order of k. */
+/* The same by this folder's kernels (matmul_tile.cu): fmaf in the order of k, in pieces, which are
+ * then added in their order. */
 exo_status exo_cuda_multiply_invariant(exo_cuda_device *cuda, const exo_cuda_product *p,
                                        exo_err *err);
 

@@ -1,6 +1,13 @@
-/* Products of matrices by a kernel of this folder. A block computes a tile of the result from tiles
- * in shared memory. Each element is summed by fmaf in the order of k, whatever the shape. No state.
- * Read next: matmul.h, matmul_lt.cu. */
+/* Products of matrices by kernels of this folder. A block computes a tile of the result from tiles
+ * in shared memory.
+ *
+ * Each element is summed in one order, whatever the shape and whichever kernel computes it: fmaf
+ * over pieces of EXO_CUDA_PIECE elements of k from zero on, then the pieces in their order. The
+ * products of generation have the same one (decoder.cu). There, the warps of a block share out the
+ * pieces; one chain over all of k would leave most of them without work.
+ *
+ * Products of fp32 with long sides, of which rows are along k, are computed in wide tiles, by
+ * threads with eight rows and four columns each. No state. Read next: matmul.h, matmul_lt.cu. */
 #include "nn/cuda/grid.h"
 #include "nn/cuda/matmul.h"
 
@@ -11,6 +18,17 @@ enum {
     MICRO = 4,        /* rows and columns of a thread */
     ACROSS = TILE / MICRO
 };
+
+enum {
+    WIDE_ROWS = 128, /* of a wide tile */
+    WIDE_COLUMNS = 64,
+    WIDE_MICRO = 8,               /* rows of a thread, in two halves; columns as above */
+    WIDE_FOURS = 2 + 1,           /* times four elements of k that a thread loads */
+    WIDE_PITCH_A = WIDE_ROWS + 4, /* of a tile in shared memory */
+    WIDE_PITCH_B = WIDE_COLUMNS + 4,
+    WIDE_LEAST = 96 /* rows and columns of a product, for wide tiles */
+};
+static_assert(EXO_CUDA_PIECE % DEPTH == 0, "pieces are whole tiles");
 
 /* to[kk][i] = element (first + i, k0 + kk) of a matrix of `count` rows, zero outside. along_k: the
  * elements of k lie side by side. */
@@ -42,6 +60,19 @@ store(const exo_cuda_product &p, size_t skip, size_t row, size_t column, float s
     exo_cuda_set(static_cast<Out *>(p.c), at, value);
 }
 
+template <int ROWS>
+__device__ static void
+end_piece(float total[ROWS][MICRO], float sum[ROWS][MICRO])
+{
+    EXO_CUDA_UNROLL
+    for (int r = 0; r < ROWS; r++)
+        EXO_CUDA_UNROLL
+    for (int c = 0; c < MICRO; c++) {
+        total[r][c] += sum[r][c];
+        sum[r][c] = 0;
+    }
+}
+
 template <typename In, typename Out>
 __global__ static void
 __launch_bounds__(EXO_CUDA_BLOCK) multiply_tile(exo_cuda_product p)
@@ -53,7 +84,7 @@ __launch_bounds__(EXO_CUDA_BLOCK) multiply_tile(exo_cuda_product p)
              *b = static_cast<const In *>(p.b) + blockIdx.z * p.stride_b;
     const unsigned y = threadIdx.x / ACROSS * MICRO, x = threadIdx.x % ACROSS * MICRO;
     const bool idle = row + y >= p.m || column + x >= p.n;
-    float sum[MICRO][MICRO] = {};
+    float sum[MICRO][MICRO] = {}, total[MICRO][MICRO] = {};
     for (size_t k0 = 0; k0 < p.k; k0 += DEPTH) {
         load_tile(as, a, p.lda, !p.transpose_a, row, p.m, k0, p.k);
         load_tile(bs, b, p.ldb, p.transpose_b, column, p.n, k0, p.k);
@@ -63,13 +94,129 @@ __launch_bounds__(EXO_CUDA_BLOCK) multiply_tile(exo_cuda_product p)
             for (unsigned r = 0; r < MICRO; r++)
                 for (unsigned c = 0; c < MICRO; c++)
                     sum[r][c] = fmaf(as[kk * PITCH + y + r], bs[kk * PITCH + x + c], sum[r][c]);
+        if ((k0 + DEPTH) % EXO_CUDA_PIECE == 0 || k0 + DEPTH >= p.k)
+            end_piece<MICRO>(total, sum);
         __syncthreads();
     }
     for (unsigned r = 0; r < MICRO; r++) /* constant bounds keep the sums in registers */
         for (unsigned c = 0; c < MICRO; c++)
             if (row + y + r < p.m && column + x + c < p.n)
-                store<Out>(p, blockIdx.z * p.stride_c, row + y + r, column + x + c, sum[r][c]);
+                store<Out>(p, blockIdx.z * p.stride_c, row + y + r, column + x + c, total[r][c]);
 }
+
+/* --- Wide tiles ------------------------------------------------------------------------------- */
+
+/* Four elements of k of a row, zero outside. k is a multiple of four. */
+__device__ static float4
+load_four(const float *x, size_t ld, size_t row, size_t rows, size_t column, size_t k)
+{
+    return row < rows && column < k ? *reinterpret_cast<const float4 *>(x + row * ld + column)
+                                    : float4{0, 0, 0, 0};
+}
+
+/* This thread's part of the tiles at k0: of two rows of a, and of one of b. */
+__device__ static void
+load_wide(const exo_cuda_product &p, size_t row, size_t column, size_t k0, float4 four[WIDE_FOURS])
+{
+    const unsigned i = threadIdx.x / (DEPTH / 4);
+    const size_t kk = k0 + threadIdx.x % (DEPTH / 4) * 4;
+    const float *a = static_cast<const float *>(p.a), *b = static_cast<const float *>(p.b);
+    four[0] = load_four(a, p.lda, row + i, p.m, kk, p.k);
+    four[1] = load_four(a, p.lda, row + WIDE_ROWS / 2 + i, p.m, kk, p.k);
+    four[2] = load_four(b, p.ldb, column + i, p.n, kk, p.k);
+}
+
+/* to[n pitch] = element n of four. */
+__device__ static void
+spread(float *to, int pitch, const float4 &four)
+{
+    to[0] = four.x;
+    to[pitch] = four.y;
+    to[2 * pitch] = four.z;
+    to[3 * pitch] = four.w;
+}
+
+__device__ static void
+keep_wide(const float4 four[WIDE_FOURS], float *as, float *bs)
+{
+    const unsigned i = threadIdx.x / (DEPTH / 4), kk = threadIdx.x % (DEPTH / 4) * 4;
+    spread(as + kk * WIDE_PITCH_A + i, WIDE_PITCH_A, four[0]);
+    spread(as + kk * WIDE_PITCH_A + WIDE_ROWS / 2 + i, WIDE_PITCH_A, four[1]);
+    spread(bs + kk * WIDE_PITCH_B + i, WIDE_PITCH_B, four[2]);
+}
+
+/* sum += the products of this thread's rows, y and y + WIDE_ROWS / 2 on, and columns, x on. Beyond
+ * the end of k there are zeros, which change no sum. */
+__device__ static void
+add_wide(const float *as, const float *bs, unsigned y, unsigned x, float sum[WIDE_MICRO][MICRO])
+{
+    EXO_CUDA_UNROLL
+    for (int kk = 0; kk < DEPTH; kk++) {
+        const float *a = as + kk * WIDE_PITCH_A + y;
+        const float4 u0 = *reinterpret_cast<const float4 *>(a),
+                     u1 = *reinterpret_cast<const float4 *>(a + WIDE_ROWS / 2),
+                     v = *reinterpret_cast<const float4 *>(bs + kk * WIDE_PITCH_B + x);
+        const float us[WIDE_MICRO] = {u0.x, u0.y, u0.z, u0.w, u1.x, u1.y, u1.z, u1.w};
+        EXO_CUDA_UNROLL
+        for (int r = 0; r < WIDE_MICRO; r++) {
+            sum[r][0] = fmaf(us[r], v.x, sum[r][0]);
+            sum[r][1] = fmaf(us[r], v.y, sum[r][1]);
+            sum[r][2] = fmaf(us[r], v.z, sum[r][2]);
+            sum[r][3] = fmaf(us[r], v.w, sum[r][3]);
+        }
+    }
+}
+
+/* While a tile is computed with, the next one is on its way to registers, and goes to the other half
+ * of the shared memory: one barrier a tile. */
+__global__ static void
+__launch_bounds__(EXO_CUDA_BLOCK) multiply_wide(exo_cuda_product p)
+{
+    __shared__ __align__(16) float as[2][DEPTH * WIDE_PITCH_A], bs[2][DEPTH * WIDE_PITCH_B];
+    const size_t row = static_cast<size_t>(blockIdx.x) * WIDE_ROWS,
+                 column = static_cast<size_t>(blockIdx.y) * WIDE_COLUMNS;
+    const unsigned y = threadIdx.x / ACROSS * MICRO, x = threadIdx.x % ACROSS * MICRO;
+    float sum[WIDE_MICRO][MICRO] = {}, total[WIDE_MICRO][MICRO] = {};
+    float4 four[WIDE_FOURS];
+    load_wide(p, row, column, 0, four);
+    for (size_t k0 = 0, half = 0; k0 < p.k; k0 += DEPTH, half ^= 1) {
+        keep_wide(four, as[half], bs[half]);
+        __syncthreads();
+        if (k0 + DEPTH < p.k)
+            load_wide(p, row, column, k0 + DEPTH, four);
+        add_wide(as[half], bs[half], y, x, sum);
+        if ((k0 + DEPTH) % EXO_CUDA_PIECE == 0 || k0 + DEPTH >= p.k)
+            end_piece<WIDE_MICRO>(total, sum);
+    }
+    EXO_CUDA_UNROLL
+    for (unsigned r = 0; r < WIDE_MICRO; r++)
+        EXO_CUDA_UNROLL
+    for (unsigned c = 0; c < MICRO; c++) {
+        const size_t at = row + y + r % MICRO + r / MICRO * (WIDE_ROWS / 2);
+        if (at < p.m && column + x + c < p.n)
+            store<float>(p, 0, at, column + x + c, total[r][c]);
+    }
+}
+
+/* Whether wide tiles can compute it, and are filled. */
+static bool
+fits_wide(const exo_cuda_product *p)
+{
+    const uintptr_t ends = reinterpret_cast<uintptr_t>(p->a) | reinterpret_cast<uintptr_t>(p->b) |
+                           (p->lda | p->ldb | p->k) * sizeof(float);
+    return p->dtype == EXO_F32 && p->out_dtype == EXO_F32 && p->batch == 1 && !p->transpose_a &&
+           p->transpose_b && p->m >= WIDE_LEAST && p->n >= WIDE_LEAST && ends % sizeof(float4) == 0;
+}
+
+static void
+launch_wide(exo_cuda_device *cuda, const exo_cuda_product *p)
+{
+    const dim3 grid(static_cast<unsigned>((p->m + WIDE_ROWS - 1) / WIDE_ROWS),
+                    static_cast<unsigned>((p->n + WIDE_COLUMNS - 1) / WIDE_COLUMNS));
+    exo_cuda_launch(multiply_wide, grid, EXO_CUDA_BLOCK, 0, cuda->stream, *p);
+}
+
+/* --- Calls ------------------------------------------------------------------------------------ */
 
 template <typename In>
 static void
@@ -90,7 +237,9 @@ exo_cuda_multiply_invariant(exo_cuda_device *cuda, const exo_cuda_product *p, ex
 {
     if (p->m == 0 || p->n == 0)
         return EXO_OK;
-    if (p->dtype == EXO_BF16)
+    if (fits_wide(p))
+        launch_wide(cuda, p);
+    else if (p->dtype == EXO_BF16)
         launch<exo_cuda_bf16>(cuda, p);
     else
         launch<float>(cuda, p);

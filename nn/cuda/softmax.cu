@@ -5,6 +5,7 @@
  * State: partials of the device, which its stream guards. Read next: nn/device/op_args.h. */
 #include <float.h>
 
+#include "nn/cuda/log_sum.h"
 #include "nn/cuda/map.h"
 #include "nn/cuda/partials.h"
 
@@ -73,19 +74,18 @@ is_column(int32_t target, size_t columns)
 
 /* --- Log-probabilities and entropies ---------------------------------------------------------- */
 
-__global__ static void __launch_bounds__(512) log_probs_rows(exo_log_probs_args k)
+/* As the head computes them, and generation. */
+__global__ static void
+__launch_bounds__(EXO_CUDA_BLOCK) log_probs_rows(exo_log_probs_args k)
 {
     for (size_t r = blockIdx.x; r < k.rows; r += gridDim.x) {
         const float *x = k.x + r * k.columns;
-        const double log_sum = log_sum_of(sum_row(x, k.columns, k.scale));
+        const float log_sum = exo_cuda_log_sum_of(exo_cuda_sum_row(x, k.columns, k.scale));
         if (threadIdx.x > 0)
             continue;
         const int32_t target = k.targets[r];
-        k.log_sum[r] = static_cast<float>(log_sum);
-        k.y[r] = is_column(target, k.columns)
-                     ? static_cast<float>(
-                           static_cast<double>(x[target]) * static_cast<double>(k.scale) - log_sum)
-                     : 0;
+        k.log_sum[r] = log_sum;
+        k.y[r] = is_column(target, k.columns) ? k.scale * x[target] - log_sum : 0;
     }
 }
 
@@ -100,17 +100,17 @@ __global__ static void __launch_bounds__(512) entropy_rows(exo_entropy_args k)
     }
 }
 
-#define ROWS(NAME)                                                                                 \
+#define ROWS(NAME, THREADS)                                                                        \
     exo_status exo_cuda_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)       \
     {                                                                                              \
         if (k->rows == 0)                                                                          \
             return EXO_OK;                                                                         \
-        exo_cuda_launch(NAME##_rows, exo_cuda_blocks(k->rows, 1), block_for(k->columns), 0,        \
+        exo_cuda_launch(NAME##_rows, exo_cuda_blocks(k->rows, 1), THREADS, 0,                      \
                         exo_cuda_of(device)->stream, *k);                                          \
         return exo_cuda_launched(#NAME, err);                                                      \
     }
-ROWS(log_probs)
-ROWS(entropy)
+ROWS(log_probs, EXO_CUDA_BLOCK)
+ROWS(entropy, block_for(k->columns))
 
 __device__ static inline void
 log_probs_backward_at(const exo_log_probs_backward_args &k, size_t i)

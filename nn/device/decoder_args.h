@@ -69,6 +69,10 @@ typedef struct exo_decoder_logits_args {
     const void *weights;
     void *scratch;
     const exo_decoder_peers *peers; /* of a part, as above */
+    /* Of devices with `log_sums`; log_sums may be NULL. log_sums (2, rows) = log sum e^logit of each
+     * row, then log sum e^(scale logit) with its scale. */
+    const float *scales; /* (rows) */
+    float *log_sums;
 } exo_decoder_logits_args;
 
 /* --- Parameters ------------------------------------------------------------------------------- */

@@ -382,6 +382,9 @@ typedef struct exo_device_class {
      * know the shapes that are `invariant`, and the rows of the other kernels of a decoder are
      * computed as those of decoder_pass are. */
     bool invariant;
+    /* decoder_logits can give the log-sums of its rows, in the order of the device's head. Else the
+     * host's own are those of the head. */
+    bool log_sums;
     /* Gives zeroed memory, aligned to 64 bytes. bytes may be 0. Errors: NOMEM. */
     exo_status (*alloc)(exo_device *device, size_t bytes, void **out, exo_err *err);
     /* Frees memory from `alloc`, after the work that was asked for before. Accepts NULL. */

@@ -86,10 +86,12 @@ make_arrays(exo_forward *f, exo_err *err)
     if (st == EXO_OK)
         st = take(f, &f->scratch, EXO_U8, bytes_for(f, EXO_SCRATCH_FORWARD), "a pass", err);
     if (st == EXO_OK)
-        st = take(f, &f->logits, EXO_F32, EXO_LOGIT_ROWS * f->pitch, "the logits", err);
+        st = take(f, &f->logits, EXO_F32, EXO_LOGIT_ROWS * (f->pitch + 2), "the logits", err);
     exo_array *numbers[] = {&f->tokens, &f->positions, &f->places, &f->which};
     for (size_t i = 0; st == EXO_OK && i < sizeof numbers / sizeof numbers[0]; i++)
         st = take(f, numbers[i], EXO_I32, rows, "the rows of a pass", err);
+    if (st == EXO_OK && f->device->device_class->log_sums)
+        st = take(f, &f->scales, EXO_F32, rows, "the rows of a pass", err);
     return st;
 }
 
@@ -104,14 +106,15 @@ make_plan(exo_forward *f, exo_err *err)
     f->place = exo_calloc(rows, sizeof *f->place);
     f->output = exo_calloc(rows, sizeof *f->output);
     f->tag = exo_calloc(rows, sizeof *f->tag);
+    f->scale = exo_calloc(rows, sizeof *f->scale);
     f->read = exo_array_host(f->logits);
     if (!f->read)
-        f->read = f->copy = aligned(floats, sizeof *f->copy);
+        f->read = f->copy = aligned(EXO_LOGIT_ROWS * (f->pitch + 2), sizeof *f->copy);
     s->weights = aligned(floats, sizeof(float));
     s->values = aligned(floats, sizeof(float));
     s->places = aligned(floats, sizeof(uint32_t));
     s->order = aligned(floats, sizeof(uint32_t));
-    bool good = f->token && f->position && f->place && f->output && f->tag && f->read &&
+    bool good = f->token && f->position && f->place && f->output && f->tag && f->scale && f->read &&
                 s->weights && s->values && s->places && s->order;
     return good ? EXO_OK
                 : exo_fail(err, EXO_NOMEM, "generation: no memory for passes of %zu tokens", rows);
@@ -175,13 +178,14 @@ exo_forward_make_caches(exo_forward *f, size_t sequences, exo_err *err)
 void
 exo_forward_release(exo_forward *f)
 {
-    exo_array *arrays[] = {&f->weights, &f->caches,    &f->scratch, &f->logits,
-                           &f->tokens,  &f->positions, &f->places,  &f->which};
+    exo_array *arrays[] = {&f->weights,   &f->caches, &f->scratch, &f->logits, &f->tokens,
+                           &f->positions, &f->places, &f->which,   &f->scales};
     void *host[] = {f->token,
                     f->position,
                     f->place,
                     f->output,
                     f->tag,
+                    f->scale,
                     f->copy,
                     f->scratch_of_use.weights,
                     f->scratch_of_use.values,
@@ -378,19 +382,25 @@ exo_pass_begin(exo_forward *f, exo_logits_use use, void *context)
     f->use_context = context;
 }
 
+static void
+request(exo_forward *f, size_t row, size_t tag, float scale)
+{
+    f->output[f->outputs] = (int32_t)row;
+    f->scale[f->outputs] = scale;
+    f->tag[f->outputs++] = tag;
+}
+
 void
 exo_pass_add(exo_forward *f, size_t place, const int32_t *tokens, size_t count, size_t position,
-             size_t wanted, size_t tag)
+             size_t wanted, size_t tag, float scale)
 {
     for (size_t i = 0; i < count; i++) {
         size_t row = f->rows++;
         f->token[row] = tokens[i];
         f->position[row] = (int32_t)(position + i);
         f->place[row] = (int32_t)place;
-        if (i + wanted >= count) {
-            f->output[f->outputs] = (int32_t)row;
-            f->tag[f->outputs++] = tag++;
-        }
+        if (i + wanted >= count)
+            request(f, row, tag++, scale);
     }
 }
 
@@ -408,8 +418,10 @@ use_row(void *context, size_t index)
     exo_forward *f = context;
     size_t skip = index * f->pitch;
     const exo_logits_scratch *s = &f->scratch_of_use;
+    const float *sums = f->read + f->in_use * f->pitch;
+    const exo_logits_sums own = {sums[index], sums[f->in_use + index]};
     const exo_logits_scratch scratch = {s->weights + skip, s->values + skip, s->places + skip,
-                                        s->order + skip};
+                                        s->order + skip, f->scales.data ? &own : NULL};
     f->use(f->use_context, f->tag[f->first + index], f->read + skip, &scratch);
 }
 
@@ -417,10 +429,14 @@ use_row(void *context, size_t index)
 static exo_status
 use_logits(exo_forward *f, size_t count, exo_err *err)
 {
-    exo_array logits = exo_array_part(f->logits, 0, count * f->pitch);
+    bool with_sums = f->scales.data != NULL;
+    exo_array logits = exo_array_part(f->logits, 0, count * (f->pitch + (with_sums ? 2 : 0)));
     exo_device_run(f->device, decoder_logits, .plan = f->plan, .rows = count,
                    .which = (const int32_t *)f->which.data + f->first, .logits = logits.data,
-                   .weights = f->weights.data, .scratch = f->scratch.data, .peers = &f->peers);
+                   .weights = f->weights.data, .scratch = f->scratch.data, .peers = &f->peers,
+                   .scales = with_sums ? (const float *)f->scales.data + f->first : NULL,
+                   .log_sums = with_sums ? (float *)logits.data + count * f->pitch : NULL);
+    f->in_use = count;
     exo_status st = f->copy ? exo_array_read(logits, f->copy, err) : end_kernels(f, err);
     if (st == EXO_OK)
         exo_parallel_for(count, use_row, f);
@@ -436,6 +452,8 @@ exo_pass_run(exo_forward *f, exo_err *err)
     send(f->positions, f->position, f->rows);
     send(f->places, f->place, f->rows);
     send(f->which, f->output, f->outputs);
+    if (f->scales.data)
+        exo_array_send(exo_array_part(f->scales, 0, f->outputs), f->scale);
     exo_device_run(f->device, decoder_pass, .plan = f->plan, .rows = f->rows,
                    .tokens = f->tokens.data, .positions = f->positions.data,
                    .sequences = f->places.data, .weights = f->weights.data,

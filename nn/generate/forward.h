@@ -19,10 +19,16 @@ enum {
     EXO_LOGIT_ROWS = EXO_DECODER_LOGIT_ROWS /* rows whose logits are in memory at once */
 };
 
+/* The device's log-sums of a row: log sum e^logit, and log sum e^(scale logit). */
+typedef struct exo_logits_sums {
+    float plain, scaled;
+} exo_logits_sums;
+
 /* Working memory of an exo_logits_use: four arrays of as many elements as a row of logits. */
 typedef struct exo_logits_scratch {
     float *weights, *values;
     uint32_t *places, *order;
+    const exo_logits_sums *sums; /* of the row; NULL: the host computes them as the device does */
 } exo_logits_scratch;
 
 /* Called once for each row with requested logits, on any thread, several at a time. `tag` is the
@@ -38,10 +44,12 @@ typedef struct exo_forward {
     exo_status peer_status;  /* the first error of a collective, */
     exo_err peer_err;        /* and its reason */
     exo_plan *plan;
-    size_t sequences;                    /* the number of caches */
-    size_t weight_bytes, cache_bytes;    /* of all weights; of one cache */
-    exo_array weights, caches, scratch;  /* bytes, in the device's layouts */
-    exo_array logits;                    /* (EXO_LOGIT_ROWS, pitch) */
+    size_t sequences;                   /* the number of caches */
+    size_t weight_bytes, cache_bytes;   /* of all weights; of one cache */
+    exo_array weights, caches, scratch; /* bytes, in the device's layouts */
+    /* (EXO_LOGIT_ROWS, pitch + 2): the logits of some rows, then (2, those rows) log-sums if the
+     * device gives them */
+    exo_array logits;
     exo_array tokens, positions, places; /* (rows): int32, of the plan's rows */
     exo_array which;                     /* (rows): int32, the rows with requested logits */
 
@@ -49,12 +57,15 @@ typedef struct exo_forward {
     size_t rows, outputs;
     int32_t *token, *position, *place, *output; /* (shape.rows) each, as the arrays */
     size_t *tag;                                /* (shape.rows): of the rows with logits */
+    float *scale;                               /* likewise */
     exo_logits_use use;
     void *use_context;
 
-    /* A copy of the logits (EXO_LOGIT_ROWS, pitch), or the array itself if it is the host's. */
+    /* A copy of `logits`, or the array itself if it is the host's. */
     float *read;
-    float *copy; /* owned; NULL: `read` is the array */
+    float *copy;      /* owned; NULL: `read` is the array */
+    exo_array scales; /* (rows), of a device that gives log-sums; else empty */
+    size_t in_use;    /* the rows in `read` */
     size_t pitch;
     size_t first;                      /* the first of the rows in `read` */
     exo_logits_scratch scratch_of_use; /* (EXO_LOGIT_ROWS, pitch) each */
@@ -77,10 +88,10 @@ exo_status exo_forward_pack(exo_forward *forward, exo_params *params, exo_err *e
 void exo_pass_begin(exo_forward *forward, exo_logits_use use, void *context);
 /* Adds `count` tokens of the sequence that owns cache number `place`, at position, position + 1,
  * ... It requests the logits of the last `wanted` of them, with the tags tag, tag + 1, ... The
- * caller guarantees room for the rows, tokens of the vocabulary, a cache filled up to `position`,
- * and that each sequence is added once. */
+ * scale is that of the device's log-sums (exo_logits_sums). The caller guarantees room for the rows,
+ * tokens of the vocabulary, a cache filled up to `position`, and that each sequence is added once. */
 void exo_pass_add(exo_forward *forward, size_t place, const int32_t *tokens, size_t count,
-                  size_t position, size_t wanted, size_t tag);
+                  size_t position, size_t wanted, size_t tag, float scale);
 /* Runs the plan, and blocks until the device has done it and each requested row has been used. An
  * empty plan does nothing. Errors: the device's; some rows may have been used. */
 exo_status exo_pass_run(exo_forward *forward, exo_err *err);

@@ -56,7 +56,7 @@ exo_generator_logits(exo_generator *generator, const int32_t *tokens, size_t cou
         size_t rows = count - first < f->shape.rows ? count - first : f->shape.rows;
         m.logits = logits + first * m.vocabulary;
         exo_pass_begin(f, measure_row, &m);
-        exo_pass_add(f, place, tokens + first, rows, first, rows, 0);
+        exo_pass_add(f, place, tokens + first, rows, first, rows, 0, 1);
         st = exo_pass_run(f, err);
     }
     return st;
@@ -89,7 +89,7 @@ exo_generator_nll(exo_generator *generator, const int32_t *tokens, size_t count,
             size_t rows = inputs - at < f->shape.rows ? inputs - at : f->shape.rows;
             m.next = tokens + first + at + 1;
             exo_pass_begin(f, measure_row, &m);
-            exo_pass_add(f, place, tokens + first + at, rows, at, rows, 0);
+            exo_pass_add(f, place, tokens + first + at, rows, at, rows, 0, 1);
             st = exo_pass_run(f, err);
             for (size_t i = 0; st == EXO_OK && i < rows; i++)
                 sum += m.nll[i];

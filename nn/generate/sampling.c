@@ -197,13 +197,19 @@ pick(const float *p, size_t count, double total, double draw)
     return last;
 }
 
+float
+exo_sampling_scale(const exo_sampling *s)
+{
+    return s->temperature > 0 ? 1.0f / s->temperature : 1.0f; /* as in exo_log_probs */
+}
+
 /* The logits after penalty and temperature: `out`, or `logits` itself if neither changes them. */
 static const float *
 warp(const exo_sampling *s, const float *logits, size_t count, const uint64_t *seen, float *out)
 {
     float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
-    float temperature = s->temperature > 0 ? s->temperature : 1;
-    if (penalty == 1.0f && temperature == 1.0f)
+    float scale = exo_sampling_scale(s);
+    if (penalty == 1.0f && scale == 1.0f)
         return logits;
     memcpy(out, logits, count * sizeof *out);
     for (size_t word = 0; penalty != 1.0f && word < (count + 63) / 64; word++)
@@ -213,11 +219,8 @@ warp(const exo_sampling *s, const float *logits, size_t count, const uint64_t *s
                 break;
             out[token] = out[token] < 0 ? out[token] * penalty : out[token] / penalty;
         }
-    if (temperature != 1.0f) {
-        float scale = 1.0f / temperature; /* as in exo_log_probs */
-        for (size_t i = 0; i < count; i++)
-            out[i] *= scale;
-    }
+    for (size_t i = 0; i < count && scale != 1.0f; i++)
+        out[i] *= scale;
     return out;
 }
 
@@ -258,6 +261,21 @@ candidates(const exo_sampling *s, const float *x, size_t count, float largest,
     return kept;
 }
 
+/* log p of a token with this logit. The device's log-sum is in fp32, and so is its head's
+ * difference. */
+static float
+log_prob_of(float logit, double log_sum, bool of_device)
+{
+    return of_device ? logit - (float)log_sum : (float)((double)logit - log_sum);
+}
+
+/* Whether x, of the first `count` of `all` logits, are the logits times their scale alone. */
+static bool
+is_scaled(const exo_sampling *s, size_t count, size_t all)
+{
+    return count == all && (s->repetition_penalty <= 0 || s->repetition_penalty == 1.0f);
+}
+
 bool
 exo_sampling_choose(const exo_sampling *s, const float *logits, size_t count, const uint64_t *seen,
                     double draw, const exo_logits_scratch *scratch, exo_choice *out)
@@ -265,7 +283,8 @@ exo_sampling_choose(const exo_sampling *s, const float *logits, size_t count, co
     float largest = exo_decode_max(logits, count, NULL);
     if (!isfinite(largest))
         return false;
-    double plain = exo_softmax_log_sum(logits, count, 1.0f);
+    const exo_logits_sums *sums = scratch->sums;
+    double plain = sums ? (double)sums->plain : exo_softmax_log_sum(logits, count, 1.0f);
     size_t all = count;
     count = s->vocabulary > 0 && s->vocabulary < count ? s->vocabulary : count;
     const float *x = warp(s, logits, count, seen, scratch->weights);
@@ -273,17 +292,20 @@ exo_sampling_choose(const exo_sampling *s, const float *logits, size_t count, co
     largest = exo_decode_max(x, count, &token);
     if (!isfinite(largest)) /* a penalty or a temperature near 0 overflows */
         return false;
-    double log_prob = 0;
+    float log_prob = 0;
     if (s->temperature > 0) {
         double total = 0;
         size_t kept = candidates(s, x, count, largest, scratch, &total);
         size_t place = pick(scratch->values, kept == SIZE_MAX ? count : kept, total, draw);
         token = kept == SIZE_MAX ? place : scratch->places[place];
         double log_sum = (double)largest + log(total);
-        if (kept == SIZE_MAX) /* the sum of exo_log_probs, to the bit */
+        bool of_device = sums && kept == SIZE_MAX && is_scaled(s, count, all);
+        if (of_device)
+            log_sum = (double)sums->scaled;
+        else if (kept == SIZE_MAX) /* the sum of exo_log_probs, to the bit */
             log_sum = x == logits && count == all ? plain : exo_softmax_log_sum(x, count, 1.0f);
-        log_prob = (double)x[token] - log_sum;
+        log_prob = log_prob_of(x[token], log_sum, of_device);
     }
-    *out = (exo_choice){(int32_t)token, (float)log_prob, (float)((double)logits[token] - plain)};
+    *out = (exo_choice){(int32_t)token, log_prob, log_prob_of(logits[token], plain, sums != NULL)};
     return true;
 }

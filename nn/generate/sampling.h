@@ -17,6 +17,8 @@ typedef struct exo_choice {
 exo_status exo_sampling_check(const exo_sampling *sampling, size_t vocabulary, exo_err *err);
 /* The draw for the token at `position` of sequence `id`: uniform in [0, 1), with 53 bits. */
 double exo_sampling_draw(uint64_t seed, uint64_t id, size_t position);
+/* What the temperature multiplies logits by: 1 / temperature, and 1 at temperature 0. */
+float exo_sampling_scale(const exo_sampling *sampling);
 /* Chooses a token with `draw`, which temperature 0 ignores. seen: a bit for each token to which
  * the repetition penalty applies. false: a logit is NaN or +infinite, or all are -infinite, before
  * or after penalty and temperature. */

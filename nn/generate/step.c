@@ -56,7 +56,7 @@ plan(exo_generator *g)
             size_t left = s->length - s->cached, room = f->shape.rows - f->rows,
                    count = left < room ? left : room;
             exo_pass_add(f, g->order[i], s->tokens + s->cached, count, s->cached, count == left,
-                         g->order[i]);
+                         g->order[i], exo_sampling_scale(&s->sampling));
             s->computed = count;
         }
 }

@@ -15,7 +15,8 @@ enum {
 
 static float weights[MOST], values[MOST];
 static uint32_t places[MOST], order[MOST];
-static const exo_logits_scratch scratch = {weights, values, places, order};
+static const exo_logits_scratch scratch = {
+    .weights = weights, .values = values, .places = places, .order = order};
 
 static exo_choice
 choose(const exo_sampling *s, const float *logits, size_t count, const uint64_t *seen, double draw)
