@@ -216,6 +216,7 @@ open_replica(struct train_node *n, exo_graph_actor *actor, exo_err *err)
 {
     exo_place *p = (exo_place *)actor; /* its first member */
     const exo_replica_place place = {.runtime = p->runtime,
+                                     .self = p->self,
                                      .pace = &p->pace,
                                      .step_cost = step_cost(p),
                                      .meters = exo_graph_meters(actor)};

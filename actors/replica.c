@@ -8,6 +8,7 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
+#include "actor/hooks.h"
 #include "actors/fit_engine.h"
 #include "actors/fit_opts.h"
 #include "actors/node_state.h"
@@ -154,7 +155,10 @@ make_copy(exo_replica *r, exo_err *err)
 {
     const exo_fit *fit = r->fit;
     r->by_units = exo_strategy_keeps_units(r->strategy);
-    exo_status st = exo_device_open_place(&r->device, fit->device, r->rank, err);
+    exo_status st = exo_device_open_place(
+        &r->device, fit->device,
+        r->place.runtime ? exo_actor_place(r->place.runtime, r->place.self, r->rank) : r->rank,
+        err);
     r->within = st == EXO_OK && fit->stages == 1 && exo_device_is_host(r->device) &&
                 exo_fit_steps_within(r->strategy, exo_fit_copies(fit), fit->batch_size,
                                      fit->minibatch_size);

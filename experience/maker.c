@@ -499,7 +499,8 @@ start(struct maker *m, exo_graph_actor *actor, exo_err *err)
         st = exo_meter_declare_all(m->meters, exo_graph_meters(actor), meter_classes, NUM_METERS,
                                    err);
     if (st == EXO_OK)
-        st = exo_experience_source_start(m->source, exo_graph_seed(actor), exo_graph_index(actor),
+        st = exo_experience_source_start(m->source, exo_graph_seed(actor),
+                                         exo_graph_device_place(actor),
                                          m->group ? exo_maker_group_of(m->group) : NULL, err);
     if (st == EXO_OK)
         st = exo_observer_open(&m->observer, actor, EXO_OBSERVES_MAKER,

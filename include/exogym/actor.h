@@ -48,7 +48,8 @@ typedef struct exo_ref {
 
 /* The most lanes of one class. */
 enum {
-    EXO_MAX_LANES = 15
+    EXO_MAX_LANES = 15,
+    EXO_MAX_GPUS = 64 /* of a process */
 };
 
 /* A lane of a class. exo_lane_opts can change its limits for one actor. */
@@ -196,6 +197,9 @@ typedef struct exo_spawn_opts {
     /* (num_lanes); if several name the same lane, the last one counts */
     const exo_lane_opts *lanes;
     size_t num_lanes; /* entries of `lanes` */
+    /* of exo_spawn: a bit for each GPU of this process that the actor has (exo_actor_gpus); of an actor
+     * of a cluster, the head chooses them by the resource `gpus` */
+    uint64_t gpus;
     /* The fields below are for exo_spawn_class and exo_spawn_group. */
     bool detached;                 /* the actor outlives the job that made it */
     const exo_resource *resources; /* (num_resources) that the actor takes of its worker */
@@ -336,6 +340,11 @@ EXO_API void exo_reply(exo_future **deferred, exo_status status, const char *rea
                        exo_payload *reply);
 /* Makes the actor die with this cause after the method has returned. */
 EXO_API void exo_call_die(exo_call_context *call, const char *cause);
+
+/* The GPUs that an actor of this process was given, as numbers of those that the process sees, from 0:
+ * writes the first `most` of them, ascending, and returns how many there are. 0: it was given none, as
+ * without a cluster, or without `gpus` among its resources. Any thread; also 0 for a dead actor. */
+EXO_API size_t exo_actor_gpus(exo_runtime *runtime, exo_ref actor, uint32_t *out, size_t most);
 
 /* --- Inspection ------------------------------------------------------------------------------- */
 

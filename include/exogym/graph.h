@@ -152,6 +152,9 @@ EXO_API const char *exo_graph_name(const exo_graph_actor *actor); /* its name, s
 EXO_API uint32_t exo_graph_index(const exo_graph_actor *actor);   /* its index, 1 for "maker_1" */
 /* The number of actors of its name. */
 EXO_API uint32_t exo_graph_count(const exo_graph_actor *actor);
+/* The GPU on which the actor computes, for exo_device_open_place: the first one that its worker has given
+ * it (exo_actor_gpus), else its index. */
+EXO_API uint32_t exo_graph_device_place(const exo_graph_actor *actor);
 EXO_API uint64_t exo_graph_seed(const exo_graph_actor *actor); /* the seed of the run */
 /* Whether the run's clock is virtual. A class with threads of its own then waits for them before it
  * uses a port, so that a run is repeated to the bit. */

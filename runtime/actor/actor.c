@@ -377,6 +377,28 @@ exo_call_runtime(const exo_call_context *call)
     return call->runtime;
 }
 
+size_t
+exo_actor_gpus(exo_runtime *runtime, exo_ref actor, uint32_t *out, size_t most)
+{
+    exo_actor *a = exo_runtime_find(runtime, actor);
+    size_t count = 0;
+    for (uint32_t g = 0; a && g < EXO_MAX_GPUS; g++)
+        if (a->gpus >> g & 1) {
+            if (count < most)
+                out[count] = g;
+            count++;
+        }
+    exo_actor_drop(a);
+    return count;
+}
+
+uint32_t
+exo_actor_place(exo_runtime *runtime, exo_ref actor, uint32_t otherwise)
+{
+    uint32_t gpu;
+    return exo_actor_gpus(runtime, actor, &gpu, 1) > 0 ? gpu : otherwise;
+}
+
 exo_ref
 exo_call_self(const exo_call_context *call)
 {

@@ -73,6 +73,10 @@ uint64_t exo_call_node(const exo_call_context *call);
 /* The name of the method that serves the call; "" while its actor starts. */
 const char *exo_call_method(const exo_call_context *call);
 
+/* The place by which an actor of this process opens its device (exo_device_open_place): the first GPU that
+ * it was given, else `otherwise`. */
+uint32_t exo_actor_place(exo_runtime *runtime, exo_ref actor, uint32_t otherwise);
+
 /* Describes a living actor of this process. Its texts are valid until exo_actor_info_release. */
 typedef struct exo_actor_info {
     const exo_actor_class *actor_class;

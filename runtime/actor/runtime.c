@@ -550,6 +550,8 @@ exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_class, const exo_sp
     exo_ref existing = {0};
     exo_status st = exo_actor_new(runtime, actor_class, &actor, err);
     if (st == EXO_OK)
+        actor->gpus = opts->gpus;
+    if (st == EXO_OK)
         st = set_lanes(actor, opts, err);
     if (st == EXO_OK)
         st = name_actor(actor, opts, err);

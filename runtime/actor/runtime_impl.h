@@ -89,6 +89,7 @@ struct exo_actor {
     exo_runtime *runtime;
     exo_slot *slot; /* counts the references; NULL until the actor is in the table */
     uint64_t id;
+    uint64_t gpus; /* that it was given, a bit each */
     const exo_actor_class *actor_class;
     const char *name; /* NULL: anonymous. Part of `entry` */
     exo_name *entry;  /* owned */

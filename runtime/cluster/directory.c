@@ -119,6 +119,7 @@ exo_directory_add(exo_directory *directory, uint64_t key, const Exo__Cluster__Sp
         exo_free(a);
         return NULL;
     }
+    copy->gpus = 0; /* whoever asks for it does not choose them */
     a->key = key;
     a->spec = copy;
     if (!exo_directory_enlist(directory, a)) {
@@ -237,12 +238,20 @@ find_amount(const exo_cluster_node *node, const char *name)
 }
 
 static bool
+is_gpus(const Exo__Cluster__Resource *resource)
+{
+    return strcmp(resource->name, "gpus") == 0;
+}
+
+static bool
 has_room(const exo_cluster_node *node, const Exo__Cluster__Spawn *spec)
 {
     for (size_t i = 0; i < spec->n_resources; i++) {
         const exo_amount *amount = find_amount(node, spec->resources[i]->name);
         if (spec->resources[i]->amount > 0 &&
             (!amount || amount->free + 1e-9 < spec->resources[i]->amount))
+            return false;
+        if (is_gpus(spec->resources[i]) && !exo_gpus_have(&node->gpus, spec->resources[i]->amount))
             return false;
     }
     return true;
@@ -267,8 +276,10 @@ fail_place(exo_directory *directory, const Exo__Cluster__Spawn *spec, exo_err *e
     char wants[200] = "";
     size_t at = 0, workers = 0;
     for (size_t i = 0; i < spec->n_resources && at < sizeof wants; i++)
-        at += (size_t)snprintf(wants + at, sizeof wants - at, "%s%s %g", i ? ", " : "",
-                               spec->resources[i]->name, spec->resources[i]->amount);
+        at += (size_t)snprintf(
+            wants + at, sizeof wants - at, "%s%s %g%s", i ? ", " : "", spec->resources[i]->name,
+            spec->resources[i]->amount,
+            is_gpus(spec->resources[i]) && spec->resources[i]->amount < 1 ? " of one" : "");
     for (const exo_cluster_node *n = directory->nodes; n; n = n->hh.next)
         workers += n->alive && !n->is_driver;
     const exo_cluster_node *named =
@@ -285,8 +296,15 @@ fail_place(exo_directory *directory, const Exo__Cluster__Spawn *spec, exo_err *e
                     wants);
 }
 
+static void
+take_gpus(exo_entry *entry, double amount, uint64_t has)
+{
+    exo_gpus *gpus = &entry->node->gpus;
+    entry->spec->gpus = has ? exo_gpus_take_these(gpus, amount, has) : exo_gpus_take(gpus, amount);
+}
+
 void
-exo_entry_take_place(exo_entry *entry, exo_cluster_node *node)
+exo_entry_take_place(exo_entry *entry, exo_cluster_node *node, uint64_t gpus)
 {
     exo_entry_unplace(entry);
     exo_entry_set_waits(entry, NULL);
@@ -298,6 +316,8 @@ exo_entry_take_place(exo_entry *entry, exo_cluster_node *node)
         exo_amount *amount = find_amount(node, entry->spec->resources[i]->name);
         if (amount)
             amount->free -= entry->spec->resources[i]->amount;
+        if (is_gpus(entry->spec->resources[i]))
+            take_gpus(entry, entry->spec->resources[i]->amount, gpus);
     }
 }
 
@@ -315,7 +335,10 @@ exo_entry_unplace(exo_entry *entry)
         exo_amount *amount = find_amount(node, entry->spec->resources[i]->name);
         if (amount)
             amount->free += entry->spec->resources[i]->amount;
+        if (is_gpus(entry->spec->resources[i]))
+            exo_gpus_give(&node->gpus, entry->spec->resources[i]->amount, entry->spec->gpus);
     }
+    entry->spec->gpus = 0;
 }
 
 exo_status
@@ -334,7 +357,7 @@ exo_directory_place(exo_directory *directory, exo_entry *entry, exo_err *err)
     }
     if (!best)
         return fail_place(directory, spec, err);
-    exo_entry_take_place(entry, best);
+    exo_entry_take_place(entry, best, 0);
     return EXO_OK;
 }
 
@@ -384,10 +407,10 @@ set_amounts(exo_cluster_node *node, const Exo__Cluster__Register *from)
         snprintf(amounts[i].name, sizeof amounts[i].name, "%s", from->resources[i]->name);
         amounts[i].total = amounts[i].free = from->resources[i]->amount;
     }
-    exo_free(node->amounts);
     node->amounts = amounts;
     node->num_amounts = from->n_resources;
-    return true;
+    const exo_amount *gpus = find_amount(node, "gpus");
+    return exo_gpus_init(&node->gpus, gpus ? gpus->total : 0);
 }
 
 static void
@@ -402,6 +425,7 @@ free_node(exo_cluster_node *n)
     exo_free(n->running);
     exo_free(n->log);
     exo_free(n->amounts);
+    exo_free(n->gpus.free);
     exo_free(n->casualties);
     EXO_RELEASE(n->held);
     exo_identity_drop(&n->owner);
@@ -439,6 +463,7 @@ exo_directory_add_node(exo_directory *directory, const Exo__Cluster__Register *f
         trim_nodes(directory);
         if (!set_amounts(n, from) || !name_node(directory, n, from)) {
             exo_free(n->amounts);
+            exo_free(n->gpus.free);
             exo_free(n);
             return NULL;
         }

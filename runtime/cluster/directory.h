@@ -6,6 +6,7 @@
 #include <uthash.h>
 
 #include "base/identity.h"
+#include "cluster/gpus.h"
 #include "cluster/messages.h"
 #include "cluster/quota.h"
 
@@ -63,6 +64,7 @@ typedef struct exo_cluster_node {
     Exo__Cluster__Holdings *held;
     exo_amount *amounts;
     size_t num_amounts;
+    exo_gpus gpus; /* each one's share of the amount `gpus` */
     size_t num_actors;
     struct exo_entry *entries; /* list of the actors whose `node` this is */
     /* keys of the actors that died with it, until the cause of its end is known */
@@ -229,8 +231,9 @@ void exo_directory_unlist(exo_directory *directory, exo_entry *entry);
 
 /* Gives the actor a place by its spec. FULL: no node has room; NOT_FOUND: there is no such node. */
 exo_status exo_directory_place(exo_directory *directory, exo_entry *entry, exo_err *err);
-/* Makes `node` the actor's place and takes its resources there, even if too few are free. */
-void exo_entry_take_place(exo_entry *entry, exo_cluster_node *node);
+/* Makes `node` the actor's place and takes its resources there, even if too few are free. gpus: those
+ * that it has there already, a bit each; 0: spec->gpus becomes those that are chosen now. */
+void exo_entry_take_place(exo_entry *entry, exo_cluster_node *node, uint64_t gpus);
 /* Notes where the actor lived last, and the key of that node. */
 void exo_entry_set_last(exo_entry *entry, uint64_t node, const char *key);
 /* Whether the actor lived last at this node. */

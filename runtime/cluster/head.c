@@ -122,6 +122,7 @@ exo_head_describe(const exo_entry *a, Exo__Cluster__Actor *out)
     out->class_name = exo_pb_text(a->spec->class_name);
     out->job = exo_pb_text(a->spec->job);
     out->detached = a->spec->detached;
+    out->gpus = a->spec->gpus;
     out->id = a->id;
     out->incarnation = a->incarnation;
     out->state = exo_pb_text(exo_entry_state_text(a->state));

@@ -13,6 +13,7 @@ enum {
     LOG_LINES = 4096,
     REMEMBERED = 10000,       /* number of dead actors that `why` can explain: the latest */
     REMEMBERED_JOBS = 1000,   /* number of ended jobs that are listed: the latest */
+    EXO_HEAD_RESOURCES = 64,  /* most of a worker, and of an actor's request */
     MAX_REPORT = 64 << 10,    /* bytes of a driver's report of its job */
     MAX_LAST_LINES = 8 << 10, /* bytes of the log in an epitaph */
     /* bytes of log lines in a reply; the caller asks again for the rest */
@@ -270,8 +271,8 @@ exo_status exo_head_ask_worker(struct head *h, exo_entry *a, exo_err *err);
 
 /* Begins a life of an actor that has a place. */
 void exo_head_begin_life(struct head *h, exo_entry *a);
-/* INVAL: a resource without a name, or an amount that is negative, NaN, or above 1e18. A NaN would
- * spoil every sum. */
+/* INVAL: too many resources, one without a name or named twice, or an amount that is negative, NaN, or
+ * above 1e18. A NaN would spoil every sum. */
 exo_status exo_head_check_resources(Exo__Cluster__Resource *const *list, size_t count,
                                     exo_err *err);
 /* Adds an entry for a copy of `spec`, charged to `peer`. A dead actor of the same name is removed.

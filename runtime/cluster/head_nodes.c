@@ -73,7 +73,7 @@ adopt(struct head *h, const exo_call_context *call, exo_cluster_node *node,
                 info->incarnation >= a->incarnation;
     if (!starting && !back)
         return false;
-    exo_entry_take_place(a, node);
+    exo_entry_take_place(a, node, info->spec ? info->spec->gpus : 0);
     a->incarnation = info->incarnation;
     a->id = info->id;
     a->listed = true;
@@ -271,6 +271,10 @@ exo_head_register(struct head *h, exo_call_context *call, const void *args, exo_
                        "register: %zu actors at once, and %d may be: tell of them in parts",
                        m->n_actors, EXO_PART_ACTORS)
             : exo_head_check_resources(m->resources, m->n_resources, err);
+    for (size_t i = 0; st == EXO_OK && i < m->n_resources; i++)
+        if (strcmp(m->resources[i]->name, "gpus") == 0 && m->resources[i]->amount > EXO_MAX_GPUS)
+            st = exo_fail(err, EXO_INVAL, "a worker offers at most %d GPUs, not %g", EXO_MAX_GPUS,
+                          m->resources[i]->amount);
     if (st == EXO_OK && strcmp(m->kind, "worker") != 0 && strcmp(m->kind, "driver") != 0)
         st = exo_fail(err, EXO_INVAL, "register: a node is a worker or a driver, not '%.60s'",
                       m->kind);

@@ -55,13 +55,30 @@ place_all(struct head *h, exo_entry *const *all, size_t count, exo_err *err)
 exo_status
 exo_head_check_resources(Exo__Cluster__Resource *const *list, size_t count, exo_err *err)
 {
+    if (count > EXO_HEAD_RESOURCES)
+        return exo_fail(err, EXO_INVAL, "%zu resources: at most %d are possible", count,
+                        EXO_HEAD_RESOURCES);
     for (size_t i = 0; i < count; i++) {
         if (!list[i]->name[0])
             return exo_fail(err, EXO_INVAL, "a resource has no name: %g of what?", list[i]->amount);
         if (!(list[i]->amount >= 0 && list[i]->amount <= 1e18))
             return exo_fail(err, EXO_INVAL, "there cannot be %g of the resource '%.64s'",
                             list[i]->amount, list[i]->name);
+        for (size_t j = 0; j < i; j++)
+            if (strcmp(list[i]->name, list[j]->name) == 0)
+                return exo_fail(err, EXO_INVAL, "the resource '%.64s' is named twice",
+                                list[i]->name);
     }
+    return EXO_OK;
+}
+
+/* Parts of GPUs are amounts, too, but not those of more than one. */
+static exo_status
+check_gpus(const Exo__Cluster__Spawn *spec, exo_err *err)
+{
+    for (size_t i = 0; i < spec->n_resources; i++)
+        if (strcmp(spec->resources[i]->name, "gpus") == 0)
+            return exo_gpus_check(spec->resources[i]->amount, err);
     return EXO_OK;
 }
 
@@ -112,7 +129,8 @@ check_spec(const Exo__Cluster__Spawn *spec, exo_err *err)
         return exo_fail(err, EXO_INVAL,
                         "the name of a group is longer than %d characters: '%.40s...'",
                         EXO_NAME - 1, spec->group);
-    return exo_head_check_resources(spec->resources, spec->n_resources, err);
+    exo_status st = exo_head_check_resources(spec->resources, spec->n_resources, err);
+    return st == EXO_OK ? check_gpus(spec, err) : st;
 }
 
 exo_status

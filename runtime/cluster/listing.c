@@ -69,6 +69,13 @@ actor_json(const Exo__Cluster__Actor *a)
         "detached", (int)a->detached, "job", text_of(a->job), "since", (json_int_t)a->since);
     if (a->cause[0])
         json_object_set_new(json, "cause", text_of(a->cause));
+    if (a->gpus) {
+        json_t *gpus = json_array();
+        for (int g = 0; g < EXO_MAX_GPUS; g++)
+            if (a->gpus >> g & 1)
+                json_array_append_new(gpus, json_integer(g));
+        json_object_set_new(json, "gpus", gpus);
+    }
     return json;
 }
 

@@ -69,7 +69,8 @@ make(exo_call_context *call, struct worker *w, const Exo__Cluster__Spawn *spec, 
     exo_spawn_opts opts = {.name = spec->name[0] ? spec->name : NULL,
                            .namespace_name = spec->space[0] ? spec->space : NULL,
                            .lanes = lanes,
-                           .num_lanes = spec->n_lanes};
+                           .num_lanes = spec->n_lanes,
+                           .gpus = spec->gpus};
     if (st == EXO_OK && spec->args.len > 0)
         st = exo_payload_copy(&opts.args, spec->args.data, spec->args.len);
     if (st == EXO_OK)

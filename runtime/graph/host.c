@@ -122,6 +122,8 @@ begin(struct host *h, exo_call_context *call, exo_site *site, uint32_t actor, ui
 {
     h->actor = exo_call_self(call);
     exo_status st = exo_place_new(&h->place, site, actor, index, exo_call_runtime(call), err);
+    if (st == EXO_OK)
+        h->place->self = h->actor;
     for (size_t i = 0; st == EXO_OK && i < h->place->spec->class->num_ports; i++)
         if (h->place->groups[i].edge)
             st = make_collective(h, &h->place->groups[i], err);

@@ -177,6 +177,7 @@ struct exo_place {
     const exo_actor_spec *spec;
     uint32_t spec_index, host;
     exo_runtime *runtime; /* sends the messages; NULL on the virtual clock */
+    exo_ref self;         /* the actor whose place it is, from the start of its class on */
     /* in the order of the class's ports; a port that the graph does not use has no edges */
     exo_port *ports;
     exo_port_group *groups; /* likewise */

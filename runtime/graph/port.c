@@ -6,6 +6,7 @@
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
+#include "actor/hooks.h"
 #include "graph/place.h"
 
 /* --- The actor's place ------------------------------------------------------------------------ */
@@ -32,6 +33,14 @@ uint32_t
 exo_graph_count(const exo_graph_actor *actor)
 {
     return actor->count;
+}
+
+uint32_t
+exo_graph_device_place(const exo_graph_actor *actor)
+{
+    const exo_place *place = place_of(actor);
+    return place->runtime ? exo_actor_place(place->runtime, place->self, actor->index)
+                          : actor->index;
 }
 
 uint32_t

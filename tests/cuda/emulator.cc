@@ -169,6 +169,7 @@ cuda_emulator_graphs(void)
 
 static uint64_t to_host;    /* bytes of copies */
 static uint64_t host_waits; /* for streams */
+static std::set<int> seen;  /* GPUs with streams */
 
 uint64_t
 cuda_emulator_waits(void)
@@ -182,11 +183,13 @@ print_to_host(void)
 {
     fprintf(stderr, "cuda: %llu bytes to the host\ncuda: %llu waits\n",
             static_cast<unsigned long long>(to_host), static_cast<unsigned long long>(host_waits));
+    for (const int gpu : seen)
+        fprintf(stderr, "cuda: streams on GPU %d\n", gpu);
 }
 
 /* For programs that tests start: EXO_CUDA_EMULATOR is "fail_at=200 memory=9000 gpus=2 seed=7 say=1",
  * of which each may be absent. With say=1 the process says at its end how much it copied to the
- * host, and how often it waited for a stream. */
+ * host, how often it waited for a stream, and on which GPUs it had streams. */
 __attribute__((constructor)) static void
 read_environment(void)
 {
@@ -859,6 +862,7 @@ cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     if (error == cudaSuccess) {
         *out = new emulated_stream{current, {}, nullptr, false};
         streams.insert(*out);
+        seen.insert(current);
     }
     return error;
 }

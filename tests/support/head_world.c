@@ -40,6 +40,7 @@ note_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     *a = (struct world_asked){.key = spec->key,
                               .incarnation = spec->incarnation,
                               .asker = spec->asker,
+                              .gpus = spec->gpus,
                               .answer = exo_call_defer(call)};
     snprintf(a->name, sizeof a->name, "%s", spec->name);
     EXO_RELEASE(spec);

@@ -20,7 +20,7 @@ enum {
 /* A spawn that the head requested from the worker. */
 struct world_asked {
     char name[64];
-    uint64_t key, incarnation, id, asker;
+    uint64_t key, incarnation, id, asker, gpus;
     exo_future *answer; /* NULL: the reply was sent */
 };
 

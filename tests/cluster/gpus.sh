@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Makers of a graph on a worker with two emulated GPUs (tests/cuda) compute on those that the head gives
+# them by the resource `gpus`, and what does not fit on one GPU is refused.
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
+export TMPDIR=$folder
+emulate_gpu
+EXO_BUILD=$folder/bin
+
+cat >ppo.yaml <<'END'
+exogym: 1
+name: ppo
+seed: 42
+actors:
+  maker:
+    class: experience_maker
+    count: 2
+    resources: {gpus: 0.5}
+    config:
+      model: &policy {name: gpt, layers: 1, heads: 2, width: 16, context: 16, vocabulary: 8}
+      prompts: {tokens: [[1], [2], [3, 4]]}
+      reward: {name: share, token: 3}
+      answers: 2
+      batch: 2
+      epochs: 1
+      generate: {max_new_tokens: 4}
+      device: cuda
+  trainer:
+    class: ppo_trainer
+    config:
+      model: *policy
+      batch: 2
+      algorithm: {name: grpo}
+      optimizer: {name: sgd, lr: 0.5}
+edges:
+  - {from: maker, to: trainer, carries: experience}
+  - {from: trainer, to: maker, carries: parameters, route: broadcast, buffer: {on_full: latest}}
+END
+
+run() {
+    "$EXOGYM" run ppo.yaml --no-plot --head "ipc://$place/head" "$@" >out 2>err </dev/null
+}
+
+# used NAME GPUS OPTION...: a run on a worker of its own uses these GPUs of two.
+used() {
+    local name=$1 gpus=$2
+    shift 2
+    EXO_CUDA_EMULATOR='gpus=2 say=1' worker "$name" --resource gpus=2 --threads 4
+    run --name "$name" "$@" || fail "$name: $(tail -3 err)"
+    local watcher=${name}_pid
+    kill "${!watcher}"
+    ended 10 "${!watcher}" 0
+    [ "$(sed -n 's/^cuda: streams on GPU \([0-9]*\)$/\1/p' "${name}_pid.err" | tr '\n' ' ')" = "$gpus" ] ||
+        fail "$name: $(cat "${name}_pid.err")"
+}
+
+head
+used packed '0 '
+used apart '0 1 ' --set actors.maker.resources.gpus=0.6
+used whole '0 1 ' --set actors.maker.resources.gpus=1
+# Without the resource, makers take the GPUs that their worker sees in turn.
+used by_turns '0 1 ' --set 'actors.maker.resources={}'
+
+worker last --resource gpus=2
+run --name more --set actors.maker.count=3 --set actors.maker.resources.gpus=0.6 && fail 'three times 0.6 of two GPUs were given'
+grep -q 'which wants gpus 0.6 of one' err || fail "three times 0.6: $(tail -3 err)"
+run --name odd --set actors.maker.resources.gpus=1.5 && fail 'one and a half GPUs were given'
+grep -q 'a part of one GPU, or whole ones' err || fail "one and a half: $(tail -3 err)"
+finish
