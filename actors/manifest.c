@@ -21,7 +21,7 @@ enum {
     MAX_BYTES = 16 << 20
 };
 
-static const char first_line[] = "# exogym checkpoint 1: step ";
+static const char format[] = "# exogym checkpoint ", first_line[] = "# exogym checkpoint 1: step ";
 
 exo_status
 exo_manifest_write(const char *folder, uint64_t step, const exo_manifest_line *lines, size_t count,
@@ -133,7 +133,12 @@ read_manifest(struct check *c, exo_err *err)
         rows += c->text[i] == '\n';
     if (st == EXO_OK && !(c->lines = exo_calloc(rows, sizeof *c->lines)))
         st = exo_fail(err, EXO_NOMEM, "%s: no memory", path);
-    if (st == EXO_OK && (!is_whole(c) || !parse(c)))
+    const bool whole = st == EXO_OK && is_whole(c);
+    if (whole && strncmp(c->text, format, sizeof format - 1) == 0 &&
+        strncmp(c->text, first_line, sizeof first_line - 1) != 0)
+        st = exo_fail(err, EXO_INVAL,
+                      "%s: another version of exogym wrote the checkpoint: use that one", path);
+    if (st == EXO_OK && (!whole || !parse(c)))
         st = exo_fail(err, EXO_INVAL, "%s: is damaged", path);
     exo_free(path);
     return st;

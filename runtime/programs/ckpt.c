@@ -1,6 +1,8 @@
 /* `exogym ckpt reshard`: converts a checkpoint to another number of nodes, to nodes that share the model
  * in another way, or to another way of sharding. One thread. Read next: actors/reshard.h, job.c. */
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +39,8 @@ struct reshard {
     /* 0: those of the checkpoint; if one of those from tensor on is given, the others are 1 */
     uint64_t nodes, tensor, pipeline, microbatches, context;
     char run[EXO_CHECKPOINT_PATH], checkpoint[EXO_CHECKPOINT_PATH];
+    char to[EXO_CHECKPOINT_PATH];  /* TO, without links and dots */
+    size_t num_made;               /* folders at the end of `to` that were not there */
     char *save_dir, *name, *label; /* of the new run: SAVE_DIR/NAME/LABEL */
     exo_config_doc *doc;           /* of the new run's job */
     exo_job job;
@@ -169,22 +173,72 @@ cut_last(char *path)
     return word;
 }
 
-/* Takes TO apart: the last two words become the name and the label of the run. */
+/* Finds where TO will be: what exists of the path, without links, and the folders to be made below it. */
 static exo_status
-name_run(struct reshard *r, exo_err *err)
+find_target(struct reshard *r, exo_err *err)
 {
-    char *path = NULL;
-    exo_status st = exo_dir_guard(r->args->to, err);
-    if (st == EXO_OK)
-        st = exo_folder_make(r->args->to, err);
-    if (st == EXO_OK && !(path = realpath(r->args->to, NULL)))
+    char path[EXO_CHECKPOINT_PATH], above[PATH_MAX], *more = NULL;
+    const char *found = NULL;
+    exo_text to = {0};
+    exo_status st = put_path(path, err, r->args->to, "");
+    size_t end = st == EXO_OK ? strlen(path) : 0;
+    while (st == EXO_OK && end > 0) {
+        const char cut = path[end];
+        path[end] = '\0';
+        found = realpath(path, above);
+        path[end] = cut;
+        if (found || errno != ENOENT)
+            break;
+        while (end > 0 && path[end - 1] != '/')
+            end--;
+        while (end > 1 && path[end - 1] == '/')
+            end--;
+    }
+    if (st == EXO_OK && !found && (path[0] == '\0' || end > 0 || !realpath(".", above)))
         st = exo_fail(err, EXO_IO, "%s: the folder cannot be found", r->args->to);
     if (st != EXO_OK)
         return st;
-    r->label = cut_last(path);
-    r->name = cut_last(path);
-    r->save_dir = exo_strdup(path[0] ? path : "/");
-    (free)(path); /* realpath allocates with malloc */
+    exo_text_add(&to, "%s", strcmp(above, "/") == 0 ? "" : above);
+    for (char *word = strtok_r(path + end, "/", &more); word; word = strtok_r(NULL, "/", &more)) {
+        if (strcmp(word, ".") == 0 || strcmp(word, "..") == 0)
+            st = exo_fail(err, EXO_INVAL, "%s: '%s' follows a folder that does not exist",
+                          r->args->to, word);
+        exo_text_add(&to, "/%s", word);
+        r->num_made++;
+    }
+    if (st == EXO_OK)
+        st = to.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
+                       : put_path(r->to, err, to.data ? to.data : "/", "");
+    exo_free(to.data);
+    return st;
+}
+
+/* Checks that TO is not within the source: a file more in a checkpoint counts as damage. */
+static exo_status
+check_outside(const struct reshard *r, exo_err *err)
+{
+    const char *const sources[] = {r->run, r->checkpoint};
+    char real[PATH_MAX];
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        const size_t length = realpath(sources[i], real) ? strlen(real) : 0;
+        if (length > 0 && strncmp(r->to, real, length) == 0 &&
+            (r->to[length] == '/' || r->to[length] == '\0'))
+            return exo_fail(err, EXO_INVAL,
+                            "%s: lies within %s, which is converted: give a folder outside",
+                            r->args->to, real);
+    }
+    return EXO_OK;
+}
+
+/* Takes TO apart: the last two words become the name and the label of the run. Makes the folder. */
+static exo_status
+name_run(struct reshard *r, exo_err *err)
+{
+    char *path = exo_strdup(r->to);
+    r->label = path ? cut_last(path) : NULL;
+    r->name = path ? cut_last(path) : NULL;
+    r->save_dir = path ? exo_strdup(path[0] ? path : "/") : NULL;
+    exo_free(path);
     if (!r->label || !r->name || !r->save_dir)
         return exo_fail(err, EXO_NOMEM, "out of memory");
     if (!exo_config_is_label(r->label) || !exo_config_is_label(r->name))
@@ -192,7 +246,8 @@ name_run(struct reshard *r, exo_err *err)
                         "%s: the last two words of the path become the run's name and label: "
                         "expected " EXO_LABEL_RULE,
                         r->args->to);
-    return EXO_OK;
+    exo_status st = exo_dir_guard(r->to, err);
+    return st == EXO_OK ? exo_folder_make(r->to, err) : st;
 }
 
 static exo_status
@@ -290,16 +345,19 @@ make_job(struct reshard *r, exo_err *err)
     if (st != EXO_OK)
         return st;
     exo_config *root = exo_config_root(r->doc);
-    if (r->nodes > 0)
+    if (!exo_config_is_map(root) || !exo_config_is_map(exo_config_get(root, "strategy")))
+        st = exo_fail(err, EXO_FAILED, "%s: is damaged: it has no mapping 'strategy'", path);
+    if (st == EXO_OK && r->nodes > 0)
         st = replace_number(root, "nodes", r->nodes, err);
     if (st == EXO_OK && has_parallel(r))
         st = replace_parallel(r, root, err);
     if (st == EXO_OK && (args->full || args->strategy))
         st = replace_strategy(r, root, err);
-    exo_config *strategy = exo_config_get(root, "strategy");
-    exo_config_remove(strategy, "label");
-    if (st == EXO_OK)
+    exo_config *strategy = st == EXO_OK ? exo_config_get(root, "strategy") : NULL;
+    if (strategy) {
+        exo_config_remove(strategy, "label");
         st = exo_config_graft_string(strategy, "label", r->label, err);
+    }
     const exo_job_opts opts = {.save_dir = r->save_dir, .name = r->name};
     if (st == EXO_OK)
         st = exo_job_from(&r->job, &r->doc, &opts, err);
@@ -320,7 +378,7 @@ copy_rows(const struct reshard *r, exo_err *err)
         size_t size = 0;
         st = put_path(from, err, r->run, files[i]);
         if (st == EXO_OK)
-            st = put_path(to, err, r->args->to, files[i]);
+            st = put_path(to, err, r->to, files[i]);
         if (st == EXO_OK && has(r->run, files[i]))
             st = exo_file_read(from, MAX_ROWS, &data, &size, err);
         if (st == EXO_OK && data)
@@ -330,20 +388,23 @@ copy_rows(const struct reshard *r, exo_err *err)
     return st;
 }
 
-/* Removes what a failed conversion has made, if the folder was not there before. */
+/* Removes the folders that a failed conversion has made, and what it has written there. */
 static void
-remove_remains(const struct reshard *r)
+remove_remains(struct reshard *r)
 {
-    static const char *const names[] = {"/config.json", "/train.csv",       "/validation.csv",
-                                        "/metrics.csv", "/correlation.csv", "/meters.csv",
-                                        "/.lock"};
+    static const char *const names[] = {"/train.csv",       "/validation.csv", "/metrics.csv",
+                                        "/correlation.csv", "/meters.csv",     "/.lock"};
     char path[EXO_CHECKPOINT_PATH];
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (put_path(path, NULL, r->args->to, names[i]) == EXO_OK)
+    const bool is_own = r->lock >= 0; /* otherwise what is there is another process's */
+    if (is_own)
+        exo_checkpoint_remove_all(r->to, NULL);
+    for (size_t i = 0; is_own && i < sizeof names / sizeof *names; i++)
+        if (put_path(path, NULL, r->to, names[i]) == EXO_OK)
             exo_dir_unlink(path);
-    if (put_path(path, NULL, r->args->to, "/checkpoints") == EXO_OK)
+    if (is_own && put_path(path, NULL, r->to, "/checkpoints") == EXO_OK)
         exo_dir_rmdir(path);
-    exo_dir_rmdir(r->args->to);
+    for (; r->num_made > 0 && exo_dir_rmdir(r->to) == 0; r->num_made--)
+        exo_free(cut_last(r->to));
 }
 
 /* --- The command ------------------------------------------------------------------------------ */
@@ -379,17 +440,19 @@ check_args(struct reshard *r, exo_err *err)
     return st;
 }
 
-/* TO is a new run: it may have neither checkpoints nor a result. */
+/* TO is a new run: it may have neither checkpoints, nor a result, nor a job. */
 static exo_status
 check_free(const struct reshard *r, exo_err *err)
 {
     char newest[EXO_CHECKPOINT_PATH];
-    if (!exo_checkpoint_newest(r->args->to, newest) && !exo_run_is_finished(r->args->to))
+    if (!exo_checkpoint_newest(r->args->to, newest) && !exo_run_is_finished(r->args->to) &&
+        !has(r->args->to, "/config.json"))
         return EXO_OK;
     return exo_fail(err, EXO_EXISTS, "%s: holds a run already: give a folder without one",
                     r->args->to);
 }
 
+/* config.json comes last: without it nobody takes what a kill leaves for a run that may go on. */
 static exo_status
 write_run(struct reshard *r, exo_resharded *out, exo_err *err)
 {
@@ -403,13 +466,13 @@ write_run(struct reshard *r, exo_resharded *out, exo_err *err)
                                  .any_bits = r->job.opts.any_bits,
                                  .strategy = run->strategy,
                                  .options = run->options};
-    exo_status st = put_path(path, err, r->args->to, "/config.json");
-    if (st == EXO_OK)
-        st = exo_file_write_atomic(path, run->config_json, strlen(run->config_json), err);
+    exo_status st = put_path(path, err, r->to, "/config.json");
     if (st == EXO_OK)
         st = copy_rows(r, err);
     if (st == EXO_OK)
-        st = exo_reshard(r->job.model, r->checkpoint, r->args->to, &to, out, err);
+        st = exo_reshard(r->job.model, r->checkpoint, r->to, &to, out, err);
+    if (st == EXO_OK)
+        st = exo_file_write_atomic(path, run->config_json, strlen(run->config_json), err);
     if (st == EXO_INVAL) /* the job was checked: a file is wrong, not the command */
         st = err->code = EXO_FAILED;
     return st;
@@ -421,18 +484,23 @@ reshard(struct reshard *r, exo_resharded *out, exo_err *err)
     exo_status st = find_checkpoint(r, err);
     if (st == EXO_OK)
         st = check_free(r, err);
-    const bool is_new = !has(r->args->to, "");
     if (st == EXO_OK)
-        st = name_run(r, err);
+        st = find_target(r, err);
     if (st == EXO_OK)
-        st = exo_run_lock(r->args->to, &r->lock, err);
+        st = check_outside(r, err);
+    if (st != EXO_OK)
+        return st;
+    const bool is_new = r->num_made > 0;
+    st = name_run(r, err);
+    if (st == EXO_OK)
+        st = exo_run_lock(r->to, &r->lock, err);
     if (st == EXO_OK)
         st = check_free(r, err);
     if (st == EXO_OK)
         st = make_job(r, err);
     if (st == EXO_OK)
         st = write_run(r, out, err);
-    if (st != EXO_OK && is_new && r->lock >= 0) /* otherwise the folder is another process's */
+    if (st != EXO_OK && is_new)
         remove_remains(r);
     return st;
 }

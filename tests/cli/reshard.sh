@@ -105,9 +105,29 @@ bad 2 '3 nodes cannot be cut into groups of 2' ckpt reshard runs/job/fsdp none/a
 bad 2 'tensor 2 does not divide the 3 nodes' ckpt reshard runs/job/fsdp none/a --full --nodes 3 --tensor 2
 bad 1 "the nodes of the strategy 'diloco' have states of their own" ckpt reshard runs/job/fsdp none/a --strategy diloco
 bad 2 '--microbatches goes with --pipeline: give both' ckpt reshard runs/job/fsdp none/a --microbatches 2
+
+# Nothing is written into the source, through dots or a link either.
+ln -s ../runs/job/fsdp/checkpoints several/inner
+for to in runs/job/fsdp/x runs/job/fsdp/checkpoints/step_00000003 runs/three/../job/fsdp/checkpoints/step_00000003/x/y \
+    several/inner/step_00000003/x; do
+    bad 2 "$to: lies within $folder/runs/job/fsdp, which is converted" ckpt reshard runs/job/fsdp "$to"
+done
+ok ckpt reshard runs/job/fsdp runs/job/../dots/ddp --full
+rm -rf runs/dots/ddp/checkpoints
+bad 1 'runs/dots/ddp: holds a run already' ckpt reshard runs/job/fsdp runs/dots/ddp # a job without a checkpoint
+# What is damaged beside the checkpoint, and a checkpoint of another version.
+cp -r runs/job/fsdp damaged
+for text in '' '[]' '{}' '{"strategy": "fsdp"}'; do
+    printf %s "$text" >damaged/config.json
+    bad 1 "damaged/config.json: is damaged: it has no mapping 'strategy'" ckpt reshard damaged none/a/b
+done
+sed -i '1s/checkpoint 1/checkpoint 2/; $d' damaged/checkpoints/step_00000003/manifest.sha256
+manifest=damaged/checkpoints/step_00000003/manifest.sha256
+printf '# %s\n' "$(sha256sum <$manifest | cut -d ' ' -f 1)" >>$manifest
+bad 1 "$manifest: another version of exogym wrote the checkpoint: use that one" ckpt reshard damaged none/a/b
 shard=runs/job/fsdp/checkpoints/step_00000003/node_2.safetensors
 truncate -s -1 $shard
 bad 1 "$shard: is damaged: its SHA-256 is not the one in manifest.sha256" ckpt reshard runs/job/fsdp none/a --nodes 3
 bad 1 "$shard: is damaged" "${on_three[@]}" --save-dir runs --resume=reshard
-[ ! -e none/a ] || fail "a refused conversion left $(ls -A none/a)"
+[ ! -e none ] || fail "a refused conversion left $(ls -A none)"
 finish
