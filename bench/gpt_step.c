@@ -13,14 +13,12 @@
  * bench/peers/gpt_step.py prints a line with the same keys for PyTorch. bench/gpt_step.py runs both
  * in turn and prints ratios.
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #include <exogym/decoder.h>
-#include <exogym/memory.h>
 
 #include "limits.h"
 #include "training.h"
@@ -37,32 +35,6 @@ struct setting {
     int steps;
 };
 
-static void
-fill(exo_batch *batch, const struct setting *s)
-{
-    exo_rng rng;
-    exo_rng_init(&rng, 1, EXO_RNG_USER, 0, 0);
-    static const char *const names[] = {"tokens", "targets", "old", "advantages"};
-    size_t count = s->batch * s->block;
-    *batch = (exo_batch){.size = s->batch, .num_fields = 4};
-    for (int f = 0; f < 4; f++) {
-        exo_dtype dtype = f < 2 ? EXO_I32 : EXO_F32;
-        batch->fields[f] =
-            (exo_field){.name = names[f], .dtype = dtype, .num_dims = 1, .dims = {s->block}};
-        batch->data[f] = exo_alloc_aligned(count * exo_dtype_size(dtype));
-        if (!batch->data[f])
-            exit(EXIT_FAILURE);
-    }
-    int32_t *tokens = batch->data[0], *targets = batch->data[1];
-    float *old = batch->data[2], *advantages = batch->data[3];
-    for (size_t i = 0; i < count; i++) {
-        tokens[i] = (int32_t)exo_rng_below(&rng, (uint32_t)s->vocabulary);
-        targets[i] = (int32_t)exo_rng_below(&rng, (uint32_t)s->vocabulary);
-        old[i] = 0.1f * exo_rng_normal(&rng) - logf((float)s->vocabulary);
-        advantages[i] = exo_rng_normal(&rng);
-    }
-}
-
 /* The multiplications and additions of a step (after Kaplan et al., 2020, arXiv:2001.08361). For
  * each token these are 6 for each parameter of a matrix product, and 6 T W for each layer's causal
  * attention, half of what attention without a mask takes. */
@@ -72,20 +44,6 @@ operations(const exo_decoder_spec *d, const struct setting *s)
     double w = (double)d->width, t = (double)s->block,
            products = (double)d->layers * 12 * w * w + w * (double)d->vocabulary;
     return (6 * products + 6 * (double)d->layers * t * w) * t * (double)s->batch;
-}
-
-/* PPO's loss of the tokens as actions. */
-static exo_tensor *
-policy_loss(const exo_model *model, exo_tape *tape, const exo_batch *batch)
-{
-    exo_outputs outputs = exo_outputs_init((const char *const[]){"logits", NULL});
-    size_t rows = batch->size * batch->fields[0].dims[0];
-    if (!exo_model_forward(model, tape, batch, &outputs))
-        return NULL;
-    exo_tensor *log_probs = exo_log_probs(tape, exo_outputs_logits(&outputs, "logits"),
-                                          exo_batch_field(tape, batch, "targets"), 1.0f);
-    return exo_policy_loss(tape, log_probs, exo_tape_input(tape, EXO_F32, 1, &rows, batch->data[2]),
-                           exo_tape_input(tape, EXO_F32, 1, &rows, batch->data[3]), NULL, 0.2f);
 }
 
 /* Ordinary and invariant steps in turn. A step of the other kind makes new plans, so each timed
@@ -115,10 +73,11 @@ run(const struct setting *s, exo_err *err)
     bench_training training = {0};
     exo_model *model = NULL;
     exo_decoder_spec spec;
-    exo_batch batch;
+    exo_batch batch = {0};
     double seconds = 0;
-    fill(&batch, s);
-    exo_status st = exo_decoder_size(&spec, s->size, err);
+    exo_status st = bench_policy_batch(&batch, s->batch, s->block, s->vocabulary, err);
+    if (st == EXO_OK)
+        st = exo_decoder_size(&spec, s->size, err);
     spec.vocabulary = s->vocabulary;
     spec.context = s->block;
     spec.checkpoint = s->checkpoint;
@@ -127,7 +86,7 @@ run(const struct setting *s, exo_err *err)
     if (st == EXO_OK)
         st = bench_training_init(&training, model, s->device, s->bf16, 1e-3f, err);
     training.invariant = s->invariant;
-    training.loss_of = s->policy ? policy_loss : NULL;
+    training.loss_of = s->policy ? bench_policy_loss : NULL;
     if (st == EXO_OK && s->both)
         st = compare(&training, &batch, s->steps, err);
     else if (st == EXO_OK)
@@ -144,8 +103,7 @@ run(const struct setting *s, exo_err *err)
                (double)exo_tape_bytes(training.tape) / (1 << 20));
     }
     bench_training_release(&training);
-    for (size_t f = 0; f < batch.num_fields; f++)
-        exo_free(batch.data[f]);
+    bench_policy_batch_release(&batch);
     return st;
 }
 

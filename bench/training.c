@@ -1,6 +1,11 @@
 /* The training steps of benchmarks. Contracts: training.h. */
 #include "training.h"
 
+#include <math.h>
+
+#include <exogym/memory.h>
+#include <exogym/rng.h>
+
 #include "limits.h"
 
 enum {
@@ -93,4 +98,53 @@ bench_training_run(bench_training *t, const exo_batch *batch, int warm_up, int s
     }
     *seconds = st == EXO_OK ? bench_median(times, (size_t)steps) : 0;
     return st;
+}
+
+/* --- Policies --------------------------------------------------------------------------------- */
+
+exo_status
+bench_policy_batch(exo_batch *out, size_t size, size_t block, size_t vocabulary, exo_err *err)
+{
+    exo_rng rng;
+    exo_rng_init(&rng, 1, EXO_RNG_USER, 0, 0);
+    static const char *const names[] = {"tokens", "targets", "old", "advantages"};
+    size_t count = size * block;
+    *out = (exo_batch){.size = size, .num_fields = 4};
+    for (int f = 0; f < 4; f++) {
+        exo_dtype dtype = f < 2 ? EXO_I32 : EXO_F32;
+        out->fields[f] =
+            (exo_field){.name = names[f], .dtype = dtype, .num_dims = 1, .dims = {block}};
+        out->data[f] = exo_alloc_aligned(count * exo_dtype_size(dtype));
+        if (!out->data[f])
+            return exo_fail(err, EXO_NOMEM, "no memory for a batch");
+    }
+    int32_t *tokens = out->data[0], *targets = out->data[1];
+    float *old = out->data[2], *advantages = out->data[3];
+    for (size_t i = 0; i < count; i++) {
+        tokens[i] = (int32_t)exo_rng_below(&rng, (uint32_t)vocabulary);
+        targets[i] = (int32_t)exo_rng_below(&rng, (uint32_t)vocabulary);
+        old[i] = 0.1f * exo_rng_normal(&rng) - logf((float)vocabulary);
+        advantages[i] = exo_rng_normal(&rng);
+    }
+    return EXO_OK;
+}
+
+void
+bench_policy_batch_release(exo_batch *batch)
+{
+    for (size_t f = 0; f < batch->num_fields; f++)
+        exo_free(batch->data[f]);
+}
+
+exo_tensor *
+bench_policy_loss(const exo_model *model, exo_tape *tape, const exo_batch *batch)
+{
+    exo_outputs outputs = exo_outputs_init((const char *const[]){"logits", NULL});
+    size_t rows = batch->size * batch->fields[0].dims[0];
+    if (!exo_model_forward(model, tape, batch, &outputs))
+        return NULL;
+    exo_tensor *log_probs = exo_log_probs(tape, exo_outputs_logits(&outputs, "logits"),
+                                          exo_batch_field(tape, batch, "targets"), 1.0f);
+    return exo_policy_loss(tape, log_probs, exo_tape_input(tape, EXO_F32, 1, &rows, batch->data[2]),
+                           exo_tape_input(tape, EXO_F32, 1, &rows, batch->data[3]), NULL, 0.2f);
 }

@@ -31,4 +31,12 @@ void bench_training_release(bench_training *training);
 exo_status bench_training_run(bench_training *training, const exo_batch *batch, int warm_up,
                               int steps, double *seconds, exo_err *err);
 
+/* A batch of a decoder and of bench_policy_loss: (size, block) tokens and targets below `vocabulary`, and
+ * old log-probabilities and advantages of targets, drawn. Release it in either case. NOMEM. */
+exo_status bench_policy_batch(exo_batch *out, size_t size, size_t block, size_t vocabulary,
+                              exo_err *err);
+void bench_policy_batch_release(exo_batch *batch);
+/* PPO's loss of the targets as actions, for bench_training.loss_of. */
+exo_tensor *bench_policy_loss(const exo_model *model, exo_tape *tape, const exo_batch *batch);
+
 #endif
