@@ -47,12 +47,12 @@ count() {
     kernel=$(awk '$1 == "lo:" { print $10 - 66 * $11 }' dev)
 }
 
-# within NAME: the growth since `count` was called before, within 2 %.
+# within NAME PERCENT: the growth since `count` was called before.
 within() {
     local says=$((ledger - ledger_before)) counts=$((kernel - kernel_before))
     local off=$((says - counts))
     echo "$1: the ledger says $says bytes, the kernel counts $counts"
-    [ $counts -gt 0 ] && [ $((${off#-} * 50)) -le $counts ] || fail "$1: the ledger says $says bytes, the kernel counts $counts"
+    [ $counts -gt 0 ] && [ $((${off#-} * 100)) -le $((counts * $2)) ] || fail "$1: the ledger says $says bytes, the kernel counts $counts"
 }
 
 before() {
@@ -63,10 +63,12 @@ before() {
 
 graph 0 1 0
 before
-graph 20000 10 0 && count && within 'small items'
-graph 1000 20000 0 && count && within 'large items'
-graph 0 1 2000 && count && within 'a collective'
+# Calls that wait share a message and its 12 bytes of header, and how many do depends on what else the machine
+# does: it is up to 3 % of items of ten bytes.
+graph 20000 10 0 && count && within 'small items' 4
+graph 1000 20000 0 && count && within 'large items' 2
+graph 0 1 2000 && count && within 'a collective' 2
 job 1
 before
-job 1000 && count && within 'ddp'
+job 1000 && count && within 'ddp' 2
 finish
