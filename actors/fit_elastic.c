@@ -69,9 +69,9 @@ exo_fit_elastic_open(struct run *run, exo_err *err)
         run->elastic->seats[r].bytes = run->bytes_sent;
     }
     run->samples = exo_fit_samples(run);
-    return run->far
-               ? exo_recruiter_open(run->far->runtime, run->far->run, &run->elastic->recruiter, err)
-               : EXO_OK;
+    return run->far ? exo_recruiter_open(run->far->runtime, run->far->run, run->opts->resources,
+                                         run->opts->num_resources, &run->elastic->recruiter, err)
+                    : EXO_OK;
 }
 
 static void

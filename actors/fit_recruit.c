@@ -10,6 +10,8 @@
 
 struct recruiter {
     const char *space;
+    const exo_resource *resources;
+    size_t num_resources;
 };
 
 static exo_status
@@ -17,7 +19,7 @@ start(exo_call_context *call, void *self, const exo_payload *args, exo_err *err)
 {
     (void)call;
     (void)err;
-    memcpy(&((struct recruiter *)self)->space, args->data, sizeof(const char *));
+    memcpy(self, args->data, sizeof(struct recruiter));
     return EXO_OK;
 }
 
@@ -34,9 +36,12 @@ recruit(exo_call_context *call, void *self, const exo_payload *args, exo_payload
         return exo_fail(err, EXO_INVAL, "recruit: expected a rank");
     memcpy(&rank, args->data, sizeof rank);
     snprintf(name, sizeof name, "node_%u", rank);
+    const struct recruiter *r = self;
     exo_spawn_opts opts = {.name = name,
-                           .namespace_name = ((struct recruiter *)self)->space,
+                           .namespace_name = r->space,
                            .get_if_exists = true,
+                           .resources = r->resources,
+                           .num_resources = r->num_resources,
                            .placement = EXO_PLACE_SPREAD};
     exo_status st = exo_payload_copy(&opts.args, (const char *)args->data + sizeof rank,
                                      args->size - sizeof rank);
@@ -58,9 +63,11 @@ static const exo_actor_class recruiter_class = {.name = "recruiter",
                                                 .callers = EXO_CALLERS_ADMINS};
 
 exo_status
-exo_recruiter_open(exo_runtime *runtime, const char *space, exo_ref *out, exo_err *err)
+exo_recruiter_open(exo_runtime *runtime, const char *space, const exo_resource *resources,
+                   size_t count, exo_ref *out, exo_err *err)
 {
-    exo_spawn_opts opts = {.args = exo_payload_borrow(&space, sizeof space)};
+    const struct recruiter self = {.space = space, .resources = resources, .num_resources = count};
+    exo_spawn_opts opts = {.args = exo_payload_borrow(&self, sizeof self)};
     return exo_spawn(runtime, &recruiter_class, &opts, out, err);
 }
 

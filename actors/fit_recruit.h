@@ -5,8 +5,11 @@
 
 #include <exogym/actor.h>
 
-/* Makes the recruiter of a run whose nodes are in the namespace `space`, which must outlive it. */
-exo_status exo_recruiter_open(exo_runtime *runtime, const char *space, exo_ref *out, exo_err *err);
+/* Makes the recruiter of a run whose nodes are in the namespace `space` and take `resources` (count) of their
+ * workers; both must outlive it. */
+exo_status exo_recruiter_open(exo_runtime *runtime, const char *space,
+                              const exo_resource *resources, size_t count, exo_ref *out,
+                              exo_err *err);
 /* Asks for the node of a rank; *start, its start's arguments, is moved. The answer comes within
  * some seconds: the node, or an error (the head is away, no worker has room), after which the caller
  * may ask again. */

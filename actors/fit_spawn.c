@@ -128,7 +128,8 @@ exo_fit_make_nodes(struct run *run, exo_err *err)
     else if (st == EXO_OK)
         st = open_here(run, err);
     for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
-        exo_spawn_opts opts = {0};
+        exo_spawn_opts opts = {.resources = run->opts->resources,
+                               .num_resources = run->opts->num_resources};
         st = exo_fit_describe_node(run, r, run->before.now, &opts.args, err);
         if (st == EXO_OK)
             st = exo_cast_spawn(&run->cast, r, "train_node", &opts,

@@ -83,6 +83,9 @@ typedef struct exo_fit_opts {
      * twice as many must divide the tokens of a sequence. */
     uint32_t context_parallel;
     const char *device; /* "cpu"; NULL counts as "cpu" */
+    /* (num_resources) what each node takes of its worker, of a run on workers only; NULL: nothing */
+    const exo_resource *resources;
+    size_t num_resources; /* entries of `resources` */
     /* The engine of the strategy's collectives (engine.h); NULL: "auto", the library's choice. */
     const char *engine;
     /* False: the engine must promise the same bits as every other (EXO_ENGINE_ORDERED). */

@@ -27,9 +27,6 @@ exo_status exo_graph_check_cycles(const exo_graph_spec *spec, exo_err *err);
 
 /* Allocates zeroed memory of the spec's document; NULL and NOMEM on failure. */
 void *exo_graph_alloc(const exo_graph_spec *spec, size_t count, size_t size, exo_err *err);
-/* Reads the mapping `resources`: amounts by name, `memory` in bytes. */
-exo_status exo_graph_read_resources(exo_graph_spec *spec, exo_config *map, exo_resource **out,
-                                    size_t *count, exo_err *err);
 /* Reads the key `targets` of an edge, whose route is known. */
 exo_status exo_graph_read_targets(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err);
 /* The index of an actor name, of a group of hosts; -1: there is none. */

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "actor/resources.h"
+
 enum {
     MAX_SCHEDULE = 256 /* entries for one host or link */
 };
@@ -114,7 +116,7 @@ read_host(exo_graph_spec *spec, exo_host_group *group, exo_emulated_host *host, 
     if (st == EXO_OK)
         st = exo_config_double(node, "speed", 1, 1e-6, 1e6, &host->speed, err);
     if (st == EXO_OK)
-        st = exo_graph_read_resources(spec, node, &host->resources, &host->num_resources, err);
+        st = exo_resources_read(node, &host->resources, &host->num_resources, err);
     if (st == EXO_OK)
         st = read_schedule(spec, node, &host->spec.changes, &host->spec.num_changes, err);
     if (st == EXO_OK)

@@ -1,14 +1,10 @@
-/* Helpers of the files that read a graph: memory of the spec, errors for unknown names, resources.
- * No state. */
+/* Helpers of the files that read a graph: memory of the spec, errors for unknown names. No
+ * state. */
 #include "graph/spec_impl.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-enum {
-    MAX_RESOURCES = 16 /* of an actor or host */
-};
 
 void *
 exo_graph_alloc(const exo_graph_spec *spec, size_t count, size_t size, exo_err *err)
@@ -48,37 +44,4 @@ exo_graph_find_actor(const exo_graph_spec *spec, const char *name)
         if (strcmp(spec->actors[i].name, name) == 0)
             return (int)i;
     return -1;
-}
-
-exo_status
-exo_graph_read_resources(exo_graph_spec *spec, exo_config *map, exo_resource **out, size_t *count,
-                         exo_err *err)
-{
-    exo_config *resources = NULL;
-    const char *name = NULL;
-    exo_status st = exo_config_map(map, "resources", &resources, err);
-    if (st != EXO_OK || !resources)
-        return st;
-    size_t length = exo_config_length(resources);
-    if (length > MAX_RESOURCES)
-        return exo_config_fail(resources, err, "resources: more than %d", MAX_RESOURCES);
-    exo_resource *list = exo_graph_alloc(spec, length, sizeof *list, err);
-    if (!list)
-        return EXO_NOMEM;
-    for (size_t i = 0; st == EXO_OK && (name = exo_config_key(resources, i, NULL)); i++) {
-        uint64_t bytes = 0;
-        list[i].name = name;
-        if (!exo_config_is_label(name))
-            return exo_config_fail(resources, err, "resources: '%.60s': expected " EXO_LABEL_RULE,
-                                   name);
-        if (strcmp(name, "memory") == 0) {
-            st = exo_config_bytes(resources, name, 0, 0, UINT64_MAX, &bytes, err);
-            list[i].amount = (double)bytes;
-        } else {
-            st = exo_config_double(resources, name, 0, 0, 1e12, &list[i].amount, err);
-        }
-    }
-    *out = list;
-    *count = length;
-    return st;
 }

@@ -11,6 +11,7 @@
 #include <exogym/decoder.h>
 #include <exogym/memory.h>
 
+#include "actor/resources.h"
 #include "actors/fit_engine.h"
 #include "base/config_edit.h"
 #include "base/dir.h"
@@ -53,9 +54,9 @@ static exo_status
 check_keys(exo_config *root, exo_err *err)
 {
     static const char *const keys[] = {
-        "exogym", "name", "seed", "seeds", "plugins", "model", "data", "nodes", "device", "engine",
-        "equal_bits", "collectives", "parallel", "train", "strategy", "compare", "presets", "clock",
-        "hosts", "links", "compute", "edges", "failures",
+        "exogym", "name", "seed", "seeds", "plugins", "model", "data", "nodes", "device",
+        "resources", "engine", "equal_bits", "collectives", "parallel", "train", "strategy",
+        "compare", "presets", "clock", "hosts", "links", "compute", "edges", "failures",
         /* the last: what a run recorded in its config.json */
         "changes"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -160,9 +161,9 @@ read_val_size(exo_config *train, exo_fit_opts *opts, exo_err *err)
 static exo_status
 check_train_keys(exo_config *train, exo_err *err)
 {
-    static const char *const job[] = {"nodes",       "seed",     "seeds",   "model",  "data",
-                                      "device",      "name",     "plugins", "engine", "equal_bits",
-                                      "collectives", "parallel", NULL};
+    static const char *const job[] = {
+        "nodes",   "seed",   "seeds",      "model",       "data",     "device",    "name",
+        "plugins", "engine", "equal_bits", "collectives", "parallel", "resources", NULL};
     exo_status st = check_no_strategy_keys(train, err);
     for (size_t i = 0; st == EXO_OK && job[i]; i++)
         if (exo_config_has(train, job[i]))
@@ -295,6 +296,7 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
 {
     uint64_t version = 0, nodes = 0;
     bool equal_bits = true;
+    exo_resource *resources = NULL;
     exo_fit_opts *o = &job->opts;
     *o = exo_fit_opts_init();
     exo_status st = exo_config_u64(root, "exogym", 1, 1, 1, &version, err);
@@ -311,6 +313,8 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_string(root, "device", "cpu", &o->device, err);
     if (st == EXO_OK)
+        st = exo_resources_read(root, &resources, &o->num_resources, err);
+    if (st == EXO_OK)
         st = exo_config_string(root, "engine", "auto", &o->engine, err);
     if (st == EXO_OK)
         st = exo_config_bool(root, "equal_bits", true, &equal_bits, err);
@@ -318,6 +322,7 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
         st = exo_job_read_collectives(root, job, err);
     if (st != EXO_OK)
         return st;
+    o->resources = resources;
     o->num_nodes = (uint32_t)nodes;
     o->any_bits = !equal_bits;
     st = exo_job_read_parallel(root, job, err);

@@ -62,6 +62,7 @@ add_nodes(exo_config_maker *m, exo_config *root, const exo_job *job, const exo_j
     exo_config *list = exo_config_length(hosts) > 0 ? exo_make_list(m, node, "host") : NULL;
     for (size_t i = 0; list && (name = exo_config_key(hosts, i, NULL)); i++)
         exo_make_text(m, list, NULL, name);
+    exo_make_copy(m, node, "resources", exo_config_get(from, "resources"));
     exo_make_copy(m, node, "compute", exo_config_get(from, "compute"));
     exo_config *config = exo_make_map(m, node, "config");
     exo_make_copies(m, config, from, own, sizeof own / sizeof *own);

@@ -41,6 +41,7 @@ static const char *const settings[] = {
     "equal_bits",
     "strategy.cpu_offload", /* where shards are */
     "device",               /* a checkpoint is of no device; another one rounds otherwise */
+    "resources",            /* where nodes find room */
     "changes",              /* recorded during the run */
     "train.max_steps",
     "train.num_epochs",

@@ -109,6 +109,7 @@ static const struct key keys[] = {
     {"job", "data", "named", "exogym list data."},
     {"job", "nodes", "positive", "How many nodes train."},
     {"job", "device", "text", "What the nodes compute on: cpu, cuda, cuda:0 ..., auto."},
+    {"job", "resources", "resources", "What each node takes of its worker."},
     {"job", "engine", "text",
      "Moves the data of the strategies' collectives: auto, or exogym list engines."},
     {"job", "equal_bits", "bool", "Whether the engine must promise the bits of every other."},

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makers of a graph on a worker with two emulated GPUs (tests/cuda) compute on those that the head gives
-# them by the resource `gpus`, and what does not fit on one GPU is refused.
+# Makers of a graph and nodes of a job on a worker with two emulated GPUs (tests/cuda) compute on those that
+# the head gives them by the resource `gpus`, and what does not fit on one GPU is refused.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 export TMPDIR=$folder
 emulate_gpu
@@ -36,8 +36,9 @@ edges:
   - {from: trainer, to: maker, carries: parameters, route: broadcast, buffer: {on_full: latest}}
 END
 
+file=ppo.yaml
 run() {
-    "$EXOGYM" run ppo.yaml --no-plot --head "ipc://$place/head" "$@" >out 2>err </dev/null
+    "$EXOGYM" run $file --no-plot --head "ipc://$place/head" "$@" >out 2>err </dev/null
 }
 
 # used NAME GPUS OPTION...: a run on a worker of its own uses these GPUs of two.
@@ -59,6 +60,12 @@ used apart '0 1 ' --set actors.maker.resources.gpus=0.6
 used whole '0 1 ' --set actors.maker.resources.gpus=1
 # Without the resource, makers take the GPUs that their worker sees in turn.
 used by_turns '0 1 ' --set 'actors.maker.resources={}'
+file=job.yaml
+nodes='train.max_steps=2 compare=[ddp] device=cuda'
+nodes=(${nodes// / --set })
+used nodes '0 ' --set "${nodes[@]}" --set resources.gpus=0.5
+used two_nodes '0 1 ' --set "${nodes[@]}" --set resources.gpus=1
+file=ppo.yaml
 
 worker last --resource gpus=2
 run --name more --set actors.maker.count=3 --set actors.maker.resources.gpus=0.6 && fail 'three times 0.6 of two GPUs were given'
