@@ -117,9 +117,10 @@ exo_learned_check(const char *folder, const char *actor, const exo_learned_mark 
 {
     char path[MAX_PATH], line[MAX_LINE], sha256[65], begin[32];
     uint64_t version = exo_learner_version(learner);
-    exo_learner_sha256(learner, sha256);
+    exo_status st = exo_learner_sha256(learner, sha256, err);
     snprintf(begin, sizeof begin, "%llu,", (unsigned long long)version);
-    exo_status st = path_of(folder, "learned", actor, path, err);
+    if (st == EXO_OK)
+        st = path_of(folder, "learned", actor, path, err);
     if (st == EXO_OK)
         st = read_line_before(path, mark->items, line, err);
     if (st == EXO_OK)
@@ -235,7 +236,9 @@ exo_learned_write(exo_learned *l, const exo_experience *items, size_t count, exo
     uint64_t version = exo_learner_version(learner);
     if (!l->items)
         return EXO_OK;
-    exo_learner_sha256(learner, sha256);
+    exo_status st = exo_learner_sha256(learner, sha256, err);
+    if (st != EXO_OK)
+        return st;
     for (size_t i = 0; i < count; i++)
         write_item(l->items, &items[i], now, version);
     fprintf(l->versions, "%llu,%.6f,%s,", (unsigned long long)version, seconds(now), sha256);

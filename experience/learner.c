@@ -113,6 +113,8 @@ exo_learner_read(exo_learner **out, exo_config *config, exo_err *err)
     if (st == EXO_OK)
         st = check_students(l, config, err);
     if (st == EXO_OK)
+        st = exo_named_device_read(&l->device, config, err);
+    if (st == EXO_OK)
         st = exo_named_model_base(&l->base, l->actor.model, config, "model", err);
     if (st == EXO_OK)
         st = read_initial(l, config, err);
@@ -169,24 +171,28 @@ exo_learner_free(exo_learner **learner)
     exo_ptx_free(&l->ptx);
     student_release(&l->actor);
     student_release(&l->critic);
+    exo_named_device_close(&l->device);
     exo_free(l);
 }
 
 static exo_status
-student_start(exo_student *s, uint64_t seed, bool sums, exo_err *err)
+student_start(exo_student *s, const exo_named_device *on, uint64_t seed, bool sums, exo_err *err)
 {
     size_t numel = exo_model_numel(s->model);
     exo_status st = exo_model_params(s->model, seed, &s->params, err);
+    if (st == EXO_OK)
+        st = exo_named_device_move(on, &s->params, err);
     if (st == EXO_OK && !s->strategy) /* which has its own */
         st = exo_optim_new_grouped(&s->optim, &s->spec, exo_model_infos(s->model),
-                                   exo_model_num_infos(s->model), exo_device_cpu(), 0, numel, err);
+                                   exo_model_num_infos(s->model), on->device, 0, numel, err);
     if (st == EXO_OK && sums)
-        st = exo_array_init(&s->sum, exo_device_cpu(), EXO_F32, numel, err);
+        st = exo_array_init(&s->sum, on->device, EXO_F32, numel, err);
     return st;
 }
 
 exo_status
-exo_learner_start(exo_learner *l, uint64_t seed, uint32_t rank, uint32_t size, exo_err *err)
+exo_learner_start(exo_learner *l, uint64_t seed, uint32_t rank, uint32_t size, uint32_t place,
+                  exo_err *err)
 {
     l->seed = seed;
     l->rank = rank;
@@ -196,13 +202,17 @@ exo_learner_start(exo_learner *l, uint64_t seed, uint32_t rank, uint32_t size, e
     if (l->slices % size != 0)
         return exo_fail(err, EXO_INVAL, "slices: %llu is no multiple of the %u trainers",
                         (unsigned long long)l->slices, size);
-    bool sums = l->slices / size > 1;
-    exo_status st = student_start(&l->actor, seed, sums, err);
+    bool sums = l->slices / size > 1, compares = exo_objective_needs_reference(&l->objective);
+    exo_status st = exo_named_device_open(&l->device, place, err);
+    if (st == EXO_OK)
+        st = student_start(&l->actor, &l->device, seed, sums, err);
     if (st == EXO_OK && l->critic.model)
-        st = student_start(&l->critic, seed, sums, err);
-    if (st == EXO_OK && exo_objective_needs_reference(&l->objective))
+        st = student_start(&l->critic, &l->device, seed, sums, err);
+    if (st == EXO_OK && compares)
         st = exo_model_values(l->initial ? l->initial : l->actor.model, seed, &l->reference, err);
-    return st == EXO_OK ? exo_tape_new(&l->tape, err) : st;
+    if (st == EXO_OK && compares)
+        st = exo_named_device_move(&l->device, &l->reference, err);
+    return st == EXO_OK ? exo_tape_new_on(&l->tape, l->device.device, err) : st;
 }
 
 const float *
@@ -259,23 +269,28 @@ exo_learner_version(const exo_learner *l)
     return l->version;
 }
 
-void
-exo_learner_sha256(const exo_learner *l, char out[65])
+exo_status
+exo_learner_sha256(const exo_learner *l, char out[65], exo_err *err)
 {
-    exo_sha256(exo_params_values(l->actor.params), exo_learner_numel(l) * sizeof(float), out);
+    exo_params *host = NULL;
+    exo_status st = exo_host_params_take(&host, l->actor.model, l->actor.params, err);
+    if (st == EXO_OK)
+        exo_sha256(exo_params_values(host), exo_learner_numel(l) * sizeof(float), out);
+    exo_host_params_give_back(&host, l->actor.params);
+    return st;
 }
 
 exo_status
-exo_learner_save(const exo_learner *l, const char *folder, exo_err *err)
+exo_learner_save(const exo_learner *l, const char *folder, const char *adapter, exo_err *err)
 {
-    return exo_decoder_save(folder, l->actor.model, l->actor.params, EXO_F32, 0, err);
-}
-
-exo_status
-exo_learner_save_adapter(const exo_learner *l, const char *folder, exo_err *err)
-{
-    return l->base ? exo_decoder_save_adapter(folder, l->actor.model, l->actor.params, l->base, err)
-                   : EXO_OK;
+    exo_params *host = NULL;
+    exo_status st = exo_host_params_take(&host, l->actor.model, l->actor.params, err);
+    if (st == EXO_OK)
+        st = exo_decoder_save(folder, l->actor.model, host, EXO_F32, 0, err);
+    if (st == EXO_OK && l->base)
+        st = exo_decoder_save_adapter(adapter, l->actor.model, host, l->base, err);
+    exo_host_params_give_back(&host, l->actor.params);
+    return st;
 }
 
 /* --- Steps ------------------------------------------------------------------------------------ */

@@ -46,14 +46,15 @@ typedef struct exo_learner_figures {
 } exo_learner_figures;
 
 /* Reads a learner from the keys model, critic, algorithm, optimizer, critic_optimizer, epochs,
- * minibatches, strategy, slices, rows, max_norm and ptx of a config. The caller frees it. INVAL (with
- * its place), NOMEM. */
+ * minibatches, strategy, slices, rows, max_norm, device and ptx of a config. The caller frees it. INVAL
+ * (with its place), NOMEM. */
 exo_status exo_learner_read(exo_learner **out, exo_config *config, exo_err *err);
 void exo_learner_free(exo_learner **learner);
-/* Draws the weights of version 0, as learner `rank` of `size`. INVAL: `slices` is no multiple of
- * size; NOMEM. */
+/* Opens the device, at `place` if its name has no number, and draws the weights of version 0 there, as
+ * learner `rank` of `size`. INVAL: `slices` is no multiple of size; NOMEM; those of
+ * exo_device_open_place, and the device's. */
 exo_status exo_learner_start(exo_learner *learner, uint64_t seed, uint32_t rank, uint32_t size,
-                             exo_err *err);
+                             uint32_t place, exo_err *err);
 
 /* Where a learner is among the others. */
 typedef struct exo_learner_place {
@@ -104,7 +105,8 @@ exo_status exo_learner_end(exo_learner *learner, exo_group *group, uint64_t batc
 exo_status exo_learner_update(exo_learner *learner, exo_group *group, exo_experience *items,
                               size_t count, exo_learner_figures *figures, exo_err *err);
 
-/* The learned parameters (numel), which nobody else changes; their version; their SHA-256. */
+/* The learned parameters (numel), which nobody else changes, of a learner on the CPU; their version;
+ * their SHA-256 (errors: NOMEM, or the device's). */
 const float *exo_learner_values(const exo_learner *learner);
 size_t exo_learner_numel(const exo_learner *learner);
 /* The model, held by the learner, and its parameters, which nobody else changes. */
@@ -114,7 +116,7 @@ exo_params *exo_learner_params(const exo_learner *learner);
 size_t exo_learner_trained(const exo_learner *learner);
 uint64_t exo_learner_epochs(const exo_learner *learner);
 uint64_t exo_learner_version(const exo_learner *learner);
-void exo_learner_sha256(const exo_learner *learner, char out[65]);
+exo_status exo_learner_sha256(const exo_learner *learner, char out[65], exo_err *err);
 /* The coefficient of the KL penalty, in the reward and in the loss together, as it is in the options. */
 double exo_learner_beta(const exo_learner *learner);
 /* Whether kl_target moves it. */
@@ -127,11 +129,10 @@ exo_status exo_learner_read_answers(exo_learner *learner, bool initial, const ex
 /* Adds weights, optimizers or strategies, the version and the coefficient of the KL penalty to a
  * checkpoint. After exo_learner_join, between two updates. learner_state.c */
 void exo_learner_state(exo_learner *learner, exo_state *state);
-/* Writes the model as a Hugging Face directory, which `model.path` can name. IO, NOMEM; UNSUPPORTED:
- * no family has this model. */
-exo_status exo_learner_save(const exo_learner *learner, const char *folder, exo_err *err);
-/* Writes the LoRA of a model with `path`, its base, as an adapter of PEFT; of others nothing. IO,
- * NOMEM; UNSUPPORTED. */
-exo_status exo_learner_save_adapter(const exo_learner *learner, const char *folder, exo_err *err);
+/* Writes the model as a Hugging Face directory, which `model.path` can name, and the LoRA of a model with
+ * `path`, its base, as an adapter of PEFT to the directory `adapter`. IO, NOMEM, the device's;
+ * UNSUPPORTED: no family has this model. */
+exo_status exo_learner_save(const exo_learner *learner, const char *folder, const char *adapter,
+                            exo_err *err);
 
 #endif

@@ -6,6 +6,7 @@
 #include <exogym/strategy.h>
 
 #include "experience/learner.h"
+#include "experience/named_device.h"
 #include "experience/objective.h"
 #include "experience/ptx.h"
 #include "experience/rows.h"
@@ -54,6 +55,7 @@ struct exo_learner {
     uint64_t seed, version;
     uint32_t rank, size;
     exo_student actor, critic; /* critic.model NULL: the actor gives values, or nobody */
+    exo_named_device device;   /* of the models, the optimizers and the passes */
     char *base;                /* of the actor's LoRA; NULL: no directory. Freed by (free) */
     exo_model *initial;        /* NULL: the actor's version 0 is the initial model */
     exo_params *reference;     /* the initial model's values; NULL: not needed */

@@ -651,8 +651,7 @@ save_model(const struct trainer *t, const exo_graph_actor *actor, exo_err *err)
     snprintf(model, sizeof model, "%s/model_%s", folder, name);
     if ((size_t)snprintf(adapter, sizeof adapter, "%s/adapter_%s", folder, name) >= sizeof adapter)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", adapter);
-    exo_status st = exo_learner_save(t->learner, model, err);
-    return st == EXO_OK ? exo_learner_save_adapter(t->learner, adapter, err) : st;
+    return exo_learner_save(t->learner, model, adapter, err);
 }
 
 static exo_status
@@ -661,7 +660,9 @@ write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err
     char path[MAX_PATH], text[512], sha256[65];
     if (!exo_graph_folder(actor))
         return EXO_OK;
-    exo_learner_sha256(t->learner, sha256);
+    exo_status st = exo_learner_sha256(t->learner, sha256, err);
+    if (st != EXO_OK)
+        return st;
     int size =
         snprintf(text, sizeof text,
                  "{\"score\": %.9g, \"kl\": %.9g, \"updates\": %llu, \"items\": %llu, "
@@ -671,7 +672,7 @@ write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err
     if ((size_t)snprintf(path, sizeof path, "%s/final_%s.json", exo_graph_folder(actor),
                          exo_graph_name(actor)) >= sizeof path)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
-    exo_status st = exo_file_write_atomic(path, text, (size_t)size, err);
+    st = exo_file_write_atomic(path, text, (size_t)size, err);
     return st == EXO_OK ? save_model(t, actor, err) : st;
 }
 
@@ -791,7 +792,7 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
                       t->balance ? "balance" : "oversample");
     if (st == EXO_OK)
         st = exo_learner_start(t->learner, exo_graph_seed(actor), exo_graph_index(actor),
-                               exo_graph_count(actor), err);
+                               exo_graph_count(actor), exo_graph_device_place(actor), err);
     if (st == EXO_OK)
         st = exo_learner_join(t->learner, &place, err);
     exo_learner_call_back(t->learner, &callbacks);
@@ -887,8 +888,7 @@ const exo_graph_class exo_ppo_trainer_class = {
     .name = "ppo_trainer",
     .help = "learns from answers and sends the weights; options model, algorithm, batch, updates, "
             "update_steps, staleness, oversample, balance, update, epochs, minibatches, optimizer, "
-            "strategy, "
-            "checkpoint, exact, ...",
+            "strategy, device, checkpoint, exact, ...",
     .ports = trainer_ports,
     .num_ports = sizeof trainer_ports / sizeof *trainer_ports,
     .phases = trainer_phases,

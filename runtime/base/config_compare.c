@@ -66,11 +66,23 @@ is_fallback(const exo_config *node)
     return node->kind == EXO_CONFIG_MAP;
 }
 
+/* Whether a path is the pattern, in which `*` is any key. */
+static bool
+is_of(const char *path, const char *pattern)
+{
+    for (; *pattern; pattern++)
+        if (*pattern == '*')
+            path += strcspn(path, ".");
+        else if (*path++ != *pattern)
+            return false;
+    return *path == '\0';
+}
+
 static bool
 is_skipped(const char *path, const char *const *skipped)
 {
     for (; skipped && *skipped; skipped++)
-        if (strcmp(path, *skipped) == 0)
+        if (is_of(path, *skipped))
             return true;
     return false;
 }

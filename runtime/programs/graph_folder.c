@@ -69,9 +69,10 @@ exo_graph_folder_check_free(const char *folder, bool overwrite, exo_err *err)
     return st;
 }
 
-/* Keys that a resumed run may change. */
+/* Keys that a resumed run may change. A checkpoint is of no device; another one rounds otherwise. */
 static const char *const free_settings[] = {"name",  "clock",   "until", "plugins",
-                                            "hosts", "changes", "links", NULL};
+                                            "hosts", "changes", "links", "actors.*.config.device",
+                                            NULL};
 
 static bool
 can_resume(const exo_graph_spec *graph)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makers with `device: cuda` on the emulated GPU (tests/cuda): the figures of the CPU, equal bits from
-# run to run and over placements, and GPUs that are missing or fail.
+# Makers and trainers with `device: cuda` on the emulated GPU (tests/cuda): the figures of the CPU,
+# ratios of exactly 1, equal bits from run to run and over placements, checkpoints that go on on another
+# device, and GPUs that are missing or fail.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 here=$EXOGYM
 emulate_gpu
@@ -31,6 +32,8 @@ edges:
   - {from: trainer, to: maker, carries: parameters, route: broadcast, buffer: {on_full: latest}}
 END
 maker=actors.maker.config.device
+trainer=actors.trainer.config
+both=(--set "$maker=cuda" --set "$trainer.device=cuda" --set "$trainer.slices=2")
 # go NAME [OPTION...]: a run.
 go() {
     ok run ppo.yaml --name "$@"
@@ -38,6 +41,21 @@ go() {
 # same A B: runs with the same items, figures and weights, to the bit.
 same() {
     cmp -s "runs/$1/final_trainer_0.json" "runs/$2/final_trainer_0.json" || fail "$1 and $2 have other bits"
+}
+# one_hash NAME...: all trainers of these runs ended with the same weights.
+one_hash() {
+    local hashes
+    hashes=$(for name; do cat "runs/$name"/final_trainer_*.json; done | grep -o '"sha256": "[0-9a-f]*"' | sort -u | wc -l)
+    [ "$hashes" = 1 ] || fail "trainers of $* have $hashes different weights"
+}
+# exact NAME: before the first step of each update, each token has the probability that the maker gave it.
+exact() {
+    local file
+    for file in "runs/$1"/versions_*.csv; do
+        awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) column[$i] = i }
+            NR > 1 && $1 > 0 { n++; bad += $column["ratio_off"] != 0 || $column["kl_makers"] != 0 }
+            END { exit !(n == 3 && bad == 0) }' "$file" || fail "$1: ratios are not 1: $(cat "$file")"
+    done
 }
 # near A B: the figures and weights of two runs differ by 1e-5 of the largest weight of a tensor at most.
 near() {
@@ -59,27 +77,79 @@ sys.exit(not (a.keys() == b.keys() and off <= 1e-5))
 END
 }
 
+# With sanitizers the emulated GPU is slow: what other runs take, too, is left out.
+sanitized=
+grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt" || sanitized=yes
+
 go cpu
 go one --set $maker=cuda
-go two --set $maker=cuda
-go far --set $maker=cuda --workers 2
 near cpu one
-same one two
-same one far
 cmp -s runs/cpu/final_trainer_0.json runs/one/final_trainer_0.json && fail 'nothing was computed on the GPU'
-# Two makers take two GPUs, and have the bits of one.
-EXO_CUDA_EMULATOR='gpus=2' go gpus --set $maker=cuda --set actors.maker.count=2
-same one gpus
-EXO_CUDA_EMULATOR='gpus=0' go none --set $maker=auto
+# A trainer on a GPU, too.
+go both "${both[@]}"
+near cpu both
+exact both
+cmp -s runs/one/final_trainer_0.json runs/both/final_trainer_0.json && fail 'nothing was learned on the GPU'
+[ "$sanitized" ] || {
+    go two --set $maker=cuda
+    same one two
+    go far "${both[@]}" --workers 2
+    same both far
+    # Two makers take two GPUs, and have the bits of one.
+    EXO_CUDA_EMULATOR='gpus=2' go gpus --set $maker=cuda --set actors.maker.count=2
+    same one gpus
+}
+EXO_CUDA_EMULATOR='gpus=0' go none --set $maker=auto --set $trainer.device=auto
 same cpu none
+# Two trainers on two GPUs, with a maker each, learn as one, or with critics and a strategy.
+edges='{from: maker, to: trainer, carries: experience, route: modulo},
+    {from: trainer, to: maker, carries: parameters, route: modulo, buffer: {on_full: latest}}'
+pair=(--set actors.maker.count=2 --set actors.trainer.count=2 --set "$trainer.batch=1")
+EXO_CUDA_EMULATOR='gpus=2' go pair "${both[@]}" "${pair[@]}" \
+    --set "edges=[$edges, {from: trainer, to: trainer, carries: gradients, route: all_reduce}]"
+one_hash both pair
+pair+=(--set "edges=[$edges, {from: trainer, to: trainer, carries: parameters, route: all_reduce}]"
+    --set "$trainer.updates=3" --set "$trainer.strategy={name: diloco, H: 3}" --set "$trainer.algorithm.name=ppo"
+    --set "$trainer.critic={name: gpt, layers: 1, heads: 2, width: 16, context: 16, vocabulary: 8, values: true}")
+go apart_cpu "${pair[@]}"
+EXO_CUDA_EMULATOR='gpus=2' go apart "${pair[@]}" "${both[@]}" --workers 2
+near apart_cpu apart
+one_hash apart
+exact apart
+# A checkpoint of a run on the CPU goes on on a GPU, and the other way round.
+# cut VERSION: the run `moved` ended with it.
+cut() {
+    local version
+    rm runs/moved/result.json
+    for ((version = $1 + 1; version <= 3; version++)); do
+        rm runs/moved/checkpoint_trainer_0_000000000$version.safetensors
+    done
+}
+# hash_of NAME VERSION
+hash_of() {
+    sed -n "s/^$2,[^,]*,\([0-9a-f]*\),.*/\1/p" "runs/$1/versions_trainer_0.csv"
+}
+go moved --set $trainer.checkpoint.every=1
+cut 1
+go moved --set $trainer.checkpoint.every=1 --set $trainer.device=cuda --resume
+cut 2
+[ "$(hash_of moved 1)" = "$(hash_of cpu 1)" ] || fail 'the run on the GPU began anew'
+[ "$(hash_of moved 2)" != "$(hash_of cpu 2)" ] || fail 'nothing was learned on the GPU'
+learned=$(hash_of moved 2)
+go moved --set $trainer.checkpoint.every=1 --resume
+[ "$(hash_of moved 2)" = "$learned" ] || fail 'the run on the CPU began anew'
+near cpu moved
 # Weights that change between two steps, also quantized ones.
 go steps --set $maker=cuda --set actors.maker.config.swap=step --set actors.maker.config.weights=int8 \
     --set actors.trainer.config.staleness=1
 
 # What is wrong
 EXO_CUDA_EMULATOR='gpus=0' bad 1 'maker_0: there is no GPU' run ppo.yaml --name w1 --set $maker=cuda
-EXO_CUDA_EMULATOR='fail_at=200' bad 1 'cudaErrorLaunchFailure' run ppo.yaml --name w2 --set $maker=cuda
+EXO_CUDA_EMULATOR='gpus=0' bad 1 'trainer_0: there is no GPU' run ppo.yaml --name w2 --set $trainer.device=cuda
+EXO_CUDA_EMULATOR='fail_at=200' bad 1 'cudaErrorLaunchFailure' run ppo.yaml --name w3 --set $maker=cuda
+EXO_CUDA_EMULATOR='fail_at=300' bad 1 'cudaErrorLaunchFailure' run ppo.yaml --name w4 --set $trainer.device=cuda
 bad 2 "actors.maker.config.device: there is no device 'cude'" run ppo.yaml --dry-run --set $maker=cude
+bad 2 "actors.trainer.config.device: there is no device 'cude'" run ppo.yaml --dry-run --set $trainer.device=cude
 bad 2 'parallel: {tensor: 2} goes with device: cpu only' run ppo.yaml --dry-run --set $maker=cuda \
     --set actors.maker.config.parallel.tensor=2
 EXOGYM=$here

@@ -116,7 +116,7 @@ plain_loop(const struct task *t, uint64_t seed, char sha256[65])
     write_trainer(text, sizeof text, t, BATCH);
     cr_assert_eq(exo_learner_read(&learner, parse(&trainer, text), &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_experience_source_start(source, seed, 0, NULL, &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_learner_start(learner, seed, 0, 1, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_learner_start(learner, seed, 0, 1, 0, &err), EXO_OK, "%s", err.text);
     for (uint64_t v = 0; v < UPDATES; v++) {
         exo_item *items[BATCH];
         exo_experience experience[BATCH];
@@ -137,7 +137,7 @@ plain_loop(const struct task *t, uint64_t seed, char sha256[65])
         for (int i = 0; i < BATCH; i++)
             exo_item_drop(&items[i]);
     }
-    exo_learner_sha256(learner, sha256);
+    cr_assert_eq(exo_learner_sha256(learner, sha256, &err), EXO_OK, "%s", err.text);
     exo_learner_free(&learner);
     exo_experience_source_free(&source);
     exo_config_free(&maker);

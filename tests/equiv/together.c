@@ -197,7 +197,7 @@ learn_from(exo_experience items[2][BATCH], const char *strategy, size_t *numel)
         m->items = items[i];
         cr_assert_eq(exo_learner_read(&m->learner, exo_config_root(doc), &m->err), EXO_OK, "%s",
                      m->err.text);
-        cr_assert_eq(exo_learner_start(m->learner, 7, i, 2, NULL), EXO_OK);
+        cr_assert_eq(exo_learner_start(m->learner, 7, i, 2, 0, NULL), EXO_OK);
         cr_assert_eq(exo_group_open(&m->group, comm, i, "learner", NULL), EXO_OK);
         pthread_create(&threads[i], NULL, learn_three_times, m);
     }

@@ -251,7 +251,7 @@ learn(const char *keys, enum change what, char sha256[65], exo_learner_figures *
     snprintf(text, sizeof text, "{model: " MODEL ", optimizer: {name: sgd, lr: 0.5}, %s}", keys);
     cr_assert_eq(exo_config_parse(&doc, "test", text, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_learner_read(&learner, exo_config_root(doc), &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_learner_start(learner, 5, 0, 1, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_learner_start(learner, 5, 0, 1, 0, &err), EXO_OK, "%s", err.text);
     for (uint64_t i = 0; i < ITEMS; i++) {
         items[i] = make_one(s, i);
         cr_assert_eq(exo_experience_view(&views[i], items[i], &err), EXO_OK, "%s", err.text);
@@ -260,7 +260,7 @@ learn(const char *keys, enum change what, char sha256[65], exo_learner_figures *
     for (int i = 0; i < 2; i++)
         cr_assert_eq(exo_learner_update(learner, NULL, views, ITEMS, f, &err), EXO_OK, "%s",
                      err.text);
-    exo_learner_sha256(learner, sha256);
+    cr_assert_eq(exo_learner_sha256(learner, sha256, &err), EXO_OK, "%s", err.text);
     for (size_t i = 0; i < ITEMS; i++)
         exo_item_drop(&items[i]);
     exo_learner_free(&learner);
@@ -409,7 +409,7 @@ train(const char *algorithm, const char *more, double *before)
              algorithm, beta, more);
     cr_assert_eq(exo_config_parse(&doc, "test", text, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_learner_read(&learner, exo_config_root(doc), &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_learner_start(learner, 9, 0, 1, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_learner_start(learner, 9, 0, 1, 0, &err), EXO_OK, "%s", err.text);
     look_at_all(s, &ref);
     *before = objective(NULL, &ref, beta) - objective(&ref, &ref, beta);
     for (uint64_t v = 0; v < UPDATES / one_of(20); v++) {

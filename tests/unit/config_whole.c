@@ -416,6 +416,28 @@ Test(config_whole, the_same_is_meant_however_it_is_written)
     }
 }
 
+/* A pattern is a whole path, in which a star is one key. */
+Test(config_whole, a_skipped_path_may_have_any_key)
+{
+    static const struct {
+        const char *skipped;
+        bool differ;
+    } cases[] = {
+        {"a.*.c.d", false}, {"*.b.c.d", false}, {"a.*", false},      {"a.b.*.*", false},
+        {"a.*.d", true},    {"*.c", true},      {"a.*.c.d.e", true}, {"*.*.*.*.*", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *const skipped[] = {cases[i].skipped, NULL};
+        exo_config_doc *a = parse("{a: {b: {c: {d: 1}}}}"), *b = parse("{a: {b: {c: {d: 2}}}}");
+        exo_text path = {0};
+        cr_expect_eq(exo_config_differs(exo_config_root(a), exo_config_root(b), skipped, &path),
+                     cases[i].differ, "%s", cases[i].skipped);
+        exo_free(path.data);
+        exo_config_free(&a);
+        exo_config_free(&b);
+    }
+}
+
 /* A file that an older exogym wrote lacks keys that a newer whole copy has. */
 Test(config_whole, a_fallback_may_have_been_missing)
 {

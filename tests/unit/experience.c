@@ -656,7 +656,7 @@ learn_from(const char *algorithm, void (*spoil)(exo_experience *), exo_err *err)
              algorithm);
     cr_assert_eq(exo_config_parse(&doc, "test", text, err), EXO_OK, "%s", err->text);
     cr_assert_eq(exo_learner_read(&learner, exo_config_root(doc), err), EXO_OK, "%s", err->text);
-    cr_assert_eq(exo_learner_start(learner, 1, 0, 1, err), EXO_OK, "%s", err->text);
+    cr_assert_eq(exo_learner_start(learner, 1, 0, 1, 0, err), EXO_OK, "%s", err->text);
     for (uint64_t i = 0; i < 2; i++) {
         items[i] = good_item(&e[i]);
         e[i].id = i;
