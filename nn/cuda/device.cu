@@ -10,7 +10,12 @@
 #include "nn/cuda/cudnn.h"
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/matmul.h"
+#include "nn/cuda/own_bytes.h"
 #include "nn/cuda/pages.h"
+
+enum {
+    PARTIALS_BYTES = (EXO_CUDA_PARTIALS + 1) * sizeof(double) /* the last one is device.scalar */
+};
 
 exo_status
 exo_cuda_status(cudaError_t error, const char *what, exo_err *err)
@@ -447,12 +452,19 @@ open_memory(exo_cuda_device *cuda)
     if (error == cudaSuccess)
         error = open_slots(cuda);
     if (error == cudaSuccess)
-        error = cudaMallocAsync(&memory, (EXO_CUDA_PARTIALS + 1) * sizeof(double), cuda->stream);
+        error = cudaMallocAsync(&memory, PARTIALS_BYTES, cuda->stream);
     cuda->partials = static_cast<double *>(memory);
     if (cuda->partials)
-        exo_cuda_took(cuda, EXO_CUDA_WORKSPACES, (EXO_CUDA_PARTIALS + 1) * sizeof(double));
+        exo_cuda_took(cuda, EXO_CUDA_WORKSPACES, PARTIALS_BYTES);
     cuda->device.scalar = cuda->partials ? cuda->partials + EXO_CUDA_PARTIALS : NULL;
     return error;
+}
+
+uint64_t
+exo_cuda_own_bytes(void)
+{
+    return static_cast<uint64_t>(EXO_CUDA_SLOTS) * EXO_CUDA_SLOT_BYTES + PARTIALS_BYTES +
+           exo_cuda_matmul_bytes();
 }
 
 exo_status

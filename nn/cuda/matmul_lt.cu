@@ -8,6 +8,7 @@
  * State: exo_cuda_matmul, of one device. Read next: matmul.h. */
 #include "nn/cuda/grid.h"
 #include "nn/cuda/matmul.h"
+#include "nn/cuda/own_bytes.h"
 
 #include <cublasLt.h>
 #include <string.h>
@@ -104,6 +105,12 @@ exo_cuda_matmul_new(exo_cuda_matmul **out, exo_cuda_device *cuda, exo_err *err)
     else
         exo_cuda_matmul_free(m);
     return st;
+}
+
+size_t
+exo_cuda_matmul_bytes(void)
+{
+    return WORKSPACE;
 }
 
 static void

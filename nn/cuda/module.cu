@@ -9,6 +9,7 @@
 #include "nn/cuda/cudnn_library.h"
 #include "nn/cuda/device.h"
 #include "nn/cuda/engine.h"
+#include "nn/cuda/own_bytes.h"
 
 extern "C" {
 #include "nccl/library.h"
@@ -71,6 +72,7 @@ look(exo_cuda_machine *out)
     }
     if (out->num_gpus > EXO_CUDA_MOST_GPUS)
         out->num_gpus = EXO_CUDA_MOST_GPUS;
+    out->own = exo_cuda_own_bytes();
     for (int g = 0; g < out->num_gpus; g++)
         look_at_gpu(g, &out->gpus[g]);
     (void)cudaGetLastError();

@@ -31,6 +31,7 @@ typedef struct exo_cuda_machine {
     size_t cublaslt; /* as cuBLASLt counts them: 130001 is 13.0.1 */
     size_t cudnn;    /* as cuDNN counts them: 91900 is 9.19.0 */
     int num_gpus;
+    uint64_t own; /* bytes of a GPU that a device takes to open, for each node */
     exo_cuda_gpu gpus[EXO_CUDA_MOST_GPUS];
     char architectures[64];  /* that the plugin was compiled for: "90" */
     char problem[256];       /* why there are none; "": nothing */

@@ -80,7 +80,8 @@ check_gpus(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m, 
         char name[32], note[96], least[EXO_FIGURE], all[EXO_FIGURE];
         if (share == 0 || (one && (uint32_t)atoi(device + 5) != g))
             continue;
-        const uint64_t bytes = (m->parameters + m->gradients + m->optimizer) / m->nodes * share;
+        const uint64_t bytes =
+            ((m->parameters + m->gradients + m->optimizer) / m->nodes + machine.own) * share;
         snprintf(name, sizeof name, "cuda:%u", g);
         exo_text_bytes((double)bytes, least);
         exo_text_bytes((double)machine.gpus[g].memory, all);
@@ -89,11 +90,12 @@ check_gpus(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m, 
         if (prints)
             print_row(name, bytes, 0, note);
         if (bytes > machine.gpus[g].memory)
-            return exo_fail(err, EXO_NOMEM,
-                            "%s has %s, and its %u node%s need at least %s for parameters, "
-                            "gradients and optimizer: take more GPUs, fewer nodes, or the strategy "
-                            "fsdp with cpu_offload",
-                            name, all, share, share == 1 ? "" : "s", least);
+            return exo_fail(
+                err, EXO_NOMEM,
+                "%s has %s, and its %u node%s need at least %s for parameters, "
+                "gradients, optimizer and workspaces: take more GPUs, fewer nodes, or the strategy "
+                "fsdp with cpu_offload",
+                name, all, share, share == 1 ? "" : "s", least);
     }
     return EXO_OK;
 }

@@ -136,6 +136,8 @@ has out 'runs/fuller/ddp: failed'
 grep -qE '^cause: .*the arrays of this node hold [1-9][0-9]*, its plans [0-9]+, pages of caches 0 and workspaces [1-9][0-9]*, ' out ||
     fail "why: $(cat out)"
 EXO_CUDA_EMULATOR='memory=200000' bad 1 'its 2 nodes need at least' run job.yaml --dry-run --set device=cuda
+# Each node has 4 MiB of landing buffers and 65537 partial sums: 9437200 bytes for two.
+EXO_CUDA_EMULATOR='memory=9437200' bad 1 'its 2 nodes need at least' run job.yaml --dry-run --set device=cuda
 EXO_CUDA_EMULATOR='memory=20000000' ok run job.yaml --dry-run --set device=cuda
 has out 'cuda:0'
 EXO_CUDA_EMULATOR='memory=200000' bad 1 'its 2 nodes need at least' run job.yaml --dry-run --set device=auto

@@ -3,6 +3,7 @@
  * kernel of nn/cuda/matmul_tile.cu. No state. */
 #include "nn/cuda/matmul.h"
 #include "nn/cuda/grid.h"
+#include "nn/cuda/own_bytes.h"
 
 exo_status
 exo_cuda_matmul_new(exo_cuda_matmul **out, exo_cuda_device *cuda, exo_err *err)
@@ -17,6 +18,12 @@ void
 exo_cuda_matmul_free(exo_cuda_matmul *matmul)
 {
     (void)matmul;
+}
+
+size_t
+exo_cuda_matmul_bytes(void)
+{
+    return 0;
 }
 
 /* A sum begins at an element of k that the number of rows says. */
