@@ -38,14 +38,23 @@ now_ms() {
     echo $((${EPOCHREALTIME/./} / 1000))
 }
 
-# until_true SECONDS COMMAND...: tries it again and again until it succeeds; false after that time,
-# which is a minute at least: other programs may keep the machine busy.
+# pause MS: starts no process, unlike sleep. Nobody writes into this pipe.
+exec {quiet}<> <(:)
+pause() {
+    local pad=00$(($1 % 1000))
+    read -rt "$(($1 / 1000)).${pad: -3}" -u "$quiet" || :
+}
+
+# until_true SECONDS COMMAND...: tries it again and again until it succeeds, first after 5 ms, and at
+# last each 40 ms; false after that time, which is a minute at least: other programs may keep the
+# machine busy.
 until_true() {
-    local end=$(($(now_ms) + ($1 < 60 ? 60 : $1) * 1000 * slower))
+    local end=$((${EPOCHREALTIME/./} / 1000 + ($1 < 60 ? 60 : $1) * 1000 * slower)) ms=5
     shift
     until "$@" >/dev/null 2>&1; do
-        [ "$(now_ms)" -lt "$end" ] || return 1
-        read -rt 0.005 <> <(:) || :
+        [ $((${EPOCHREALTIME/./} / 1000)) -lt "$end" ] || return 1
+        pause $ms
+        [ $ms = 40 ] || ms=$((ms + 5))
     done
 }
 
@@ -98,8 +107,7 @@ slay() {
 
 # nap MS: sleeps up to that long.
 nap() {
-    local ms=$((RANDOM % $1))
-    read -rt "$((ms / 1000)).$(printf %03d $((ms % 1000)))" <> <(:) || :
+    pause $((RANDOM % $1))
 }
 
 # ended SECONDS PID STATUS: the process ends in time, with that status. Its number may be another

@@ -21,11 +21,6 @@ YAML
 
 [ "$slower" = 1 ] || sed -i 's/max_steps: 2000/max_steps: 800/' job.yaml # with sanitizers
 
-# nap MS: sleeps up to that long.
-nap() {
-    read -rt "$(printf '0.%03d' $((RANDOM % $1)))" <> <(:) || :
-}
-
 # train FOLDER OPTIONS...: in the background, on the cluster; $run_pid, its output in FOLDER.out and
 # FOLDER.err.
 train() {

@@ -48,7 +48,7 @@ begun() {
 kill_one() {
     local victims
     until_true 60 begun "$1" || fail "the run has no checkpoint: $(tail -3 "$1.err")"
-    read -rt "0.$(printf '%03d' $((RANDOM % 500)))" <> <(:) || :
+    nap 500
     mapfile -t victims < <(workers_of "$run_pid")
     [ ${#victims[@]} = 0 ] || kill -9 "${victims[RANDOM % ${#victims[@]}]}" 2>/dev/null
 }

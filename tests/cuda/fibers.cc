@@ -31,9 +31,8 @@ typedef enum fiber_state {
 struct fiber {
     fiber_state state;
     dim3 index;
-    bool started;
+    bool started;     /* it has begun its first thread */
     unsigned meets;   /* calls of cuda_emulated_meet */
-    ucontext_t first; /* how it starts */
     void *jump[5];    /* where it goes on */
     void *fake_stack; /* of the address sanitizer */
 };
@@ -105,14 +104,31 @@ pause_fiber(fiber *f)
     arrived_from(f->fake_stack, &block_now.bottom, &block_now.stack_bytes);
 }
 
-static void
+/* A fiber runs one thread after the other, a block's each, because to make a context takes calls of
+ * the system. */
+[[noreturn]] static void
 run_fiber(void)
 {
     arrived_from(NULL, &block_now.bottom, &block_now.stack_bytes);
-    (*block_now.thread)();
-    block_now.running->state = ENDED;
-    leave_to(NULL, block_now.bottom, block_now.stack_bytes);
-    jump(block_now.back);
+    for (;;) {
+        (*block_now.thread)();
+        block_now.running->state = ENDED;
+        pause_fiber(block_now.running);
+    }
+}
+
+/* Begins to run on its own stack. */
+[[noreturn]] CHANGES_FIBER static void
+start_fiber(char *stack)
+{
+    static ucontext_t context; /* not on this stack, which is left as it is: red zones would stay */
+    getcontext(&context);
+    context.uc_stack.ss_sp = stack;
+    context.uc_stack.ss_size = STACK;
+    context.uc_link = NULL;
+    makecontext(&context, run_fiber, 0);
+    setcontext(&context);
+    abort();
 }
 
 CHANGES_FIBER static void
@@ -126,7 +142,7 @@ resume(fiber *f)
         if (f->started)
             jump(f->jump);
         f->started = true;
-        setcontext(&f->first);
+        start_fiber(stack);
     }
     arrived_from(block_now.fake_stack, NULL, NULL);
 }
@@ -134,17 +150,9 @@ resume(fiber *f)
 static void
 prepare(fiber *f, unsigned t)
 {
-    char *const stack = stacks + static_cast<size_t>(t) * STACK;
     f->state = READY;
-    f->started = false;
     f->meets = 0;
-    f->fake_stack = NULL;
     f->index = dim3(t % blockDim.x, t / blockDim.x % blockDim.y, t / blockDim.x / blockDim.y);
-    getcontext(&f->first);
-    f->first.uc_stack.ss_sp = stack;
-    f->first.uc_stack.ss_size = STACK;
-    f->first.uc_link = NULL;
-    makecontext(&f->first, run_fiber, 0);
 }
 
 /* Lets threads [first, first + count) go on if all that have not ended wait in `state`. */

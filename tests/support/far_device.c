@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #endif
@@ -45,8 +46,8 @@ struct far_device {
     exo_device device;
     struct work pending[MAX_PENDING];
     size_t num_pending;
-    struct block blocks[MAX_BLOCKS];
-    size_t num_blocks; /* of them, those that were ever in use */
+    struct block blocks[MAX_BLOCKS]; /* by address */
+    size_t num_blocks;
     uint64_t asked, done, fail_at, no_memory_at;
     uint64_t used, most_used;
     uint64_t memory; /* bytes of all memory; 0: not known */
@@ -76,6 +77,14 @@ open_block(const struct block *block, bool open)
     else
         ASAN_POISON_MEMORY_REGION(block->memory, block->bytes);
 }
+
+static bool
+join(struct block *run, const struct block *block)
+{
+    (void)run;
+    (void)block;
+    return false;
+}
 #else
 enum {
     MAPPED_WITH = PROT_NONE
@@ -86,14 +95,34 @@ open_block(const struct block *block, bool open)
 {
     CHECK(mprotect(block->memory, block->bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0);
 }
+
+/* Adds a block to a run of blocks if its pages are the next, as those of most are: all of a run take
+ * one call of the kernel. */
+static bool
+join(struct block *run, const struct block *block)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE),
+                 bytes = (run->bytes + page - 1) / page * page;
+    if ((char *)run->memory + bytes != (char *)block->memory)
+        return false;
+    run->bytes = bytes + block->bytes;
+    return true;
+}
 #endif
 
 static void
 open_memory(struct far_device *far, bool open)
 {
-    for (size_t b = 0; b < far->num_blocks; b++)
-        if (far->blocks[b].memory)
-            open_block(&far->blocks[b], open);
+    struct block run = {0};
+    for (size_t b = 0; b < far->num_blocks; b++) {
+        if (run.memory && join(&run, &far->blocks[b]))
+            continue;
+        if (run.memory)
+            open_block(&run, open);
+        run = far->blocks[b];
+    }
+    if (run.memory)
+        open_block(&run, open);
 }
 
 static exo_status
@@ -165,40 +194,37 @@ far_free_memory(const exo_device *device)
     return far->memory == 0 ? 0 : far->memory > far->used ? far->memory - far->used : 1;
 }
 
-/* An unused block, if the device has memory for `length` more bytes. */
+/* Whether the device has memory for a block of `length` bytes. */
 static exo_status
-find_block(struct far_device *far, size_t length, struct block **out, exo_err *err)
+expect_room(struct far_device *far, size_t length, exo_err *err)
 {
     if (far->no_memory_at > 0 && --far->no_memory_at == 0)
         return exo_fail(err, EXO_NOMEM, "no memory on the device, on schedule");
-    struct block *block = far->blocks;
-    while (block < far->blocks + MAX_BLOCKS && block->memory)
-        block++;
-    if (block == far->blocks + MAX_BLOCKS)
+    if (far->num_blocks == MAX_BLOCKS)
         return exo_fail(err, EXO_NOMEM, "the device has %d blocks", MAX_BLOCKS);
     if (far->memory > 0 && length > far_free_memory(&far->device))
         return exo_fail(err, EXO_NOMEM, "the memory of the device is full");
-    *out = block;
     return EXO_OK;
 }
 
 static void
-use_block(struct far_device *far, struct block *block, void *memory, size_t length)
+add_block(struct far_device *far, void *memory, size_t length)
 {
+    struct block *block = far->blocks + far->num_blocks++;
+    for (; block > far->blocks && (char *)block[-1].memory > (char *)memory; block--)
+        *block = block[-1];
     *block = (struct block){.memory = memory, .bytes = length};
     open_block(block, false);
     far->used += length;
     if (far->used > far->most_used)
         far->most_used = far->used;
-    if ((size_t)(block - far->blocks) == far->num_blocks)
-        far->num_blocks++;
 }
 
 /* The block of an address; NULL: none. */
 static struct block *
 block_of(struct far_device *far, const void *memory)
 {
-    for (size_t b = 0; memory && b < MAX_BLOCKS; b++)
+    for (size_t b = 0; b < far->num_blocks; b++)
         if (far->blocks[b].memory == memory)
             return &far->blocks[b];
     return NULL;
@@ -208,7 +234,9 @@ static void
 drop_block(struct far_device *far, struct block *block)
 {
     far->used -= block->bytes;
-    *block = (struct block){0};
+    far->num_blocks--;
+    for (; block < far->blocks + far->num_blocks; block++)
+        *block = block[1];
 }
 
 static void *
@@ -222,15 +250,14 @@ static exo_status
 far_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
 {
     struct far_device *far = far_of(device);
-    struct block *block = NULL;
     const size_t length = bytes ? bytes : 1;
-    exo_status st = find_block(far, length, &block, err);
+    exo_status st = expect_room(far, length, err);
     if (st != EXO_OK)
         return st;
     *out = map(length);
     if (!*out)
         return exo_fail(err, EXO_NOMEM, "no memory on the device");
-    use_block(far, block, *out, length);
+    add_block(far, *out, length);
     return EXO_OK;
 }
 
@@ -266,11 +293,10 @@ static exo_status
 far_pages_open(exo_device *device, void *pages, size_t bytes, exo_err *err)
 {
     struct far_device *far = far_of(device);
-    struct block *block = NULL;
     CHECK(!block_of(far, pages));
-    exo_status st = find_block(far, bytes ? bytes : 1, &block, err);
+    exo_status st = expect_room(far, bytes ? bytes : 1, err);
     if (st == EXO_OK)
-        use_block(far, block, pages, bytes ? bytes : 1);
+        add_block(far, pages, bytes ? bytes : 1);
     return st;
 }
 
@@ -399,8 +425,7 @@ far_device_free(exo_device **device)
     if (!*device)
         return;
     far_free(*device, (*device)->scalar, sizeof(double));
-    for (size_t b = 0; b < MAX_BLOCKS; b++)
-        CHECK(!far_of(*device)->blocks[b].memory); /* fails if an array was not released */
+    CHECK(far_of(*device)->num_blocks == 0); /* fails if an array was not released */
     free(*device);
     *device = NULL;
 }
