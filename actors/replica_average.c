@@ -137,7 +137,7 @@ read_average(exo_replica *r, size_t unit, float *out, exo_err *err)
     return st;
 }
 
-/* Each node that shares the copy sends its part of the unit in turn; stages may lack it. */
+/* The first node with each part of the copy sends it in turn; stages may lack the unit. */
 exo_status
 exo_replica_average_whole(exo_replica *r, size_t unit, float **values, exo_err *err)
 {
@@ -149,7 +149,8 @@ exo_replica_average_whole(exo_replica *r, size_t unit, float **values, exo_err *
         return exo_fail(err, EXO_NOMEM, "no memory for a unit of the average");
     for (uint32_t p = 0; st == EXO_OK && p < size; p++) {
         size_t at = 0;
-        if (!exo_part_unit(fit->model, fit->parts[p], unit, &at))
+        if (exo_fit_place_of(fit, p).member > 0 || /* it has the part of member 0 */
+            !exo_part_unit(fit->model, fit->parts[p], unit, &at))
             continue;
         const size_t count = exo_model_units(fit->parts[p])[at].count;
         float *part = exo_calloc(count, sizeof *part);
