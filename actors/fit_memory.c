@@ -52,7 +52,8 @@ plan_step(const char *name, exo_config *options, const exo_fit_opts *opts, size_
                                                                opts->batch_size, minibatch_size);
         how->by_units = exo_strategy_keeps_units(strategy);
         how->together = how->together || how->by_units;
-        how->open_units = exo_strategy_open_units(strategy);
+        /* The minibatches of a stage use all units in turn. */
+        how->open_units = how->passes > 0 ? 0 : exo_strategy_open_units(strategy);
     }
     exo_strategy_free(&strategy);
     return st;
@@ -146,6 +147,13 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
     return st;
 }
 
+/* Sets what a node takes to send the average away, when the step's units are closed. */
+static void
+set_reply(uint64_t bytes, exo_fit_memory *m)
+{
+    m->reply = bytes > m->closed ? bytes - m->closed : 0;
+}
+
 /* Of a copy by units: a step has as many units open as the strategy says, and the gradients of two
  * units, or of all if it has several minibatches. An evaluation has one unit of the node's and one of
  * the average open, and each node has its shard of the average. The units that a node keeps belong to
@@ -170,8 +178,8 @@ plan_units(const exo_model *model, const exo_fit_opts *opts, const struct how *h
     if (two > open + grads)
         m->average += nodes * (two - open - grads);
     m->result = values + statistics + (largest > statistics ? largest : statistics);
-    /* a unit of the average, its copy and the message; the step's units are closed */
-    m->reply = 3 * largest > open + grads ? 3 * largest - open - grads : 0;
+    m->closed = open + grads;
+    set_reply(3 * largest, m); /* a unit of the average, its copy and the message */
 }
 
 /* The arrays of the model, for all nodes in this process. A flat copy has room for all values. */
@@ -243,13 +251,13 @@ plan_gather(const exo_model *whole, const exo_fit_opts *opts, bool first, exo_fi
         if (exo_model_units(whole)[u].count > largest)
             largest = exo_model_units(whole)[u].count;
     out->result = (exo_model_numel(whole) + 2 * opts->num_nodes * largest) * sizeof(float);
-    out->reply = (first ? 3 : 1) * largest * sizeof(float);
+    set_reply((first ? 3 : 1) * largest * sizeof(float), out);
 }
 
 /* Nodes with parts: the nodes with the first part, which is the largest, times the number of parts. */
 static exo_status
 plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *val,
-            const char *strategy, exo_config *options, const exo_fit_opts *opts,
+            const char *strategy, exo_config *options, const exo_fit_opts *opts, bool again,
             exo_fit_memory *out, exo_err *err)
 {
     exo_fit_opts same = *opts; /* the nodes with the same part */
@@ -261,8 +269,9 @@ plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *
                                  .options = options,
                                  .opts = &same};
     exo_status st = check_strategy(strategy, options, opts, err);
+    out->optimizer /= parts;
     if (st == EXO_OK)
-        st = plan_copies(&nodes, train, val, false, 0, out, err);
+        st = plan_copies(&nodes, train, val, again, 0, out, err);
     if (st != EXO_OK)
         return st;
     uint64_t *const each[] = {&out->parameters,  &out->gradients,  &out->optimizer, &out->average,
@@ -284,11 +293,12 @@ of_node(const exo_fit_memory *m, uint32_t nodes)
            m->padding + m->reply;
 }
 
-/* Adds what the nodes of one stage take: those with its first part, times the number of its parts. */
+/* Adds what the nodes of one stage take: those with its first part, times the number of its parts.
+ * optimizer: known, for each parameter of a stage's nodes with one part; below 0: not. */
 static exo_status
 plan_stage(exo_model *whole, uint32_t index, exo_dataset *train, exo_dataset *val,
-           const char *strategy, exo_config *options, const exo_fit_opts *opts, exo_fit_memory *out,
-           exo_err *err)
+           const char *strategy, exo_config *options, const exo_fit_opts *opts, double optimizer,
+           exo_fit_memory *out, exo_err *err)
 {
     exo_model *stage = NULL;
     exo_batch batch = {0};
@@ -302,8 +312,10 @@ plan_stage(exo_model *whole, uint32_t index, exo_dataset *train, exo_dataset *va
     exo_status st = exo_model_share(&stage, whole, &share, err);
     const exo_fit_nodes nodes = {
         .model = stage, .whole = whole, .strategy = strategy, .options = options, .opts = &same};
+    if (st == EXO_OK && optimizer >= 0)
+        m.optimizer = (uint64_t)(optimizer * (double)exo_model_numel(stage));
     if (st == EXO_OK)
-        st = plan_copies(&nodes, train, val, false, passes, &m, err);
+        st = plan_copies(&nodes, train, val, optimizer >= 0, passes, &m, err);
     if (st == EXO_OK)
         st = exo_batch_init(&batch, train, 1, err);
     if (st == EXO_OK) {
@@ -330,19 +342,43 @@ plan_stage(exo_model *whole, uint32_t index, exo_dataset *train, exo_dataset *va
     return st;
 }
 
+/* What a known optimizer of all nodes takes for each parameter of a stage's nodes with one part: it grows
+ * linearly with the parameters. */
+static exo_status
+spread_optimizer(exo_model *whole, const exo_fit_opts *opts, uint64_t optimizer, double *each,
+                 exo_err *err)
+{
+    size_t numel = 0;
+    exo_status st = EXO_OK;
+    for (uint32_t s = 0; st == EXO_OK && s < opts->pipeline; s++) {
+        exo_model *stage = NULL;
+        const exo_share share = exo_fit_opts_share(opts, s);
+        st = exo_model_share(&stage, whole, &share, err);
+        numel += st == EXO_OK ? exo_model_numel(stage) : 0;
+        exo_model_drop(&stage);
+    }
+    *each = (double)optimizer / parts_of(opts) / (double)(numel > 0 ? numel : 1);
+    return st;
+}
+
 /* Nodes with stages: the sum over the stages. */
 static exo_status
 plan_pipeline(exo_model *whole, exo_dataset *train, exo_dataset *val, const char *strategy,
-              exo_config *options, const exo_fit_opts *opts, exo_fit_memory *out, exo_err *err)
+              exo_config *options, const exo_fit_opts *opts, bool again, exo_fit_memory *out,
+              exo_err *err)
 {
+    double optimizer = -1;
     exo_status st = check_strategy(strategy, options, opts, err);
+    if (st == EXO_OK && again)
+        st = spread_optimizer(whole, opts, out->optimizer, &optimizer, err);
+    out->optimizer = 0;
     for (uint32_t s = 0; st == EXO_OK && s < opts->pipeline; s++)
-        st = plan_stage(whole, s, train, val, strategy, options, opts, out, err);
+        st = plan_stage(whole, s, train, val, strategy, options, opts, optimizer, out, err);
     plan_gather(whole, opts, true, out);
     return st;
 }
 
-/* again: out->optimizer is known, and the nodes have whole copies. */
+/* again: out->optimizer is known. */
 static exo_status
 plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strategy,
      exo_config *options, const exo_fit_opts *opts, uint64_t now, bool again, exo_fit_memory *out,
@@ -359,9 +395,9 @@ plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strateg
     if (st == EXO_OK)
         st = plan_minibatch(part ? part : model, train, opts, &out->minibatch_size, err);
     if (st == EXO_OK && part)
-        st = plan_tensor(model, part, train, val, strategy, options, opts, out, err);
+        st = plan_tensor(model, part, train, val, strategy, options, opts, again, out, err);
     else if (st == EXO_OK && opts->pipeline > 1)
-        st = plan_pipeline(model, train, val, strategy, options, opts, out, err);
+        st = plan_pipeline(model, train, val, strategy, options, opts, again, out, err);
     else if (st == EXO_OK)
         st = plan_copies(&nodes, train, val, again, 0, out, err);
     exo_model_drop(&part);

@@ -21,6 +21,7 @@ typedef struct exo_fit_memory {
     uint64_t batches; /* batches that are read ahead, and the orders of samples */
     uint64_t result;  /* the average model at the end */
     uint64_t stage;   /* of a node with the largest stage, without `process`; 0: no stages */
+    uint64_t closed;  /* of a node's parameters and gradients: units that only a step has open */
     uint64_t reply;   /* of the first node, if it is in a worker: to send the average away */
     uint64_t peak;    /* the sum */
 } exo_fit_memory;

@@ -23,44 +23,59 @@ group_at(uint32_t nodes, size_t index)
     return 0;
 }
 
-/* ddp, full_shard, shard_grad_op, two forms for each size of groups, and ddp among copies that nodes share.
- * Groups that are apart have one size, because another one would train in another way. no_shard is left
- * out: it sends what ddp sends. */
+/* The ways in which `copies` copies are sharded: ddp, full_shard, shard_grad_op, and two forms for each size
+ * of groups. no_shard is left out: it sends what ddp sends. */
+static size_t
+count_ways(uint32_t copies)
+{
+    size_t groups = 0;
+    if (copies == 1)
+        return 1;
+    while (group_at(copies, groups) > 0)
+        groups++;
+    return 3 + 2 * groups;
+}
+
+static void
+set_way(uint32_t copies, size_t index, exo_parallelism *c)
+{
+    static const char *const hybrid[] = {"hybrid_shard", "hybrid_shard_zero2"};
+    static const char *const whole[] = {NULL, "full_shard", "shard_grad_op"};
+    c->sharding = index < 3 ? whole[index] : hybrid[(index - 3) % 2];
+    c->group_size = index == 0 ? 1 : index < 3 ? copies : group_at(copies, (index - 3) / 2);
+}
+
+/* The ways of whole copies, and then those of each form of sharing a copy. Groups that are apart have one
+ * size, because another one would train in another way. */
 static size_t
 count_shardings(const exo_parallelism_scope *scope)
 {
-    size_t groups = 0;
     if (scope->apart > 0)
         return 2;
-    if (!scope->shards || scope->nodes == 1)
+    if (!scope->shards)
         return 1;
-    while (group_at(scope->nodes, groups) > 0)
-        groups++;
-    return 3 + 2 * groups + scope->num_forms;
+    size_t count = count_ways(scope->nodes);
+    for (size_t i = 0; i < scope->num_forms; i++)
+        count += count_ways(scope->nodes / exo_parallelism_sharing(&scope->forms[i]));
+    return count;
 }
 
 static void
 set_sharding(const exo_parallelism_scope *scope, size_t index, exo_parallelism *c)
 {
-    static const char *const hybrid[] = {"hybrid_shard", "hybrid_shard_zero2"};
-    static const char *const whole[] = {NULL, "full_shard", "shard_grad_op"};
+    uint32_t copies = scope->nodes;
     c->stages = c->tensor = c->context = 1;
     if (scope->apart > 0) {
-        c->sharding = hybrid[index];
+        c->sharding = index == 0 ? "hybrid_shard" : "hybrid_shard_zero2";
         c->group_size = scope->apart;
-    } else if (index < 3) {
-        c->sharding = whole[index];
-        c->group_size = index == 0 ? 1 : scope->nodes;
-    } else if (group_at(scope->nodes, (index - 3) / 2) > 0) {
-        c->sharding = hybrid[(index - 3) % 2];
-        c->group_size = group_at(scope->nodes, (index - 3) / 2);
-    } else {
-        size_t groups = 0;
-        while (group_at(scope->nodes, groups) > 0)
-            groups++;
-        *c = scope->forms[index - 3 - 2 * groups];
-        c->group_size = 1;
+        return;
     }
+    for (size_t form = 0; index >= count_ways(copies); form++) {
+        index -= count_ways(copies);
+        *c = scope->forms[form];
+        copies = scope->nodes / exo_parallelism_sharing(c);
+    }
+    set_way(copies, index, c);
 }
 
 static size_t
@@ -103,13 +118,19 @@ enum {
 };
 
 /* The nodes of a single copy average nothing. Several copies that nodes share in several ways have
- * buckets, which are as fast as a single message or faster. */
+ * buckets or prefetch, which are as fast as a single message or faster, and so have stages with shards.
+ * Products are sharded over all copies or not at all. Stages keep their units open within a step, so
+ * full_shard would do what shard_grad_op does. */
 static bool
 is_listed(const exo_parallelism_scope *scope, const exo_parallelism *c)
 {
     const uint32_t sharing = exo_parallelism_sharing(c);
     if (sharing == scope->nodes && sharing > 1)
         return !c->overlap;
+    if (exo_parallelism_is_product(c) && c->group_size < scope->nodes / sharing && c->sharding)
+        return false;
+    if (c->stages > 1 && c->sharding)
+        return c->overlap && exo_parallelism_keeps_open(c);
     return c->overlap || !exo_parallelism_is_product(c);
 }
 
@@ -150,6 +171,13 @@ bool
 exo_parallelism_is_product(const exo_parallelism *c)
 {
     return (c->stages > 1) + (c->tensor > 1) + (c->context > 1) > 1;
+}
+
+bool
+exo_parallelism_keeps_open(const exo_parallelism *c)
+{
+    return c->sharding && (strcmp(c->sharding, "shard_grad_op") == 0 ||
+                           strcmp(c->sharding, "hybrid_shard_zero2") == 0);
 }
 
 const char *

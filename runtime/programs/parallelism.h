@@ -8,8 +8,8 @@
 
 typedef struct exo_parallelism {
     const char *sharding; /* sharding_strategy of fsdp, a literal; NULL: ddp */
-    uint32_t group_size;  /* nodes that have all parameters together; 1 under ddp */
-    /* Nodes that share a copy of the model, under ddp: stages of a pipeline, parts of layers (with
+    uint32_t group_size;  /* copies that have all parameters together; 1 under ddp */
+    /* Nodes that share a copy of the model: stages of a pipeline, parts of layers (with
      * `sequence`, and of the rows between them), and tokens. Their product shares a copy. */
     uint32_t stages, tensor, context;
     bool sequence;
@@ -41,6 +41,8 @@ exo_status exo_parallelisms(const exo_parallelism_scope *scope, exo_parallelism 
 uint32_t exo_parallelism_sharing(const exo_parallelism *c);
 /* Whether they share it in several ways. */
 bool exo_parallelism_is_product(const exo_parallelism *c);
+/* Whether units of fsdp stay open until their gradients are reduced. */
+bool exo_parallelism_keeps_open(const exo_parallelism *c);
 /* The name of its strategy, a literal. */
 const char *exo_parallelism_strategy(const exo_parallelism *c);
 /* Makes the strategy's mapping, with what the job's own mapping `given` says beside the keys of

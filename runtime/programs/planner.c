@@ -20,7 +20,7 @@
 
 enum {
     MINIBATCHES = 4, /* of a step of a pipeline, for each stage, at least */
-    PRODUCTS = 24,   /* most ways of sharing a copy in several ways */
+    PRODUCTS = 24,   /* most ways of sharing a copy in several ways, beside `sequence` */
     MEASURED = 3,    /* steps of one node whose mean is the cost of a step */
     /* A rehearsal's first steps do not count: in them fsdp learns the order of the units, and
      * connections start slowly. */
@@ -157,11 +157,9 @@ admits(const struct planner *p, const exo_parallelism *c)
 
 /* Adds a form, if the job admits it. */
 static exo_status
-add_form(struct planner *p, exo_parallelism_scope *scope, const exo_parallelism *form, bool *added,
-         exo_err *err)
+add_form(struct planner *p, exo_parallelism_scope *scope, const exo_parallelism *form, exo_err *err)
 {
-    *added = admits(p, form);
-    if (!*added)
+    if (!admits(p, form))
         return EXO_OK;
     exo_parallelism *forms = exo_realloc(p->forms, scope->num_forms + 1, sizeof *forms);
     if (!forms)
@@ -171,25 +169,21 @@ add_form(struct planner *p, exo_parallelism_scope *scope, const exo_parallelism 
     return EXO_OK;
 }
 
-/* Adds the forms of these counts. Parts of layers alone are tried with and without `sequence`. In a product
- * they have it where the tokens can be divided: it sends no more bytes, and takes less memory. */
+/* Adds the forms of these counts; parts of layers with and without `sequence`. */
 static exo_status
 add_counts(struct planner *p, exo_parallelism_scope *scope, const exo_parallelism *counts,
            size_t *products, exo_err *err)
 {
-    const bool product = exo_parallelism_is_product(counts);
     exo_parallelism form = *counts;
-    exo_status st = EXO_OK;
-    bool added = false;
+    const size_t before = scope->num_forms;
+    const bool product = exo_parallelism_is_product(counts);
     if (product && *products == PRODUCTS)
         return EXO_OK;
-    form.sequence = form.tensor > 1;
-    if (form.sequence)
-        st = add_form(p, scope, &form, &added, err);
-    form.sequence = false;
-    if (st == EXO_OK && !(product && added))
-        st = add_form(p, scope, &form, &added, err);
-    *products += product && added;
+    exo_status st = add_form(p, scope, &form, err);
+    form.sequence = true;
+    if (st == EXO_OK && form.tensor > 1)
+        st = add_form(p, scope, &form, err);
+    *products += product && scope->num_forms > before;
     return st;
 }
 
@@ -295,7 +289,7 @@ plan_memory(const struct planner *p, exo_job_plan_entry *e, uint64_t *optimizer,
     exo_fit_opts opts = options_of(p, &e->composition);
     exo_fit_memory m = {.optimizer = *optimizer};
     size_t most = p->plan->job_minibatch ? p->plan->job_minibatch : job->opts.batch_size;
-    bool known = *optimizer > 0 && sharing == 1;
+    bool known = *optimizer > 0;
     most *= sharing / e->composition.stages; /* of which each node computes a part */
     if (stages) {                            /* enough minibatches keep them busy */
         const size_t cut = opts.batch_size / (MINIBATCHES * e->composition.stages);
@@ -311,7 +305,7 @@ plan_memory(const struct planner *p, exo_job_plan_entry *e, uint64_t *optimizer,
             &m, err);
         if (st != EXO_OK)
             return st;
-        known = sharing == 1;
+        known = true;
         *optimizer = m.optimizer;
         e->minibatch_size = size;
         e->memory = exo_fit_memory_of_node(&m);
@@ -324,20 +318,25 @@ plan_memory(const struct planner *p, exo_job_plan_entry *e, uint64_t *optimizer,
 static bool
 is_alike(const exo_parallelism *a, const exo_parallelism *b)
 {
-    return a->sharding == b->sharding && a->group_size == b->group_size &&
-           exo_parallelism_sharing(a) == 1 && exo_parallelism_sharing(b) == 1 &&
+    return a->sharding == b->sharding && a->group_size == b->group_size && a->stages == b->stages &&
+           a->tensor == b->tensor && a->context == b->context &&
            (a->sharding || a->overlap == b->overlap);
 }
 
-/* Whether c is a product with checkpoint that fits without: recomputing blocks only takes time then.
- * Those without checkpoint come first. Other compositions are few, and all of them are planned. */
+/* Whether c is a product, or shards of copies that nodes share, with checkpoint, and fits without: recomputing
+ * blocks only takes time then. Those without checkpoint come first. Other compositions are few, and all of
+ * them are planned. */
 static bool
 is_needless(const exo_job_plan *plan, size_t count, const exo_parallelism *c)
 {
-    for (size_t i = 0; c->checkpoint && exo_parallelism_is_product(c) && i < count; i++) {
+    const bool many =
+        exo_parallelism_is_product(c) || (c->sharding && exo_parallelism_sharing(c) > 1);
+    for (size_t i = 0; c->checkpoint && many && i < count; i++) {
         const exo_parallelism *k = &plan->entries[i].composition;
         if (plan->entries[i].fits && !k->checkpoint && k->stages == c->stages &&
-            k->tensor == c->tensor && k->context == c->context && k->sequence == c->sequence)
+            k->tensor == c->tensor && k->context == c->context && k->sequence == c->sequence &&
+            k->sharding == c->sharding && k->group_size == c->group_size &&
+            k->overlap == c->overlap)
             return true;
     }
     return false;

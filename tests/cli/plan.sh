@@ -79,15 +79,20 @@ import json, subprocess, sys
 all = json.load(open(sys.argv[1]))["compositions"]
 products = [c for c in all if sum(c[key] > 1 for key in ("tensor", "pipeline", "context")) > 1]
 pipelines = [c for c in all if c["pipeline"] > 1 and c not in products]
-# in two stages with and without buckets, in four, and each with checkpoint
-assert sorted(c["pipeline"] for c in pipelines) == [2, 2, 2, 2, 4, 4], pipelines
+# in two stages with and without buckets, in four, and each with checkpoint; and two with shards, which fit
+assert sorted((c["pipeline"], str(c["sharding_strategy"])) for c in pipelines) == [
+    (2, "None")] * 4 + [(2, "shard_grad_op")] + [(4, "None")] * 2, pipelines
 # two heads, sequences of 16 tokens
 parts = [c for c in all if (c["tensor"] > 1 or c["context"] > 1) and c not in products]
 assert {(c["tensor"], c["sequence"], c["context"]) for c in parts} == {(2, False, 1), (2, True, 1), (1, False, 2), (1, False, 4)}, parts
-# several of them: with sequence, and without a checkpoint, since all fit
+shards = [c for c in parts if c["strategy"] == "fsdp"]
+assert {(c["tensor"], c["context"], c["sharding_strategy"], c["group_size"], c["overlap"]) for c in shards} == {
+    (t, 3 - t, form, 2, ahead) for t in (1, 2) for form in ("full_shard", "shard_grad_op") for ahead in (True, False)}, shards
+# several of them: with and without sequence, and without a checkpoint, since all fit
 assert sorted((c["tensor"], c["pipeline"], c["context"], c["sequence"], c["checkpoint"]) for c in products) == [
-    (1, 2, 2, False, False), (2, 1, 2, True, False), (2, 2, 1, True, False)], products
-for c in (c for c in pipelines + parts + products if not c["checkpoint"] and not c["overlap"]):
+    (1, 2, 2, False, False), (2, 1, 2, False, False), (2, 1, 2, True, False), (2, 2, 1, False, False), (2, 2, 1, True, False)], products
+one = [c for c in pipelines if c["strategy"] == "fsdp"] + [c for c in shards if c["sequence"] and not c["overlap"]][:1]
+for c in one + [c for c in pipelines + parts + products if c["strategy"] == "ddp" and not c["checkpoint"] and not c["overlap"]]:
     sets = [word for one in c["set"] for word in ("--set", one)]
     assert f"train.batch_size={8 * c['pipeline'] * c['tensor'] * c['context']}" in sets, sets
     took = []
@@ -97,8 +102,8 @@ for c in (c for c in pipelines + parts + products if not c["checkpoint"] and not
         took.append(json.loads(out)["runs"][0]["train_seconds"])
     assert abs(c["step_seconds"] - (took[1] - took[0]) / 3) < 1e-6, (c, took)
 END
-# Products that do not fit are tried with checkpoint, too. The limit is just above the smallest composition.
-long=(--set 'model={name: gpt, layers: 4, heads: 2, width: 64, context: 512}' --set 'data={name: text, path: text.txt, block: 512}' --set nodes=4 --set train.batch_size=1)
+# Products that do not fit are tried with checkpoint, too (of odd sequences they are few). The limit is just above the smallest composition.
+long=(--set 'model={name: gpt, layers: 4, heads: 2, width: 64, context: 511}' --set 'data={name: text, path: text.txt, block: 511}' --set nodes=4 --set train.batch_size=1)
 ok plan wan.yaml "${long[@]}" --json
 some=$(python3 -c 'import json
 print(int(1.01 * min(c["memory"] for c in json.load(open("out"))["compositions"])))')
@@ -113,7 +118,7 @@ for c in json.load(open("out"))["compositions"]:
 assert forms[True] == forms[False] and (2, 2, 1) in forms[True], forms
 END
 # Over slow links `auto` takes one: activations are smaller than gradients.
-ok run wan.yaml "${gpt[@]}" --no-plot --set parallel=auto --set 'model.width=128' --json --name staged
+ok run wan.yaml "${gpt[@]}" --no-plot --set parallel=auto --set 'model.width=128' --set model.heads=1 --set data.block=15 --json --name staged
 has err 'parallel: ddp, pipeline of '
 python3 - runs/staged/auto/config.json <<'END' || fail "auto took no pipeline: $(cat runs/staged/auto/config.json)"
 import json, sys
@@ -186,5 +191,19 @@ END
     # a plain copy, and copies that nodes share
     fox_text 300
     takes_what_is_planned None 'model={name: gpt, layers: 4, heads: 4, width: 256, context: 64}' 'data={name: text, path: text.txt, block: 64}'
+    # shards of stages: their units stay open within a step, and are closed when the average leaves
+    # (one head and odd sequences leave stages only)
+    staged=(--set nodes=4 --set 'model={name: gpt, layers: 2, heads: 1, width: 384, context: 63}' --set 'data={name: text, path: text.txt, block: 63}')
+    ok plan plain.yaml --step-time 1ms "${staged[@]}" --json
+    python3 - out "${staged[@]}" <<'END' || fail 'shards of stages: other memory than planned'
+import json, os, subprocess, sys
+c = next(c for c in json.load(open(sys.argv[1]))["compositions"] if c["pipeline"] > 1 and c["strategy"] == "fsdp")
+sets = [word for one in c["set"] for word in ("--set", one)]
+command = [os.environ["EXOGYM"], "run", "plain.yaml", "--no-plot", "--workers", "4", "--overwrite", *sys.argv[2:], *sets]
+run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+_, status, usage = os.wait4(run.pid, 0)
+used = usage.ru_maxrss * 1024
+assert status == 0 and 0.92 * used < c["memory"] < 1.08 * used, (c, status, used)
+END
 fi
 finish
