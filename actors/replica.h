@@ -300,7 +300,7 @@ exo_status exo_replica_step_ahead(exo_replica *r, exo_err *err);
 /* Whether the losses of all steps have to be read before the next one. */
 bool exo_replica_must_read(const exo_replica *r);
 /* Writes the losses of the `unread` steps, oldest first, and sets the gauges of the model's figures
- * to those of the last one. After an error there are none. */
+ * and of the gradient's norm to those of the last one. After an error there are none. */
 exo_status exo_replica_losses(exo_replica *r, float *losses, exo_err *err);
 /* Evaluates its own parameters or the average in eval mode, over the run's evaluation samples,
  * which are always the same. A stage that has no loss gives NaN. `reported` is a scope that gets the model's other figures as

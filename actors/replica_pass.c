@@ -248,7 +248,7 @@ exo_replica_losses(exo_replica *r, float *losses, exo_err *err)
         st = read_losses(r, steps, losses, err);
     else if (steps > 0)
         losses[0] = r->member.loss;
-    return st;
+    return st == EXO_OK && steps > 0 ? exo_strategy_read_norm(r->strategy, &r->node, err) : st;
 }
 
 exo_status

@@ -181,6 +181,8 @@ exo_student_step_strategy(exo_student *s, double *norm, exo_err *err)
 {
     exo_status st = exo_strategy_step(s->strategy, &s->node, err);
     s->node.step++;
+    if (st == EXO_OK)
+        st = exo_strategy_read_norm(s->strategy, &s->node, err);
     *norm = (double)s->node.grad_norm;
     return st;
 }

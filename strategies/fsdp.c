@@ -47,7 +47,6 @@
  * Owner of the state: the node's compute lane. Read next: exogym/units.h, exogym/shards.h, ddp.c. */
 #include "strategies/builtin.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -523,54 +522,37 @@ fsdp_gradient_ready(void *self, exo_node *node, size_t first, size_t count, exo_
 
 /* --- A step ----------------------------------------------------------------------------------- */
 
-/* Adds the squares of the elements of [first, first + count) that are in the shard of a unit. */
-static exo_status
-add_squares(const struct fsdp *f, size_t unit, exo_band range, double *sum, exo_err *err)
+/* Counts the elements of `range` that are in the shard of a unit. */
+static void
+count_shard(const struct fsdp *f, size_t unit, exo_band range, exo_array square)
 {
     const exo_array shard = exo_shards_of(&f->grads, unit);
     const size_t begin = exo_shards_first(&f->grads, unit), end = begin + shard.count;
     const size_t from = range.first > begin ? range.first : begin;
     const size_t to = range.first + range.count < end ? range.first + range.count : end;
-    double squares = 0;
-    if (from >= to)
-        return EXO_OK;
-    exo_status st =
-        exo_vec_sum_squares(exo_array_part(shard, from - begin, to - from), 0, &squares, err);
-    *sum += squares;
-    return st;
+    if (from < to)
+        exo_clip_count(square, exo_array_part(shard, from - begin, to - from), true);
 }
 
-/* The squares of this node's shards; of a part of a model, those that the node counts. */
-static exo_status
-sum_squares(const struct fsdp *f, const exo_node *node, double *sum, exo_err *err)
-{
-    const exo_node_part *part = node->part;
-    exo_status st = EXO_OK;
-    if (!part)
-        return exo_vec_sum_squares(f->grads.all, 0, sum, err);
-    for (size_t u = 0; u < f->num_units; u++)
-        for (size_t i = 0; st == EXO_OK && i < part->num_counted; i++)
-            st = add_squares(f, u, part->counted[i], sum, err);
-    return st;
-}
-
-/* exo_clip_grad_norm over the shards of a group, and over the parts of a copy. */
+/* exo_clip_grad_norm over the shards of a group, and over the parts of a copy, of which this node counts
+ * some elements. */
 static exo_status
 clip(struct fsdp *f, exo_node *node, exo_err *err)
 {
-    double squares = 0;
+    const exo_node_part *part = node->part;
+    exo_group *const copy = part ? part->copy : NULL;
+    exo_array square;
     if (node->max_norm <= 0)
         return EXO_OK;
-    exo_status st = sum_squares(f, node, &squares, err);
-    if (st == EXO_OK)
-        st = exo_add_up(f->step.group, &squares, err);
-    if (st == EXO_OK && node->part)
-        st = exo_add_up(node->part->copy, &squares, err);
+    exo_status st = exo_clip_begin(node, f->grads.all, f->step.group, copy, &square, err);
     if (st != EXO_OK)
         return st;
-    node->grad_norm = (float)sqrt(squares);
-    exo_clip_to_norm(f->grads.all, node->max_norm, node->grad_norm);
-    return EXO_OK;
+    if (!part)
+        exo_clip_count(square, f->grads.all, true);
+    for (size_t u = 0; part && u < f->num_units; u++)
+        for (size_t i = 0; i < part->num_counted; i++)
+            count_shard(f, u, part->counted[i], square);
+    return exo_clip_end(node, f->grads.all, f->step.group, copy, err);
 }
 
 /* Ends what the step's passes have left. */

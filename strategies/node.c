@@ -2,9 +2,7 @@
  * node's own (exo_node), owned by its compute lane. */
 #include "strategies/builtin.h"
 
-#include <math.h>
-
-#include <exogym/memory.h>
+#include <assert.h>
 
 bool
 exo_always_ordered(const void *self)
@@ -60,49 +58,99 @@ exo_node_inner_sink(exo_node *node)
     return exo_optim_sink(node->optim, node->params, exo_node_rate(node));
 }
 
-exo_status
-exo_add_up(exo_group *group, double *value, exo_err *err)
+/* --- Clipping --------------------------------------------------------------------------------- */
+
+/* Makes room on a device for the sums of squares of `size` nodes, and for the norm. */
+static exo_status
+make_room(exo_clipping *c, exo_device *device, size_t size, exo_err *err)
 {
-    uint32_t size = group ? exo_group_size(group) : 1;
-    double sum = 0, *all = exo_calloc(size, sizeof *all);
-    if (!all)
-        return exo_fail(err, EXO_NOMEM, "no memory for the norms of %u nodes", size);
-    all[group ? exo_group_rank(group) : 0] = *value;
-    const exo_array bytes = {
-        .device = exo_device_cpu(), .data = all, .count = size * sizeof *all, .dtype = EXO_U8};
-    exo_status st = group ? exo_all_gather(group, bytes, err) : EXO_OK;
-    for (uint32_t i = 0; i < size; i++)
-        sum += all[i];
-    exo_free(all);
-    *value = sum;
-    return st;
+    if (c->norm.device == device && c->squares.count == size * sizeof(double))
+        return EXO_OK;
+    exo_clipping_release(c);
+    exo_status st = exo_array_init(&c->squares, device, EXO_U8, size * sizeof(double), err);
+    return st == EXO_OK ? exo_array_init(&c->norm, device, EXO_F32, 1, err) : st;
+}
+
+void
+exo_clipping_release(exo_clipping *clipping)
+{
+    exo_array_release(&clipping->squares);
+    exo_array_release(&clipping->norm);
+}
+
+static uint32_t
+size_of(const exo_group *group)
+{
+    return group ? exo_group_size(group) : 1;
+}
+
+static uint32_t
+rank_in(const exo_group *group)
+{
+    return group ? exo_group_rank(group) : 0;
+}
+
+/* The sums of the members of this node's group: those of the first member of `copy` come first. */
+static exo_array
+sums_of(const exo_clipping *c, const exo_group *group, const exo_group *copy)
+{
+    const size_t bytes = size_of(group) * sizeof(double);
+    return exo_array_part(c->squares, rank_in(copy) * bytes, bytes);
+}
+
+exo_status
+exo_clip_begin(exo_node *node, exo_array grads, const exo_group *group, const exo_group *copy,
+               exo_array *square, exo_err *err)
+{
+    exo_clipping *c = node->clipping;
+    assert(c && "exo_strategy_start comes first");
+    exo_status st = make_room(c, grads.device, size_of(group) * size_of(copy), err);
+    if (st != EXO_OK)
+        return st;
+    *square =
+        exo_array_part(sums_of(c, group, copy), rank_in(group) * sizeof(double), sizeof(double));
+    exo_clip_count(*square, exo_array_part(grads, 0, 0), false);
+    return EXO_OK;
+}
+
+exo_status
+exo_clip_end(exo_node *node, exo_array grads, exo_group *group, exo_group *copy, exo_err *err)
+{
+    exo_clipping *c = node->clipping;
+    exo_status st = group ? exo_all_gather(group, sums_of(c, group, copy), err) : EXO_OK;
+    if (st == EXO_OK && copy)
+        st = exo_all_gather(copy, c->squares, err);
+    if (st != EXO_OK)
+        return st;
+    exo_clip_scale(grads, node->max_norm, c->squares, c->norm);
+    const float *norm = exo_array_host(c->norm);
+    c->unread = !norm;
+    if (norm)
+        node->grad_norm = *norm;
+    return EXO_OK;
 }
 
 exo_status
 exo_node_clip(exo_node *node, exo_err *err)
 {
     const exo_node_part *part = node->part;
-    exo_status st = EXO_OK;
-    double sum = 0;
+    exo_group *const copy = part ? part->copy : NULL;
+    exo_array square;
     if (node->max_norm <= 0)
         return EXO_OK;
-    if (!part)
-        return exo_clip_grad_norm(node->grads, node->max_norm, &node->grad_norm, err);
-    for (size_t i = 0; st == EXO_OK && i < part->num_counted; i++) {
-        const exo_band *range = &part->counted[i];
-        double squares = 0;
-        st = exo_vec_sum_squares(exo_array_part(node->grads, range->first, range->count), 0,
-                                 &squares, err);
-        sum += squares;
-    }
-    if (st == EXO_OK)
-        st = exo_add_up(part->copy, &sum, err);
+    exo_status st = exo_clip_begin(node, node->grads, NULL, copy, &square, err);
     if (st != EXO_OK)
         return st;
-    node->grad_norm = (float)sqrt(sum);
-    exo_clip_to_norm(node->grads, node->max_norm, node->grad_norm);
-    return EXO_OK;
+    if (!part)
+        exo_clip_count(square, node->grads, true);
+    for (size_t i = 0; part && i < part->num_counted; i++)
+        exo_clip_count(square,
+                       exo_array_part(node->grads, part->counted[i].first, part->counted[i].count),
+                       true);
+    return exo_clip_end(node, node->grads, NULL, copy, err);
 }
+
+/* --- The inner step --------------------------------------------------------------------------- */
 
 exo_status
 exo_node_inner_step(exo_node *node, exo_err *err)

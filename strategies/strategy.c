@@ -23,7 +23,8 @@ struct exo_strategy {
     bool alone_at_start; /* nodes draw their own parameters, and node 0 sends none */
     bool started;
     exo_meter *grad_norm; /* NULL: gradients are not clipped */
-    void *self;           /* (state_size) the state of the class */
+    exo_clipping clipping;
+    void *self; /* (state_size) the state of the class */
 };
 
 static const exo_meter_class grad_norm = {.name = "grad_norm",
@@ -131,6 +132,7 @@ exo_strategy_free(exo_strategy **strategy)
         s->strategy_class->release(s->self);
     exo_optim_spec_release(&s->inner);
     exo_schedule_free(&s->schedule);
+    exo_clipping_release(&s->clipping);
     exo_free(s->self);
     exo_free(s);
     *strategy = NULL;
@@ -256,6 +258,7 @@ exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err)
     node->max_norm = strategy->max_norm;
     node->lr = 0;
     node->grad_norm = 0;
+    node->clipping = &strategy->clipping;
     node->optim = NULL;
     exo_status st = exo_strategy_check(strategy, node->num_nodes, err);
     if (st == EXO_OK && strategy->max_norm > 0)
@@ -346,7 +349,22 @@ exo_strategy_step(exo_strategy *strategy, exo_node *node, exo_err *err)
 {
     assert(strategy->started && "exo_strategy_start comes first");
     exo_status st = strategy->strategy_class->step(strategy->self, node, err);
-    exo_meter_set(strategy->grad_norm, (double)node->grad_norm);
+    if (!strategy->clipping.unread)
+        exo_meter_set(strategy->grad_norm, (double)node->grad_norm);
+    return st;
+}
+
+exo_status
+exo_strategy_read_norm(exo_strategy *strategy, exo_node *node, exo_err *err)
+{
+    exo_clipping *c = &strategy->clipping;
+    if (!c->unread)
+        return EXO_OK;
+    exo_status st = exo_array_read(c->norm, &node->grad_norm, err);
+    if (st == EXO_OK) {
+        c->unread = false;
+        exo_meter_set(strategy->grad_norm, (double)node->grad_norm);
+    }
     return st;
 }
 

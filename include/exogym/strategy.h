@@ -59,6 +59,9 @@ typedef struct exo_node_part {
         *whole; /* the node's part of the model or its stage, and the whole model */
 } exo_node_part;
 
+/* What a node clips gradients with. */
+typedef struct exo_clipping exo_clipping;
+
 /* A strategy's view of its node. Owner: the node's compute lane. The strategy changes only the
  * elements of the arrays. */
 typedef struct exo_node {
@@ -92,9 +95,11 @@ typedef struct exo_node {
     exo_optim_spec inner; /* constants of the inner optimizer; the strategy owns its groups */
     const exo_schedule *schedule; /* the strategy's; NULL: constant */
     float max_norm;               /* 0: no clipping */
-    float lr;        /* the rate of the step; exo_node_inner_step and exo_node_rate write it */
-    float grad_norm; /* the norm before clipping, if it clips; exo_node_inner_step writes it */
-    bool stepped;    /* the step has been taken: the next exo_node_inner_step does nothing */
+    float lr; /* the rate of the step; exo_node_inner_step and exo_node_rate write it */
+    /* The norm before clipping, if it clips; exo_node_inner_step writes it, or on a GPU
+     * exo_strategy_read_norm */
+    float grad_norm;
+    bool stepped; /* the step has been taken: the next exo_node_inner_step does nothing */
     /* The scope for the strategy's meters (meter.h), from start until release. NULL: nothing is
      * counted. */
     exo_meters *meters;
@@ -107,11 +112,13 @@ typedef struct exo_node {
     bool elastic;
     /* NULL: the node has all of its copy of the model. */
     const exo_node_part *part;
+    exo_clipping *clipping; /* of exo_node_clip; exo_strategy_start sets it, the strategy owns it */
 } exo_node;
 
 /* If max_norm is set, clips the gradients by their norm, which is that of the whole copy, and writes
- * it to node->grad_norm. With node->part it calls node->part->copy: an all-gather of 8 bytes of each
- * node. Errors: the device's, and those of the call. */
+ * it to node->grad_norm. A GPU keeps it instead, and the host does not wait. With node->part it calls
+ * node->part->copy: an all-gather of 8 bytes of each node. Errors: NOMEM, and those of the call; the
+ * device remembers its own. */
 EXO_API exo_status exo_node_clip(exo_node *node, exo_err *err);
 /* Calls exo_node_clip, then takes one step of the inner optimizer at the scheduled rate, which calls
  * node->part->slices if muon steps matrices of which the node has slices. Does nothing if
@@ -350,6 +357,9 @@ EXO_API exo_status exo_strategy_after_use(exo_strategy *strategy, exo_node *node
  * inner step (exo_node_inner_sink). The caller then increments node->step. Blocks as its
  * collectives do. Errors: those of the collectives; the parameters are then undefined. */
 EXO_API exo_status exo_strategy_step(exo_strategy *strategy, exo_node *node, exo_err *err);
+/* Reads the norm of the last step, if a GPU has kept it (exo_node_clip), to node->grad_norm and to the
+ * meter, and waits for the device. Errors: the device's. */
+EXO_API exo_status exo_strategy_read_norm(exo_strategy *strategy, exo_node *node, exo_err *err);
 /* Whether backward may take the inner step: steps_alone of the class is true, the class lacks
  * `keep`, and gradients are not clipped. */
 EXO_API bool exo_strategy_steps_alone(const exo_strategy *strategy, uint32_t num_nodes);

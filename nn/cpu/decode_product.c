@@ -12,6 +12,7 @@ enum {
     PANEL = EXO_DECODE_PANEL,
     PAIRS = EXO_DECODE_GROUP / 2,
     VECTORS = PANEL / LANES,
+    LINE = 16,   /* floats of a cache line */
     AHEAD = 4096 /* the distance of prefetching, in bytes */
 };
 
@@ -330,6 +331,15 @@ put_tile(const exo_decode_end *end, const float *restrict bias, size_t rows, flo
                 y[i] *= sums[i];
 }
 
+/* Fetches the lines of a tile's results while its sums are computed. */
+static void
+prefetch_tile(const float *y, size_t stride, size_t rows)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t i = 0; i < PANEL; i += LINE)
+            __builtin_prefetch(y + r * stride + i, 1);
+}
+
 void
 exo_decode_product(const exo_decode_matrix *m, const exo_decode_rows *x, size_t rows, size_t panel,
                    const exo_decode_end *end, float *y, size_t stride)
@@ -339,6 +349,7 @@ exo_decode_product(const exo_decode_matrix *m, const exo_decode_rows *x, size_t 
     size_t most = m->format == EXO_DECODE_F32 ? TILE_F32 : TILE, tiles = (rows + most - 1) / most;
     for (size_t tile = 0, row = 0; tile < tiles; tile++) {
         size_t count = (rows - row + tiles - tile - 1) / (tiles - tile); /* tiles of even size */
+        prefetch_tile(y + row * stride + panel * PANEL, stride, count);
         run_tile(m, x, row, count, panel, sums);
         put_tile(end, bias, count, sums, y + row * stride + panel * PANEL, stride);
         row += count;

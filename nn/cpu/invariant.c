@@ -11,7 +11,9 @@
 enum {
     PANEL = EXO_DECODE_PANEL,
     ROWS = 96,   /* of a piece of a linear layer: whole tiles of a product */
-    PANELS = 8,  /* of such a piece */
+    PANELS = 8,  /* of such a piece, at most */
+    STRIP = 12,  /* rows that are multiplied and written at a time: whole tiles, too */
+    LINE = 16,   /* floats of a cache line */
     TOKENS = 256 /* queries of a piece of attention */
 };
 
@@ -108,28 +110,61 @@ put_rows(const exo_linear_args *k, const exo_linear_shape *s, float *sums, size_
         put(k, sums + r * PANEL, at + r * s->out, count);
 }
 
+/* Fetches the lines that a strip is written to or added to while its sums are computed: they lie so
+ * far apart that the processor does not foresee them. */
+static void
+prefetch_strip(const exo_linear_args *k, const exo_linear_shape *s, size_t rows, size_t at)
+{
+    for (size_t r = 0; r < rows; r++, at += s->out)
+        for (size_t i = 0; i < PANEL; i += LINE) {
+            __builtin_prefetch((float *)k->y + at + i, 1);
+            if (k->before)
+                __builtin_prefetch((float *)k->before + at + i, 1);
+            if (k->residual)
+                __builtin_prefetch((const float *)k->residual + at + i);
+        }
+}
+
+/* Computes a panel's columns of `rows` rows from `row` on, in strips of even size. */
+static void
+product_panel(const struct linear *l, size_t row, size_t rows, size_t panel)
+{
+    const exo_linear_shape *s = l->shape;
+    size_t first = panel * PANEL, count = exo_piece_length(s->out, PANEL, panel);
+    const exo_decode_matrix one =
+        exo_rows_matrix(PANEL, s->in, (float *)l->matrix.weights + first * s->in);
+    const exo_decode_end end = {.bias = l->bias ? l->bias + first : NULL};
+    float sums[STRIP * PANEL] __attribute__((aligned(64)));
+    for (size_t strips = exo_pieces(rows, STRIP); strips > 0; strips--) {
+        size_t strip = exo_pieces(rows, strips), at = row * s->out + first;
+        const exo_decode_rows x = {.x = (const float *)l->k->x + row * s->in, .stride = s->in};
+        prefetch_strip(l->k, s, strip, at);
+        exo_decode_product(&one, &x, strip, 0, &end, sums, PANEL);
+        if (count == PANEL)
+            put_rows(l->k, s, sums, strip, at, PANEL);
+        else
+            put_rows(l->k, s, sums, strip, at, count);
+        row += strip;
+        rows -= strip;
+    }
+}
+
+/* The panels of a piece: at most PANELS, and in all pieces as many as possible. */
+static size_t
+panels_of_piece(size_t panels)
+{
+    return exo_pieces(panels, exo_pieces(panels, PANELS));
+}
+
 static void
 product_piece(void *context, size_t index)
 {
     const struct linear *l = context;
-    const exo_linear_shape *s = l->shape;
-    size_t groups = exo_pieces(l->matrix.panels, PANELS), group = index % groups,
+    size_t panels = l->matrix.panels, share = panels_of_piece(panels),
+           groups = exo_pieces(panels, share), first = index % groups * share,
            piece = index / groups;
-    size_t row = piece * ROWS, rows = exo_piece_length(s->rows, ROWS, piece);
-    const exo_decode_rows x = {.x = (const float *)l->k->x + row * s->in, .stride = s->in};
-    float sums[ROWS * PANEL] __attribute__((aligned(64)));
-    for (size_t i = 0; i < exo_piece_length(l->matrix.panels, PANELS, group); i++) {
-        size_t panel = group * PANELS + i, first = panel * PANEL,
-               count = exo_piece_length(s->out, PANEL, panel);
-        const exo_decode_matrix one =
-            exo_rows_matrix(PANEL, s->in, (float *)l->matrix.weights + first * s->in);
-        const exo_decode_end end = {.bias = l->bias ? l->bias + first : NULL};
-        exo_decode_product(&one, &x, rows, 0, &end, sums, PANEL);
-        if (count == PANEL)
-            put_rows(l->k, s, sums, rows, row * s->out + first, PANEL);
-        else
-            put_rows(l->k, s, sums, rows, row * s->out + first, count);
-    }
+    for (size_t i = 0; i < exo_piece_length(panels, share, index % groups); i++)
+        product_panel(l, piece * ROWS, exo_piece_length(l->shape->rows, ROWS, piece), first + i);
 }
 
 void
@@ -139,8 +174,8 @@ exo_linear_rows(const exo_linear_shape *s, const exo_linear_args *k)
     if (s->with_bias)
         l.bias = (float *)k->scratch + l.matrix.panels * PANEL * s->in;
     exo_parallel_for(l.matrix.panels, pack_piece, &l);
-    exo_parallel_for(exo_pieces(s->rows, ROWS) * exo_pieces(l.matrix.panels, PANELS), product_piece,
-                     &l);
+    size_t groups = exo_pieces(l.matrix.panels, panels_of_piece(l.matrix.panels));
+    exo_parallel_for(exo_pieces(s->rows, ROWS) * groups, product_piece, &l);
 }
 
 /* --- Attention -------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
  * same kernels without pieces. */
 #include "nn/cpu/cpu_device.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/parallel.h"
@@ -260,9 +261,11 @@ exo_cpu_sum_squares(exo_device *device, const exo_sum_squares_args *args, exo_er
 {
     struct sums s = {
         .count = args->count, .a = args->x, .center = args->center, .sum = squares_part};
+    const double before = args->add ? *args->out : 0;
     (void)device;
     (void)err;
     run_sums(&s, args->out);
+    *args->out += before;
     return EXO_OK;
 }
 
@@ -274,4 +277,20 @@ exo_cpu_dot(exo_device *device, const exo_dot_args *args, exo_err *err)
     (void)err;
     run_sums(&s, args->out);
     return EXO_OK;
+}
+
+exo_status
+exo_cpu_clip(exo_device *device, const exo_clip_args *args, exo_err *err)
+{
+    double sum = 0;
+    for (size_t p = 0; p < args->parts; p++)
+        sum += args->squares[p];
+    args->norm[0] = (float)sqrt(sum);
+    const float factor = args->max_norm / (args->norm[0] + 1e-6f);
+    return factor >= 1.0f /* false for NaN, which then spreads */
+               ? EXO_OK
+               : exo_cpu_scale(device,
+                               &(exo_scale_args){
+                                   .count = args->count, .y = args->y, .a = factor, .x = args->y},
+                               err);
 }

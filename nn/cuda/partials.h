@@ -5,10 +5,10 @@
 
 #include "nn/cuda/grid.h"
 
-/* out = the sum of the partials of `count` blocks. For one block. */
+/* out (+)= the sum of the partials of `count` blocks. For one block. */
 template <typename Out>
 __global__ static void
-exo_cuda_add_partials(size_t count, const double *partials, Out *out)
+exo_cuda_add_partials(size_t count, const double *partials, Out *out, bool add)
 {
     __shared__ double room[EXO_CUDA_WARP];
     double own = 0;
@@ -16,7 +16,7 @@ exo_cuda_add_partials(size_t count, const double *partials, Out *out)
         own += partials[i];
     own = exo_cuda_block_sum(own, room);
     if (threadIdx.x == 0)
-        *out = static_cast<Out>(own);
+        *out = add ? *out + static_cast<Out>(own) : static_cast<Out>(own);
 }
 
 #endif

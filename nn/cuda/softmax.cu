@@ -198,7 +198,7 @@ exo_cuda_cross_entropy(exo_device *device, const exo_cross_entropy_args *k, exo_
     exo_cuda_launch(cross_entropy_rows, blocks, block_for(k->columns), 0, cuda->stream, *k,
                     cuda->partials);
     exo_cuda_launch((exo_cuda_add_partials<float>), 1, EXO_CUDA_BLOCK, 0, cuda->stream, blocks,
-                    cuda->partials, k->y);
+                    cuda->partials, k->y, false);
     return exo_cuda_launched("cross_entropy", err);
 }
 
@@ -249,7 +249,7 @@ exo_cuda_hits(exo_device *device, const exo_hits_args *k, exo_err *err)
     const unsigned blocks = blocks_for(k->rows);
     EXO_CUDA_BY_TYPE(k->dtype, start_hits, cuda, k, blocks);
     exo_cuda_launch((exo_cuda_add_partials<double>), 1, EXO_CUDA_BLOCK, 0, cuda->stream, blocks,
-                    cuda->partials, k->out);
+                    cuda->partials, k->out, false);
     return exo_cuda_launched("hits", err);
 }
 

@@ -1,6 +1,6 @@
-/* Sums of all elements, in double. A sum has two grids: blocks add up their parts, then one block
- * adds up the blocks. The order depends on the count alone. State: partials of the device, which
- * its stream guards. Read next: grid.h. */
+/* Sums of all elements, in double, and clipping by the root of such sums. A sum has two grids: blocks
+ * add up their parts, then one block adds up the blocks. The order depends on the count alone. State:
+ * partials of the device, which its stream guards. Read next: grid.h. */
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/partials.h"
 
@@ -46,7 +46,8 @@ add_up(size_t count, Term term, double *out)
 
 template <typename Term>
 static exo_status
-sum(exo_device *device, size_t count, Term term, double *out, const char *name, exo_err *err)
+sum(exo_device *device, size_t count, Term term, double *out, bool add, const char *name,
+    exo_err *err)
 {
     exo_cuda_device *cuda = exo_cuda_of(device);
     /* 8 elements of a thread, as far as there are partials */
@@ -55,24 +56,50 @@ sum(exo_device *device, size_t count, Term term, double *out, const char *name, 
     exo_cuda_launch(add_up<Term>, static_cast<unsigned>(blocks), EXO_CUDA_BLOCK, 0, cuda->stream,
                     count, term, cuda->partials);
     exo_cuda_launch(exo_cuda_add_partials<double>, 1, EXO_CUDA_BLOCK, 0, cuda->stream, blocks,
-                    cuda->partials, out);
+                    cuda->partials, out, add);
     return exo_cuda_launched(name, err);
 }
 
 exo_status
 exo_cuda_sum(exo_device *device, const exo_sum_args *k, exo_err *err)
 {
-    return sum(device, k->count, sum_term{k->x}, k->out, "sum", err);
+    return sum(device, k->count, sum_term{k->x}, k->out, false, "sum", err);
 }
 
 exo_status
 exo_cuda_sum_squares(exo_device *device, const exo_sum_squares_args *k, exo_err *err)
 {
-    return sum(device, k->count, square_term{k->x, k->center}, k->out, "sum_squares", err);
+    return sum(device, k->count, square_term{k->x, k->center}, k->out, k->add, "sum_squares", err);
 }
 
 exo_status
 exo_cuda_dot(exo_device *device, const exo_dot_args *k, exo_err *err)
 {
-    return sum(device, k->count, dot_term{k->a, k->b}, k->out, "dot", err);
+    return sum(device, k->count, dot_term{k->a, k->b}, k->out, false, "dot", err);
+}
+
+/* --- Clipping --------------------------------------------------------------------------------- */
+
+/* Every thread adds up the few squares itself. The norm is written for no elements, too. */
+__global__ static void
+clip_each(exo_clip_args k)
+{
+    double sum = 0;
+    for (size_t p = 0; p < k.parts; p++)
+        sum += k.squares[p];
+    const float norm = static_cast<float>(sqrt(sum)), factor = k.max_norm / (norm + 1e-6f);
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        k.norm[0] = norm;
+    if (factor >= 1.0f) /* false for NaN, which then spreads */
+        return;
+    for (EXO_CUDA_EACH(i, k.count))
+        k.y[i] = factor * k.y[i];
+}
+
+exo_status
+exo_cuda_clip(exo_device *device, const exo_clip_args *k, exo_err *err)
+{
+    exo_cuda_launch_each(clip_each, exo_cuda_blocks(k->count, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
+                         exo_cuda_of(device)->stream, *k);
+    return exo_cuda_launched("clip", err);
 }

@@ -124,6 +124,7 @@ typedef struct exo_sum_squares_args {
     size_t count;
     const float *x;
     double center, *out;
+    bool add; /* out = out + the sum */
 } exo_sum_squares_args;
 
 typedef struct exo_dot_args {
@@ -131,6 +132,16 @@ typedef struct exo_dot_args {
     const float *a, *b;
     double *out;
 } exo_dot_args;
+
+/* norm[0] = the square root of the sum of `squares`, added in their order;
+ * y = factor y with factor = max_norm / (norm[0] + 1e-6), unless that is at least 1. */
+typedef struct exo_clip_args {
+    size_t count;
+    float *y, max_norm;
+    const double *squares; /* (parts) */
+    size_t parts;
+    float *norm;
+} exo_clip_args;
 
 /* --- Optimizers ------------------------------------------------------------------------------- */
 
@@ -245,6 +256,7 @@ typedef struct exo_newton_schulz_args {
     X(sum)                                                                                         \
     X(sum_squares)                                                                                 \
     X(dot)                                                                                         \
+    X(clip)                                                                                        \
     X(adam)                                                                                        \
     X(sgd)                                                                                         \
     X(rmsprop)                                                                                     \

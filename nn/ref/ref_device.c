@@ -97,7 +97,8 @@ exo_reference_trimmed_mean(exo_device *device, const exo_trimmed_mean_args *k, e
     return EXO_OK;
 }
 
-#define SUM(NAME, TERM)                                                                            \
+/* A sum, which is added to BEFORE. */
+#define SUM(NAME, TERM, BEFORE)                                                                    \
     exo_status exo_reference_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)  \
     {                                                                                              \
         double sum = 0;                                                                            \
@@ -105,13 +106,29 @@ exo_reference_trimmed_mean(exo_device *device, const exo_trimmed_mean_args *k, e
         (void)err;                                                                                 \
         for (size_t i = 0; i < k->count; i++)                                                      \
             sum += TERM;                                                                           \
-        *k->out = sum;                                                                             \
+        *k->out = BEFORE + sum;                                                                    \
         return EXO_OK;                                                                             \
     }
 
-SUM(sum, (double)k->x[i])
-SUM(sum_squares, ((double)k->x[i] - k->center) * ((double)k->x[i] - k->center))
-SUM(dot, (double)k->a[i] * (double)k->b[i])
+SUM(sum, (double)k->x[i], 0)
+SUM(sum_squares, ((double)k->x[i] - k->center) * ((double)k->x[i] - k->center),
+    (k->add ? *k->out : 0))
+SUM(dot, (double)k->a[i] * (double)k->b[i], 0)
+
+exo_status
+exo_reference_clip(exo_device *device, const exo_clip_args *k, exo_err *err)
+{
+    double sum = 0;
+    (void)device;
+    (void)err;
+    for (size_t p = 0; p < k->parts; p++)
+        sum += k->squares[p];
+    k->norm[0] = (float)sqrt(sum);
+    const float factor = k->max_norm / (k->norm[0] + 1e-6f);
+    for (size_t i = 0; i < k->count; i++)
+        k->y[i] = factor >= 1 ? k->y[i] : factor * k->y[i];
+    return EXO_OK;
+}
 
 /* --- Optimizers ------------------------------------------------------------------------------- */
 

@@ -39,7 +39,7 @@ data: synthetic
 nodes: 2
 train: {max_steps: 4, batch_size: 8, val_size: 32}
 strategy: {optimizer: {name: adamw, lr: 1e-2}}
-compare: [ddp, {name: diloco, H: 2}, {name: sparta, p: 0.2}, quantized, {name: demo, chunk: 8}]
+compare: [ddp, {name: diloco, H: 2, max_norm: 0.5}, {name: sparta, p: 0.2}, quantized, {name: demo, chunk: 8}]
 END
 # With sanitizers the emulated GPU is slow: each path is taken once.
 engines=(auto gpu local) sources=(cpu cuda) models=(job gpt)
@@ -47,7 +47,7 @@ grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt" || {
     sed -i 's/^compare:.*/compare: [ddp]/' job.yaml
     engines=() sources=(cpu) models=(job)
 }
-# train NAME [OPTION...]: hashes of the strategies are in NAME.sha, losses in NAME.loss.
+# train NAME [OPTION...]: hashes of the strategies are in NAME.sha, losses and norms of gradients in NAME.loss.
 train() {
     local name=$1
     shift
@@ -56,7 +56,9 @@ train() {
 import json, sys
 runs = json.load(open("out"))["runs"]
 open(sys.argv[1] + ".sha", "w").write("\n".join(r["sha256"] for r in runs))
-open(sys.argv[1] + ".loss", "w").write("\n".join(str(r["global_loss"]) for r in runs))
+norms = [m["value"] for r in runs for name, m in r["meters"].items() if name.endswith("grad_norm")]
+assert len(norms) == 2 * any(r["strategy"] == "diloco" for r in runs) and all(norms)
+open(sys.argv[1] + ".loss", "w").write("\n".join(map(str, [r["global_loss"] for r in runs] + norms)))
 ' "$name" || fail "$name: no results"
 }
 train cpu

@@ -393,7 +393,8 @@ static const struct {
     {"local_sgd", "{H: 2, aggregate: median, optimizer: {name: adamw, lr: 0.01}}"},
     {"compose", "{exchanges: [{every: 2, partners: pairs, apply: mix}, {every: 3}]}"},
     {"fsdp", "{optimizer: {name: adamw, lr: 0.01}, max_norm: 0.5}"},
-    {"fsdp", "{prefetch: true, cpu_offload: true, optimizer: {name: adamw, lr: 0.01}}"},
+    {"fsdp",
+     "{prefetch: true, cpu_offload: true, optimizer: {name: adamw, lr: 0.01}, max_norm: 0.5}"},
 };
 
 enum {

@@ -9,13 +9,43 @@
 #include <exogym/optim.h>
 #include <exogym/tensor.h>
 
+/* Clips in one call. In two calls, with the squares of two parts, it is the same. */
 static float
 clip(float *grads, size_t count, float max_norm)
 {
-    float norm = -1;
+    float norm = -1, again = -1;
+    double squares[2] = {-1, -1};
+    float *copy = exo_alloc_aligned((count + 1) * sizeof *copy);
+    cr_assert_not_null(copy);
+    for (size_t i = 0; i < count; i++)
+        copy[i] = grads[i];
+    const exo_array array = exo_host_array(EXO_F32, copy, count);
     cr_expect_eq(exo_clip_grad_norm(exo_host_array(EXO_F32, grads, count), max_norm, &norm, NULL),
                  EXO_OK);
+    exo_clip_count(exo_host_array(EXO_U8, &squares[0], sizeof *squares), array, false);
+    exo_clip_count(exo_host_array(EXO_U8, &squares[1], sizeof *squares),
+                   exo_array_part(array, 0, 0), false);
+    exo_clip_scale(array, max_norm, exo_host_array(EXO_U8, squares, sizeof squares),
+                   exo_host_array(EXO_F32, &again, 1));
+    cr_expect_arr_eq(&again, &norm, sizeof norm);
+    if (count > 0)
+        cr_expect_arr_eq(copy, grads, count * sizeof *copy);
+    exo_free(copy);
     return norm;
+}
+
+Test(clip, sums_of_arrays_are_added)
+{
+    float a[2] = {3, 0}, b[2] = {0, 4}, norm = 0;
+    double square = 100;
+    const exo_array at = exo_host_array(EXO_U8, &square, sizeof square),
+                    second = exo_host_array(EXO_F32, b, 2);
+    exo_clip_count(at, exo_host_array(EXO_F32, a, 2), false);
+    exo_clip_count(at, second, true);
+    exo_clip_scale(second, 1, at, exo_host_array(EXO_F32, &norm, 1));
+    cr_expect_eq(square, 25.0);
+    cr_expect_eq(norm, 5.0f);
+    cr_expect_float_eq(b[1], 0.8f, 1e-6f);
 }
 
 Test(clip, scales_down_to_the_norm)
