@@ -10,7 +10,7 @@
  * So what may not be overtaken always fits into the next update. A trainer that lets E draws be begun
  * and not taken, and takes B in an update, has items of age at most (E + slack) / B - 1 versions.
  *
- * Owner: the trainer's thread. Read next: trainer.c. */
+ * Owner: the trainer's thread. Read next: intake.h. */
 #ifndef EXO_STOCK_H
 #define EXO_STOCK_H
 

@@ -12,13 +12,12 @@
  * A trainer in another life, or of a run that is resumed, continues from its newest checkpoint. It
  * tells its makers from which draw on to begin again.
  *
- * Owner of the state: the thread that runs the actor. Read next: learner.h (how it learns),
- * learned.h (what it keeps), maker.c. */
+ * Owner of the state: the thread that runs the actor. Read next: intake.h (what comes to it),
+ * learner.h (how it learns), learned.h (what it keeps), maker.c. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <exogym/log.h>
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
@@ -26,11 +25,9 @@
 #include "base/file.h"
 #include "experience/builtin.h"
 #include "experience/checkpoint.h"
+#include "experience/intake.h"
 #include "experience/learned.h"
 #include "experience/observer.h"
-#include "experience/publisher.h"
-#include "experience/regret.h"
-#include "experience/stock.h"
 
 enum {
     MAX_BATCH = 1 << 16,
@@ -149,18 +146,16 @@ struct trainer {
     uint64_t update_steps; /* batches of an update */
     bool balance;          /* draws are dealt as makers get on */
     exo_dealer *dealer;    /* NULL: maker i of M makes the draws i, i + M, ... */
-    uint64_t under_way;    /* draws of an update and of later ones that makers may have begun */
     uint8_t *ahead;        /* (ahead_bytes) of a checkpoint; NULL: draws are taken in order */
     size_t ahead_bytes;
     uint64_t every; /* updates between two checkpoints; 0: none are written */
     uint64_t saved; /* version of the last checkpoint */
     exo_meter *meters[NUM_METERS];
-    exo_stock stock;            /* items of this update and of later ones */
+    exo_intake intake;
     exo_item **items;           /* (all batches) of the present update; held */
     exo_experience *experience; /* (all batches) their arrays */
     size_t held;
-    bool closed; /* no more items come */
-    uint64_t used, repeated, oldest;
+    uint64_t used, oldest;
     exo_learner_figures last;
 };
 
@@ -180,7 +175,7 @@ read_oversample(struct trainer *t, exo_config *config, exo_err *err)
     double most = 1 + (double)t->staleness, factor = most;
     uint64_t update = items_of_update(t), draws = (1 + t->staleness) * update;
     exo_config *place = exo_config_get(config, "oversample");
-    t->under_way = draws;
+    t->intake.under_way = draws;
     if (!place)
         return EXO_OK;
     if (t->staleness == 0)
@@ -190,13 +185,13 @@ read_oversample(struct trainer *t, exo_config *config, exo_err *err)
     exo_status st = exo_config_double(config, "oversample", most, 1, most, &factor, err);
     if (st != EXO_OK)
         return st;
-    t->under_way = (uint64_t)ceil(factor * (double)update - 1e-9);
-    t->stock.slack = draws - t->under_way;
+    t->intake.under_way = (uint64_t)ceil(factor * (double)update - 1e-9);
+    t->intake.stock.slack = draws - t->intake.under_way;
     if (draws > MAX_AHEAD)
         return exo_config_fail(place, err,
                                "oversample: (1 + staleness) * batch * update_steps is at most %d",
                                MAX_AHEAD);
-    t->ahead_bytes = t->stock.slack > 0 ? (size_t)(draws + 7) / 8 : 0;
+    t->ahead_bytes = t->intake.stock.slack > 0 ? (size_t)(draws + 7) / 8 : 0;
     t->ahead = exo_calloc(t->ahead_bytes ? t->ahead_bytes : 1, 1);
     return t->ahead ? EXO_OK
                     : exo_fail(err, EXO_NOMEM, "no memory for a list of %llu draws",
@@ -230,6 +225,11 @@ trainer_init(void *self, exo_config *config, exo_err *err)
         st = exo_regret_read(&t->regret, config, t->learner, err);
     if (st != EXO_OK)
         return st;
+    t->intake.learner = t->learner;
+    t->intake.publisher = t->publisher;
+    t->intake.regret = t->regret;
+    t->intake.update = items_of_update(t);
+    t->intake.updates = t->updates;
     t->items = exo_calloc(items_of_update(t), sizeof *t->items);
     t->experience = exo_calloc(items_of_update(t), sizeof *t->experience);
     return t->items && t->experience
@@ -250,7 +250,7 @@ trainer_release(void *self)
 {
     struct trainer *t = self;
     drop_items(t);
-    exo_stock_release(&t->stock);
+    exo_intake_release(&t->intake);
     exo_free(t->ahead);
     exo_free(t->items);
     exo_free(t->experience);
@@ -259,264 +259,6 @@ trainer_release(void *self)
     exo_regret_free(&t->regret);
     exo_dealer_free(&t->dealer);
     exo_learner_free(&t->learner);
-}
-
-/* --- Versions --------------------------------------------------------------------------------- */
-
-/* Makers may make the draws below it with a version. With oversampling, where the last update
- * takes what the others have left, and with balance, where rooms are for what is learned from, it ends
- * with the last update; also for trainers that are apart, as a maker ends with the first one that has
- * ended and gets an item. */
-static uint64_t
-quota_at(const struct trainer *t, const exo_graph_actor *actor, uint64_t version)
-{
-    uint64_t quota = version * items_of_update(t) + t->under_way;
-    uint64_t end = t->updates * items_of_update(t);
-    bool is_exact = t->stock.slack > 0 || t->dealer || exo_learner_is_apart(t->learner);
-    bool ends = is_exact && t->updates > 0 && quota > end;
-    return (ends ? end : quota) * exo_graph_count(actor);
-}
-
-static uint64_t
-quota_of(const struct trainer *t, const exo_graph_actor *actor)
-{
-    return quota_at(t, actor, exo_learner_version(t->learner));
-}
-
-/* The most ranges of draws that the stock has. */
-static size_t
-ranges_of(const struct trainer *t)
-{
-    return (size_t)(t->stock.slack + t->stock.room) / 2 + 1;
-}
-
-/* Sends the newest version to the makers that wait for it. */
-static exo_status
-send_version(struct trainer *t, exo_graph_actor *actor, exo_err *err)
-{
-    size_t most = ranges_of(t);
-    uint64_t *finished = t->stock.slack > 0 ? exo_calloc(2 * most, sizeof *finished) : NULL;
-    if (t->stock.slack > 0 && !finished)
-        return exo_fail(err, EXO_NOMEM, "no memory for a list of %zu ranges of draws", most);
-    const exo_draw_bounds bounds = {.learned = exo_stock_low(&t->stock),
-                                    .quota = quota_of(t, actor),
-                                    .finished = finished,
-                                    .num_finished = exo_stock_finished(&t->stock, finished, most)};
-    exo_status st = exo_publisher_send(t->publisher, exo_graph_output(actor, "parameters"),
-                                       exo_learner_params(t->learner),
-                                       exo_learner_version(t->learner), bounds, err);
-    exo_free(finished);
-    return st;
-}
-
-/* A maker's reply: it may wait for a newer version. One to another trainer has no effect. */
-static exo_status
-take_reply(struct trainer *t, exo_graph_actor *actor, const exo_item *item, exo_err *err)
-{
-    uint32_t to = exo_parameters_reply_trainer(item);
-    if (to != exo_graph_index(actor) && to != EXO_ALL_TRAINERS)
-        return EXO_OK;
-    exo_status st =
-        exo_publisher_take(t->publisher, exo_graph_output(actor, "parameters"), item, err);
-    return st == EXO_OK ? send_version(t, actor, err) : st;
-}
-
-/* --- Experience ------------------------------------------------------------------------------- */
-
-/* An item that no maker may have made yet, or that the run does not have, is a fault. */
-static exo_status
-check_quota(const struct trainer *t, exo_graph_actor *actor, uint64_t draw, exo_err *err)
-{
-    uint64_t quota = exo_graph_output(actor, "parameters") ? quota_of(t, actor) : UINT64_MAX;
-    uint64_t draws = exo_publisher_draws(t->publisher);
-    if (draw >= quota)
-        return exo_fail(err, EXO_INVAL,
-                        "item %llu is beyond the quota: makers may make the items below %llu",
-                        (unsigned long long)draw, (unsigned long long)quota);
-    return draw < draws ? EXO_OK
-                        : exo_fail(err, EXO_INVAL,
-                                   "item %llu is beyond the end: the makers of this run make the "
-                                   "items below %llu",
-                                   (unsigned long long)draw, (unsigned long long)draws);
-}
-
-/* An item of weights that this trainer does not have yet is a fault: of a later life of the trainers,
- * or of a version that only trainers with a strategy can have before each other. */
-static exo_status
-check_weights(const struct trainer *t, exo_graph_actor *actor, const exo_experience *e,
-              exo_err *err)
-{
-    uint64_t newest = exo_learner_version(t->learner);
-    if (e->life > (int64_t)exo_graph_life(actor))
-        return exo_fail(err, EXO_INVAL,
-                        "item %llu has weights of life %lld of the trainers, which are in life %u",
-                        (unsigned long long)e->id, (long long)e->life, exo_graph_life(actor));
-    if (e->life < (int64_t)exo_graph_life(actor) || exo_learner_is_apart(t->learner))
-        return EXO_OK;
-    for (size_t i = 0; i < e->tokens_length; i++)
-        if (e->versions[i] > (int64_t)newest)
-            return exo_fail(err, EXO_INVAL,
-                            "token %zu of item %llu is of version %lld, but the newest one is %llu",
-                            i, (unsigned long long)e->id, (long long)e->versions[i],
-                            (unsigned long long)newest);
-    return EXO_OK;
-}
-
-/* So is an item of weights with which makers may not make it, as they are too old. */
-static exo_status
-check_age(const struct trainer *t, exo_graph_actor *actor, const exo_experience *e, exo_err *err)
-{
-    if (!exo_graph_output(actor, "parameters") || exo_learner_is_apart(t->learner))
-        return EXO_OK;
-    for (size_t i = 0; i < e->tokens_length; i++) {
-        int64_t version = e->versions[i]; /* -1: a tool's token */
-        if (version >= 0 && e->id >= quota_at(t, actor, (uint64_t)version))
-            return exo_fail(err, EXO_INVAL,
-                            "token %zu of item %llu is of version %lld, with which makers may make "
-                            "the items below %llu",
-                            i, (unsigned long long)e->id, (long long)version,
-                            (unsigned long long)quota_at(t, actor, (uint64_t)version));
-    }
-    return EXO_OK;
-}
-
-/* Whether no trainer learns from a draw: it comes after the last update. Makers may be ahead, and what
- * is of a trainer that has ended goes to the next one. */
-static bool
-is_after_the_end(const struct trainer *t, exo_graph_actor *actor, uint64_t draw)
-{
-    uint64_t index = draw / exo_graph_count(actor);
-    return t->updates > 0 && index / items_of_update(t) >= t->updates;
-}
-
-/* A draw has come: its maker has room for another one. */
-static exo_status
-deal_more(struct trainer *t, exo_graph_actor *actor, uint64_t draw, exo_err *err)
-{
-    exo_status st = exo_dealer_arrived(t->dealer, draw, err);
-    return st == EXO_OK ? send_version(t, actor, err) : st;
-}
-
-/* Puts an item into the stock, unless it came before, or its weights are of an earlier life of the
- * trainers, whose updates may be undone, or it is of no use. The item is held or dropped. */
-static exo_status
-take_item(struct trainer *t, exo_graph_actor *actor, exo_item *item, exo_err *err)
-{
-    exo_experience e;
-    bool late = false;
-    exo_status st = exo_experience_view(&e, item, err);
-    if (st == EXO_OK)
-        st = exo_learner_check(t->learner, &e, err);
-    if (st == EXO_OK)
-        st = check_weights(t, actor, &e, err);
-    if (st == EXO_OK)
-        late = e.life >= 0 && e.life != (int64_t)exo_graph_life(actor);
-    if (st == EXO_OK && !late)
-        st = check_quota(t, actor, e.id, err);
-    if (st == EXO_OK && !late)
-        st = check_age(t, actor, &e, err);
-    if (st == EXO_OK && !late)
-        st = exo_regret_check(t->regret, &e, err);
-    if (st == EXO_OK && !late && is_after_the_end(t, actor, e.id)) {
-        exo_item_drop(&item);
-        return EXO_OK;
-    }
-    if (st == EXO_OK && !late)
-        st = exo_stock_put(&t->stock, item, e.id, err);
-    if (st == EXO_OK && !late && t->dealer)
-        return deal_more(t, actor, e.id, err);
-    if (st == EXO_OK && !late)
-        return EXO_OK;
-    if (st == EXO_OK || st == EXO_EXISTS) {
-        t->repeated++;
-        EXO_LOG(INFO, GRAPH, "event=repeated item=%llu from=%u: dropped", (unsigned long long)e.id,
-                item->from);
-        st = EXO_OK;
-    } else {
-        st = exo_fail_in(err, st, "experience from sender %u, item %llu", item->from,
-                         (unsigned long long)item->number);
-    }
-    exo_item_drop(&item);
-    return st;
-}
-
-/* Receives an item of experience, or a maker's reply. */
-static exo_status
-receive(struct trainer *t, exo_graph_actor *actor, exo_err *err)
-{
-    exo_item *item = NULL;
-    exo_status st =
-        exo_port_receive(exo_graph_input(actor, "experience"), EXO_PORT_TIMEOUT, &item, err);
-    if (st != EXO_OK)
-        return st;
-    if (!exo_parameters_is_reply(item))
-        return take_item(t, actor, item, err);
-    st = take_reply(t, actor, item, err);
-    exo_item_drop(&item);
-    return st;
-}
-
-/* Whether no further items come: makers have ended; or they have said that they have sent all, and all
- * draws of the run are here. Makers keep their ports open as long as they may have to make draws again.
- * The draws alone do not suffice: a maker may go on beyond the end that a damaged reply has told. */
-static bool
-has_all(const struct trainer *t)
-{
-    return t->closed || (exo_publisher_has_all(t->publisher) &&
-                         exo_stock_is_complete(&t->stock, exo_publisher_draws(t->publisher)));
-}
-
-/* When makers have ended, every draw has come, as far as this trainer knows how many there are. In
- * another life it may find that they ended with the last one, which began with a checkpoint then. */
-static exo_status
-check_end(const struct trainer *t, exo_graph_actor *actor, exo_err *err)
-{
-    uint64_t draws = exo_publisher_draws(t->publisher);
-    bool paces = exo_graph_output(actor, "parameters") != NULL;
-    if (!t->closed || exo_stock_is_complete(&t->stock, draws))
-        return EXO_OK;
-    if (draws != UINT64_MAX)
-        return exo_fail(err, EXO_FAILED,
-                        "the makers have ended, but not all of the run's %llu draws came: let the "
-                        "edges that carry experience block when they are full",
-                        (unsigned long long)draws);
-    return paces && exo_graph_life(actor) > 0 && exo_learner_version(t->learner) == 0
-               ? exo_fail(err, EXO_FAILED,
-                          "the makers have ended, and this life began without a checkpoint: set "
-                          "checkpoint: {every: 10}")
-               : EXO_OK;
-}
-
-/* Receives the items of a batch: fewer at the end. */
-static exo_status
-collect(struct trainer *t, exo_graph_actor *actor, exo_err *err)
-{
-    exo_status st = EXO_OK;
-    exo_item *item = NULL;
-    size_t end = t->held + (size_t)t->batch;
-    while (st == EXO_OK && !has_all(t) && !exo_stock_has(&t->stock, (size_t)t->batch)) {
-        st = receive(t, actor, err);
-        t->closed = st == EXO_CLOSED;
-        st = t->closed ? check_end(t, actor, err) : st;
-    }
-    while (st == EXO_OK && t->held < end && (item = exo_stock_take(&t->stock))) {
-        t->oldest = item->version < t->oldest ? item->version : t->oldest;
-        t->items[t->held] = item;
-        st = exo_experience_view(&t->experience[t->held++], item, err);
-    }
-    return st;
-}
-
-/* Takes what has come during an update, so that makers have replied before the next version goes out
- * to them. Their quota bounds it. */
-static exo_status
-catch_up(struct trainer *t, exo_graph_actor *actor, exo_err *err)
-{
-    exo_status st = EXO_OK;
-    exo_port *port = exo_graph_input(actor, "experience");
-    while (st == EXO_OK && exo_graph_output(actor, "parameters") && exo_port_pending(port) > 0)
-        st = receive(t, actor, err);
-    return st == EXO_CLOSED ? EXO_OK : st;
 }
 
 /* --- Learning --------------------------------------------------------------------------------- */
@@ -548,7 +290,7 @@ report(const struct trainer *t)
     exo_meter_set(t->meters[PTX], f->ptx_loss);
     exo_meter_set(t->meters[STALENESS], t->oldest < before ? (double)(before - t->oldest) : 0);
     exo_meter_count(t->meters[ITEMS], t->used);
-    exo_meter_count(t->meters[REPEATED], t->repeated);
+    exo_meter_count(t->meters[REPEATED], t->intake.repeated);
     exo_meter_count(t->meters[UPDATES], before + 1);
     report_updates(t);
 }
@@ -566,7 +308,22 @@ count_learned(struct trainer *t)
     t->used += t->held;
 }
 
-/* Collects a batch and learns from it, and ends the update after its last batch, or if nobody has an
+/* Takes the items of a batch: fewer at the end. */
+static exo_status
+collect(struct trainer *t, exo_graph_actor *actor, exo_err *err)
+{
+    exo_item *item = NULL;
+    size_t end = t->held + (size_t)t->batch;
+    exo_status st = exo_intake_await(&t->intake, actor, (size_t)t->batch, err);
+    while (st == EXO_OK && t->held < end && (item = exo_stock_take(&t->intake.stock))) {
+        t->oldest = item->version < t->oldest ? item->version : t->oldest;
+        t->items[t->held] = item;
+        st = exo_experience_view(&t->experience[t->held++], item, err);
+    }
+    return st;
+}
+
+/* Takes a batch and learns from it, and ends the update after its last batch, or if nobody has an
  * item. *last: it has ended. */
 static exo_status
 learn_batch(struct trainer *t, exo_graph_actor *actor, uint64_t number,
@@ -668,7 +425,7 @@ write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err
                  "{\"score\": %.9g, \"kl\": %.9g, \"updates\": %llu, \"items\": %llu, "
                  "\"repeated\": %llu, \"sha256\": \"%s\"}\n",
                  t->last.score, t->last.kl, (unsigned long long)exo_learner_version(t->learner),
-                 (unsigned long long)t->used, (unsigned long long)t->repeated, sha256);
+                 (unsigned long long)t->used, (unsigned long long)t->intake.repeated, sha256);
     if ((size_t)snprintf(path, sizeof path, "%s/final_%s.json", exo_graph_folder(actor),
                          exo_graph_name(actor)) >= sizeof path)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
@@ -689,11 +446,11 @@ state_of(struct trainer *t, exo_graph_actor *actor)
                                .learner = t->learner,
                                .learned = &t->learned,
                                .figures = &t->last,
-                               .position = &t->stock.next,
+                               .position = &t->intake.stock.next,
                                .ahead = t->ahead,
                                .ahead_bytes = t->ahead_bytes,
                                .used = &t->used,
-                               .repeated = &t->repeated};
+                               .repeated = &t->intake.repeated};
 }
 
 /* Writes a checkpoint, unless the present version has one. */
@@ -705,7 +462,7 @@ save(struct trainer *t, exo_graph_actor *actor, exo_err *err)
         return EXO_OK;
     t->saved = exo_learner_version(t->learner);
     if (t->ahead_bytes > 0)
-        exo_stock_save(&t->stock, t->ahead, t->ahead_bytes);
+        exo_stock_save(&t->intake.stock, t->ahead, t->ahead_bytes);
     return exo_trainer_save(&state, err);
 }
 
@@ -714,15 +471,15 @@ static exo_status
 begin_dealing(struct trainer *t, exo_err *err)
 {
     exo_status st = EXO_OK;
-    exo_dealer_begin(t->dealer, exo_stock_low(&t->stock) / t->stock.size);
-    size_t most = ranges_of(t), count = 0;
+    exo_dealer_begin(t->dealer, exo_stock_low(&t->intake.stock) / t->intake.stock.size);
+    size_t most = exo_intake_ranges(&t->intake), count = 0;
     uint64_t *finished = exo_calloc(2 * most, sizeof *finished);
     if (!finished)
         return exo_fail(err, EXO_NOMEM, "no memory for a list of %zu ranges of draws", most);
-    count = exo_stock_finished(&t->stock, finished, most);
+    count = exo_stock_finished(&t->intake.stock, finished, most);
     for (size_t i = 0; i < count; i++)
         for (uint64_t k = 0; st == EXO_OK && k < finished[2 * i + 1]; k++)
-            st = exo_dealer_arrived(t->dealer, finished[2 * i] + k * t->stock.size, err);
+            st = exo_dealer_arrived(t->dealer, finished[2 * i] + k * t->intake.stock.size, err);
     exo_free(finished);
     return st;
 }
@@ -735,7 +492,7 @@ begin(struct trainer *t, exo_graph_actor *actor, exo_err *err)
     exo_status st = exo_graph_resumes(actor) ? exo_trainer_resume(&state, err)
                                              : exo_trainer_load(&state, 0, err);
     if (st == EXO_OK)
-        st = exo_stock_load(&t->stock, t->ahead, t->ahead_bytes, err);
+        st = exo_stock_load(&t->intake.stock, t->ahead, t->ahead_bytes, err);
     if (st == EXO_OK && t->dealer)
         st = begin_dealing(t, err);
     t->saved = exo_learner_version(t->learner);
@@ -776,8 +533,8 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
                                      .life = exo_graph_life(actor),
                                      .in_parts = t->update_steps > 1,
                                      .apart = exo_learner_is_apart(t->learner)};
-    t->stock.rank = exo_graph_index(actor);
-    t->stock.size = exo_graph_count(actor);
+    t->intake.stock.rank = exo_graph_index(actor);
+    t->intake.stock.size = exo_graph_count(actor);
     exo_status st =
         exo_meter_declare_all(t->meters, exo_graph_meters(actor), meter_classes, NUM_METERS, err);
     if (st == EXO_OK && !group && exo_graph_count(actor) > 1 && !exo_learner_is_apart(t->learner))
@@ -801,12 +558,12 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
                                6 * (double)exo_learner_trained(t->learner), err);
     if (st == EXO_OK && t->balance)
         st = exo_dealer_new(&t->dealer, exo_graph_index(actor), exo_graph_count(actor), err);
-    publisher.dealer = t->dealer;
+    publisher.dealer = t->intake.dealer = t->dealer;
     if (st == EXO_OK)
         st = exo_publisher_start(t->publisher, exo_learner_model(t->learner), &publisher, err);
     if (st == EXO_OK)
         st = begin(t, actor, err);
-    return st == EXO_OK ? send_version(t, actor, err) : st;
+    return st == EXO_OK ? exo_intake_send_version(&t->intake, actor, err) : st;
 }
 
 /* An update, and its version on its way to the makers. */
@@ -818,10 +575,10 @@ run_episode(struct trainer *t, exo_graph_actor *actor, bool *end, exo_err *err)
     if (st != EXO_OK || *end)
         return st;
     t->observer.version = exo_learner_version(t->learner);
-    st = catch_up(t, actor, err);
+    st = exo_intake_catch_up(&t->intake, actor, err);
     exo_observer_start(&t->observer, EXO_TRAINER_UPDATE);
     if (st == EXO_OK)
-        st = send_version(t, actor, err);
+        st = exo_intake_send_version(&t->intake, actor, err);
     exo_observer_end(&t->observer, EXO_TRAINER_UPDATE);
     exo_observer_end(&t->observer, EXO_TRAINER_EPISODE);
     if (st == EXO_OK)
