@@ -36,6 +36,16 @@ exo_clip_count(exo_array square, exo_array grads, bool add)
 }
 
 void
+exo_clip_add_up(exo_array square, exo_array squares)
+{
+    assert(square.device == squares.device && square.count == sizeof(double));
+    assert(square.dtype == EXO_U8 && squares.dtype == EXO_U8);
+    assert(squares.count % sizeof(double) == 0);
+    exo_device_run(square.device, clip, .squares = squares.data,
+                   .parts = squares.count / sizeof(double), .sum = square.data);
+}
+
+void
 exo_clip_scale(exo_array grads, float max_norm, exo_array squares, exo_array norm)
 {
     assert(squares.device == grads.device && norm.device == grads.device);

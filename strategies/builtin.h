@@ -55,15 +55,16 @@ exo_status exo_strategy_composition(char **out, const char *name, const exo_conf
 /* What a node clips with, on the device of its gradients, which reads none of it. The strategy owns it.
  * All zero before the first use. */
 struct exo_clipping {
-    exo_array squares; /* (members) sums of squares, 8 bytes each */
-    exo_array norm;    /* (1) of the last step */
-    bool unread;       /* the norm is not in node->grad_norm yet */
+    exo_array
+        squares;    /* sums of squares, 8 bytes each: of the group's members, then of the copy's */
+    exo_array norm; /* (1) of the last step */
+    bool unread;    /* the norm is not in node->grad_norm yet */
 };
 void exo_clipping_release(exo_clipping *clipping);
 /* exo_node_clip for gradients of which each member of `group` has some, and each member of `copy` a part;
  * NULL: there are no others. The caller adds the squares of what counts here to *square, by
- * exo_clip_count. The second call adds the sums of all, those of one member of `copy` after another and
- * there in the order of ranks, and scales. Errors: those of exo_all_gather, NOMEM; the device remembers
+ * exo_clip_count. The second call adds the sums of the group in the order of ranks, then these sums over
+ * `copy` in the order of ranks, and scales. Errors: those of exo_all_gather, NOMEM; the device remembers
  * others. */
 exo_status exo_clip_begin(exo_node *node, exo_array grads, const exo_group *group,
                           const exo_group *copy, exo_array *square, exo_err *err);

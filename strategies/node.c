@@ -90,12 +90,18 @@ rank_in(const exo_group *group)
     return group ? exo_group_rank(group) : 0;
 }
 
-/* The sums of the members of this node's group: those of the first member of `copy` come first. */
+/* The sums of the members of a group, behind those of `before` nodes. */
 static exo_array
-sums_of(const exo_clipping *c, const exo_group *group, const exo_group *copy)
+sums_of(const exo_clipping *c, const exo_group *group, uint32_t before)
 {
-    const size_t bytes = size_of(group) * sizeof(double);
-    return exo_array_part(c->squares, rank_in(copy) * bytes, bytes);
+    return exo_array_part(c->squares, before * sizeof(double), size_of(group) * sizeof(double));
+}
+
+/* That of this node among them. */
+static exo_array
+own_sum(exo_array sums, const exo_group *group)
+{
+    return exo_array_part(sums, rank_in(group) * sizeof(double), sizeof(double));
 }
 
 exo_status
@@ -104,11 +110,11 @@ exo_clip_begin(exo_node *node, exo_array grads, const exo_group *group, const ex
 {
     exo_clipping *c = node->clipping;
     assert(c && "exo_strategy_start comes first");
-    exo_status st = make_room(c, grads.device, size_of(group) * size_of(copy), err);
+    const size_t size = (size_t)size_of(group) + (copy ? size_of(copy) : 0);
+    exo_status st = make_room(c, grads.device, size, err);
     if (st != EXO_OK)
         return st;
-    *square =
-        exo_array_part(sums_of(c, group, copy), rank_in(group) * sizeof(double), sizeof(double));
+    *square = own_sum(sums_of(c, group, 0), group);
     exo_clip_count(*square, exo_array_part(grads, 0, 0), false);
     return EXO_OK;
 }
@@ -117,12 +123,17 @@ exo_status
 exo_clip_end(exo_node *node, exo_array grads, exo_group *group, exo_group *copy, exo_err *err)
 {
     exo_clipping *c = node->clipping;
-    exo_status st = group ? exo_all_gather(group, sums_of(c, group, copy), err) : EXO_OK;
-    if (st == EXO_OK && copy)
-        st = exo_all_gather(copy, c->squares, err);
+    exo_array sums = sums_of(c, group, 0);
+    exo_status st = group ? exo_all_gather(group, sums, err) : EXO_OK;
+    if (st == EXO_OK && copy) {
+        const exo_array parts = sums_of(c, copy, size_of(group));
+        exo_clip_add_up(own_sum(parts, copy), sums);
+        sums = parts;
+        st = exo_all_gather(copy, sums, err);
+    }
     if (st != EXO_OK)
         return st;
-    exo_clip_scale(grads, node->max_norm, c->squares, c->norm);
+    exo_clip_scale(grads, node->max_norm, sums, c->norm);
     const float *norm = exo_array_host(c->norm);
     c->unread = !norm;
     if (norm)

@@ -213,12 +213,14 @@ EXO_API void exo_optim_state(exo_optim *optim, const char *name, exo_state *stat
 EXO_API exo_status exo_clip_grad_norm(exo_array grads, float max_norm, float *norm, exo_err *err);
 /* The scaling alone, for gradients that are some of those with this norm. */
 EXO_API void exo_clip_to_norm(exo_array grads, float max_norm, float norm);
-/* exo_clip_grad_norm in two calls that do not wait, also for gradients in several arrays or on
- * several nodes. The first writes the sum of squares of one array, or adds it, to the double at
- * `square` (8 bytes, U8). exo_clip_scale adds up all `squares` (8 bytes each, U8, aligned as doubles
- * are) in their order, writes the norm to `norm` (1, fp32), and scales by it. The arrays of a call
- * are on one device, which remembers a failure. */
+/* exo_clip_grad_norm in calls that do not wait, also for gradients in several arrays or on several
+ * nodes. The first writes the sum of squares of one array, or adds it, to the double at `square`
+ * (8 bytes, U8). exo_clip_add_up writes the sum of all `squares` (8 bytes each, U8, aligned as
+ * doubles are), in their order, to `square`. exo_clip_scale adds them up likewise, writes the norm to
+ * `norm` (1, fp32), and scales by it. The arrays of a call are on one device, which remembers a
+ * failure. */
 EXO_API void exo_clip_count(exo_array square, exo_array grads, bool add);
+EXO_API void exo_clip_add_up(exo_array square, exo_array squares);
 EXO_API void exo_clip_scale(exo_array grads, float max_norm, exo_array squares, exo_array norm);
 
 EXO_DECLS_END

@@ -285,6 +285,10 @@ exo_cpu_clip(exo_device *device, const exo_clip_args *args, exo_err *err)
     double sum = 0;
     for (size_t p = 0; p < args->parts; p++)
         sum += args->squares[p];
+    if (args->sum)
+        *args->sum = sum;
+    if (!args->norm)
+        return EXO_OK;
     args->norm[0] = (float)sqrt(sum);
     const float factor = args->max_norm / (args->norm[0] + 1e-6f);
     return factor >= 1.0f /* false for NaN, which then spreads */

@@ -80,7 +80,7 @@ exo_cuda_dot(exo_device *device, const exo_dot_args *k, exo_err *err)
 
 /* --- Clipping --------------------------------------------------------------------------------- */
 
-/* Every thread adds up the few squares itself. The norm is written for no elements, too. */
+/* Every thread adds up the few squares itself. Sum and norm are written for no elements, too. */
 __global__ static void
 clip_each(exo_clip_args k)
 {
@@ -88,6 +88,10 @@ clip_each(exo_clip_args k)
     for (size_t p = 0; p < k.parts; p++)
         sum += k.squares[p];
     const float norm = static_cast<float>(sqrt(sum)), factor = k.max_norm / (norm + 1e-6f);
+    if (blockIdx.x == 0 && threadIdx.x == 0 && k.sum)
+        *k.sum = sum;
+    if (!k.norm)
+        return;
     if (blockIdx.x == 0 && threadIdx.x == 0)
         k.norm[0] = norm;
     if (factor >= 1.0f) /* false for NaN, which then spreads */

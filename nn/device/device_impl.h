@@ -133,14 +133,15 @@ typedef struct exo_dot_args {
     double *out;
 } exo_dot_args;
 
-/* norm[0] = the square root of the sum of `squares`, added in their order;
+/* sum = that of `squares`, added in their order; with `norm`, norm[0] = its square root and
  * y = factor y with factor = max_norm / (norm[0] + 1e-6), unless that is at least 1. */
 typedef struct exo_clip_args {
     size_t count;
     float *y, max_norm;
     const double *squares; /* (parts) */
     size_t parts;
-    float *norm;
+    double *sum; /* NULL: not written; not among the squares */
+    float *norm; /* NULL: nothing is clipped */
 } exo_clip_args;
 
 /* --- Optimizers ------------------------------------------------------------------------------- */

@@ -123,6 +123,10 @@ exo_reference_clip(exo_device *device, const exo_clip_args *k, exo_err *err)
     (void)err;
     for (size_t p = 0; p < k->parts; p++)
         sum += k->squares[p];
+    if (k->sum)
+        *k->sum = sum;
+    if (!k->norm)
+        return EXO_OK;
     k->norm[0] = (float)sqrt(sum);
     const float factor = k->max_norm / (k->norm[0] + 1e-6f);
     for (size_t i = 0; i < k->count; i++)

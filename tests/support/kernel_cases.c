@@ -237,25 +237,29 @@ vec_dot(const exo_array *x, double *sum, exo_err *err)
     return exo_vec_dot(x[0], x[1], sum, err);
 }
 
-/* Clips x[0] by the root of two sums of squares of signs, which each device computes exactly. The sums
- * are in the memory of x[4], the norm is x[2][0]. */
+/* Clips x[0] by the root of two sums of squares of signs, which each device computes exactly, or by
+ * that of their sum. The sums are in the memory of x[4], the norm is x[2][0]. */
 static exo_status
-clip_to(const exo_array *x, float max_norm, exo_err *err)
+clip_to(const exo_array *x, float max_norm, bool add_up, exo_err *err)
 {
     exo_array squares = x[4];
-    if (x->count < 4)
+    if (x->count < 6)
         return EXO_OK;
     squares.owned = false;
     squares.dtype = EXO_U8;
-    squares.count = 2 * sizeof(double);
+    squares.count = 3 * sizeof(double);
     const exo_array first = exo_array_part(squares, 0, sizeof(double)),
-                    second = exo_array_part(squares, sizeof(double), sizeof(double));
+                    second = exo_array_part(squares, sizeof(double), sizeof(double)),
+                    sum = exo_array_part(squares, 2 * sizeof(double), sizeof(double)),
+                    both = exo_array_part(squares, 0, 2 * sizeof(double));
     exo_vec_sign(x[1], x[1]);
     exo_vec_sign(x[2], x[2]);
     exo_clip_count(first, x[1], false);
     exo_clip_count(second, exo_array_part(x[2], 0, x->count / 2), false);
     exo_clip_count(second, exo_array_part(x[2], 1, x->count / 3), true);
-    exo_clip_scale(x[0], max_norm, squares, exo_array_part(x[2], 0, 1));
+    if (add_up)
+        exo_clip_add_up(sum, both);
+    exo_clip_scale(x[0], max_norm, add_up ? sum : both, exo_array_part(x[2], 0, 1));
     return exo_device_synchronize(x->device, err);
 }
 
@@ -263,14 +267,21 @@ static exo_status
 clip(const exo_array *x, double *sum, exo_err *err)
 {
     (void)sum;
-    return clip_to(x, 0.3f, err);
+    return clip_to(x, 0.3f, false, err);
+}
+
+static exo_status
+clip_added_up(const exo_array *x, double *sum, exo_err *err)
+{
+    (void)sum;
+    return clip_to(x, 0.3f, true, err);
 }
 
 static exo_status
 clip_nothing(const exo_array *x, double *sum, exo_err *err)
 {
     (void)sum;
-    return clip_to(x, 1e9f, err);
+    return clip_to(x, 1e9f, false, err);
 }
 
 /* --- Optimizers ------------------------------------------------------------------------------- */
@@ -698,6 +709,7 @@ const kernel_case kernel_cases[] = {
     {"sum_squares", "sum_squares", 1e-12, 1, vec_sum_squares},
     {"dot", "dot", 1e-12, 2, vec_dot},
     {"clip", "clip", 0, 8, clip},
+    {"clip", "clip, a sum of sums", 0, 8, clip_added_up},
     {"clip", "clip, a small norm", 0, 6, clip_nothing},
     {"adam", "adam", 0, 7, adam},
     {"adam", "adamw, amsgrad", 0, 9, adamw_amsgrad},

@@ -48,6 +48,16 @@ Test(clip, sums_of_arrays_are_added)
     cr_expect_float_eq(b[1], 0.8f, 1e-6f);
 }
 
+Test(clip, sums_are_added_in_their_order)
+{
+    double squares[3] = {1, 0x1p53, 1}, sum = -1, last_first[3] = {1, 1, 0x1p53};
+    const exo_array at = exo_host_array(EXO_U8, &sum, sizeof sum);
+    exo_clip_add_up(at, exo_host_array(EXO_U8, squares, sizeof squares));
+    cr_expect_eq(sum, 0x1p53);
+    exo_clip_add_up(at, exo_host_array(EXO_U8, last_first, sizeof last_first));
+    cr_expect_eq(sum, 0x1p53 + 2);
+}
+
 Test(clip, scales_down_to_the_norm)
 {
     float grads[3] = {3, 0, 4};
