@@ -169,7 +169,7 @@ cuda_emulator_graphs(void)
 
 static uint64_t to_host;    /* bytes of copies */
 static uint64_t host_waits; /* for streams */
-static std::set<int> seen;  /* GPUs with streams */
+static uint64_t seen;       /* GPUs with streams, a bit each */
 
 uint64_t
 cuda_emulator_waits(void)
@@ -183,8 +183,9 @@ print_to_host(void)
 {
     fprintf(stderr, "cuda: %llu bytes to the host\ncuda: %llu waits\n",
             static_cast<unsigned long long>(to_host), static_cast<unsigned long long>(host_waits));
-    for (const int gpu : seen)
-        fprintf(stderr, "cuda: streams on GPU %d\n", gpu);
+    for (int gpu = 0; gpu < 64; gpu++)
+        if (seen >> gpu & 1)
+            fprintf(stderr, "cuda: streams on GPU %d\n", gpu);
 }
 
 /* For programs that tests start: EXO_CUDA_EMULATOR is "fail_at=200 memory=9000 gpus=2 seed=7 say=1",
@@ -862,7 +863,7 @@ cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     if (error == cudaSuccess) {
         *out = new emulated_stream{current, {}, nullptr, false};
         streams.insert(*out);
-        seen.insert(current);
+        seen |= UINT64_C(1) << current;
     }
     return error;
 }
