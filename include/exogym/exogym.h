@@ -21,6 +21,7 @@
 #include <exogym/experience.h>
 #include <exogym/generate.h>
 #include <exogym/graph.h>
+#include <exogym/ipc.h>
 #include <exogym/learning.h>
 #include <exogym/log.h>
 #include <exogym/loss.h>

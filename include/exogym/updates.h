@@ -77,6 +77,7 @@ typedef struct exo_update_reply {
     uint64_t version;             /* of the update; 0: no update whose header could be read */
     uint64_t have;                /* the version that the receiver has; 0: none */
     char state[65];               /* SHA-256 of the state that it has; "": none */
+    uint64_t place;               /* of its device's memory (exo_ipc_place); 0: it takes bytes */
     exo_status code;              /* of the reason */
     char text[EXO_UPDATE_REASON]; /* the reason; "": none */
 } exo_update_reply;
@@ -128,8 +129,9 @@ EXO_API exo_status exo_update_sender_canaries(exo_update_sender *sender,
 EXO_API void exo_update_sender_free(exo_update_sender **sender);
 
 /* Copies `params`, of any device, as the newest version, rounded as the form says; `version` is
- * larger than the one before. Computes hashes and canaries, so it blocks for the copy and the
- * canaries. Errors: INVAL (the parameters are not the model's; the version is not larger; a
+ * larger than the one before. If they are on a device that shares memory, and a known receiver is
+ * in its place, the version gets a copy on the device, too, for updates that name it. Computes hashes
+ * and canaries, so it blocks for the copy and the canaries. Errors: INVAL (the parameters are not the model's; the version is not larger; a
  * parameter has changed that was not chosen; each named; int8: a value that is not finite),
  * UNSUPPORTED (a copy by units), NOMEM, or the device's. After an error the newest version is the
  * one before. */
@@ -167,10 +169,16 @@ typedef struct exo_update_facts {
     size_t elements;        /* of these tensors */
     uint32_t chunks;
     uint64_t bytes; /* of the chunks that were made so far */
+    /* Bytes of the values that receivers read from the device's memory; then chunks have none. */
+    uint64_t handed;
 } exo_update_facts;
 
+/* Whether the next update to a receiver can name memory of the device (exo_update_facts.handed): the
+ * newest version has it, and the receiver's last reply came from its place. */
+EXO_API bool exo_update_sender_hands(const exo_update_sender *sender, const char *receiver);
 /* Begins an update to the newest version for one or more receivers, which all get the same chunks:
- * from their base if all have the same one, else a whole update. Names that are new are new
+ * if exo_update_sender_hands them all, a manifest that names the device's memory; else from their
+ * base if all have the same one, else a whole update. Names that are new are new
  * receivers. An earlier update to one of them that is still unanswered is given up. The caller
  * frees it. Errors: INVAL (no version is staged; no receiver), NOMEM. */
 EXO_API exo_status exo_update_begin(exo_update **out, exo_update_sender *sender,
@@ -203,10 +211,13 @@ typedef struct exo_update_receiver exo_update_receiver;
 /* Options of a receiver. Zeroed: all defaults. */
 typedef struct exo_update_receiver_opts {
     /* A generator of the model, whose weights each swap replaces. The receiver makes another one of
-     * its format, which packs the next weights and computes the canary, while this one generates. It is
-     * on the same device; unless that is the CPU, the receiver belongs to the thread of the device.
-     * NULL: parameters only. The caller frees it after the receiver. */
+     * its format, which packs the next weights and computes the canary, while this one generates; the
+     * receiver's copies are on its device, and unless that is the host's, the receiver belongs to the
+     * thread of the device. NULL: parameters only. The caller frees it after the receiver. */
     exo_generator *generator;
+    /* Without a generator, the device of the copies; NULL: the CPU. The caller closes it after the
+     * receiver. */
+    exo_device *device;
     /* Accept updates without a canary for the generator's format. */
     bool without_canary;
     /* The largest difference of a log-probability of the canary if the sender's processor has
@@ -239,9 +250,10 @@ EXO_API void exo_update_receiver_free(exo_update_receiver **receiver);
  * too, answered NONE. A chunk of another update does not disturb the one under way. Errors, whose
  * texts name version, chunk and tensor: FULL (a version is ready: swap, then give the same chunk
  * again), DAMAGED (bytes or values are not what was sent; a chunk is missing or repeated), INVAL
- * (another model, a stale version, another base), UNSUPPORTED (changes, with a part), FAILED (the
- * canary), NOMEM. Blocks for decoding,
- * and with the last chunk for packing and the canary. */
+ * (another model, a stale version, another base), UNSUPPORTED (changes, with a part), FAILED (the canary),
+ * NOMEM, and if the update names memory, NOT_FOUND (the sender has dropped it), or UNSUPPORTED or
+ * PEER_LOST: this process cannot open it, and later updates come as bytes. Blocks for decoding, and
+ * with the last chunk for packing and the canary. */
 EXO_API exo_status exo_update_receive(exo_update_receiver *receiver, const void *bytes, size_t size,
                                       exo_update_reply *reply, exo_err *err);
 /* For the members of a generator's group, each with a receiver that was given the same update: they

@@ -12,6 +12,7 @@
 #include "nn/cuda/matmul.h"
 #include "nn/cuda/own_bytes.h"
 #include "nn/cuda/pages.h"
+#include "nn/cuda/share.h"
 
 enum {
     PARTIALS_BYTES = (EXO_CUDA_PARTIALS + 1) * sizeof(double) /* the last one is device.scalar */
@@ -347,6 +348,9 @@ make_class(void)
     made.plan_free = exo_cuda_plan_free;
     made.scratch = exo_cuda_scratch;
     made.free_memory = cuda_free_memory;
+    made.share_new = exo_cuda_share_new;
+    made.share_open = exo_cuda_share_open;
+    made.share_free = exo_cuda_share_free;
     return made;
 }
 

@@ -387,6 +387,15 @@ typedef enum exo_copy_kind {
     EXO_COPY_ON_DEVICE,
 } exo_copy_kind;
 
+/* Memory of a device that several processes of this host open. */
+typedef struct exo_device_share {
+    uint64_t bytes;
+    uint8_t unit[16];   /* which device has it: the UUID of a GPU */
+    uint8_t handle[64]; /* by which another process opens it */
+    void *memory;       /* its address in this process */
+    int ordinal;        /* of the GPU by which this process has it */
+} exo_device_share;
+
 typedef struct exo_device_class {
     const char *name; /* a literal */
     /* Its memory is the host's, at the same addresses, and each call is done when it returns. */
@@ -425,6 +434,15 @@ typedef struct exo_device_class {
                       exo_scratch_use use);
     /* The bytes that can still be allocated; 0: unknown. */
     uint64_t (*free_memory)(const exo_device *device);
+    /* Memory of several processes (exogym/ipc.h); NULL, all three: the device has none. `share_new`
+     * makes memory, with any contents. `share_open` opens what another process made: bytes, unit and
+     * handle are given, from an untrusted process; memory and ordinal are written. `share_free` frees
+     * the memory, or closes it if it is `foreign`. Errors: NOMEM; UNSUPPORTED: this device or process
+     * cannot open it; INVAL: it is smaller than it says. */
+    exo_status (*share_new)(exo_device *device, uint64_t bytes, exo_device_share *out,
+                            exo_err *err);
+    exo_status (*share_open)(exo_device *device, exo_device_share *share, exo_err *err);
+    void (*share_free)(const exo_device_share *share, bool foreign);
 } exo_device_class;
 
 /* A device. A class embeds this struct at the beginning of its own. */

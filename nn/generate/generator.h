@@ -33,6 +33,12 @@ struct exo_generator {
     size_t used;
 };
 
+static inline exo_device *
+exo_generator_device(const exo_generator *generator)
+{
+    return generator->forward.device;
+}
+
 static inline const exo_decoder_spec *
 exo_generator_decoder(const exo_generator *generator)
 {

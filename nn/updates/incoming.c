@@ -10,10 +10,21 @@
 
 static const uint8_t unknown[EXO_SHA];
 
+/* Of a copy on the host. */
 static float *
 values_of(const exo_received *copy, size_t tensor)
 {
     return exo_params_at(copy->params, tensor);
+}
+
+/* A tensor, on any device. */
+static exo_array
+array_of(const exo_received *copy, size_t tensor)
+{
+    const exo_param_info *info = exo_params_info(copy->params, tensor);
+    exo_array flat = info->is_buffer ? exo_params_buffers_array(copy->params)
+                                     : exo_params_values_array(copy->params);
+    return exo_array_part(flat, info->offset, info->numel);
 }
 
 /* --- Manifest --------------------------------------------------------------------------------- */
@@ -267,9 +278,33 @@ take_part(exo_update_receiver *r, const exo_piece_of *p, exo_err *err)
     return EXO_OK;
 }
 
+/* Decodes a piece on the host for a copy on another device. */
+static exo_status
+take_there(exo_update_receiver *r, const exo_piece_of *p, exo_err *err)
+{
+    float *now = room_for(r, 2 * (size_t)p->count);
+    exo_status st = EXO_OK;
+    if (!now)
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu values", (size_t)p->count);
+    float *base = now + p->count;
+    bool changes = r->incoming.manifest.base.version > 0 && exo_body_has_changes(&r->body);
+    if (changes)
+        st = exo_array_read(exo_array_part(array_of(r->front, p->tensor), p->first, p->count), base,
+                            err);
+    if (st == EXO_OK)
+        st = exo_body_take(&r->body, p, changes ? base : NULL, now, err);
+    if (st != EXO_OK)
+        return st;
+    exo_hash_add(&r->incoming.hash, now, p->count * sizeof *now);
+    exo_array_send(exo_array_part(array_of(r->back, p->tensor), p->first, p->count), now);
+    return EXO_OK;
+}
+
 static exo_status
 take_whole(exo_update_receiver *r, const exo_piece_of *p, exo_err *err)
 {
+    if (!exo_device_is_host(r->device))
+        return take_there(r, p, err);
     const float *base =
         r->incoming.manifest.base.version > 0 ? values_of(r->front, p->tensor) + p->first : NULL;
     float *now = values_of(r->back, p->tensor) + p->first;
@@ -279,17 +314,22 @@ take_whole(exo_update_receiver *r, const exo_piece_of *p, exo_err *err)
     return st;
 }
 
+/* From now on the tensor of the back copy is written. */
+static exo_status
+begin_tensor(exo_update_receiver *r, size_t tensor, exo_err *err)
+{
+    memcpy(r->back->hashes[tensor], unknown, EXO_SHA);
+    exo_status st = exo_hash_init(&r->incoming.hash, err);
+    r->incoming.hashing = st == EXO_OK ? tensor : SIZE_MAX;
+    return st;
+}
+
 static exo_status
 take_piece(exo_update_receiver *r, const exo_piece_of *p, uint32_t chunk, exo_err *err)
 {
     exo_incoming *in = &r->incoming;
     const exo_update_tensor *t = &in->manifest.tensors[p->tensor];
-    exo_status st = EXO_OK;
-    if (p->first == 0) {
-        memcpy(r->back->hashes[p->tensor], unknown, EXO_SHA);
-        st = exo_hash_init(&in->hash, err);
-        in->hashing = st == EXO_OK ? p->tensor : SIZE_MAX;
-    }
+    exo_status st = p->first == 0 ? begin_tensor(r, p->tensor, err) : EXO_OK;
     if (st == EXO_OK)
         st = r->part ? take_part(r, p, err) : take_whole(r, p, err);
     if (st != EXO_OK)
@@ -319,6 +359,69 @@ exo_incoming_take(exo_update_receiver *r, const exo_chunk_header *header, const 
     return st;
 }
 
+/* --- Memory of the device --------------------------------------------------------------------- */
+
+/* Hashes what a tensor of the back copy has, piece by piece. The sender may change its own memory at
+ * any time, so nothing else is looked at. */
+static exo_status
+verify_tensor(exo_update_receiver *r, size_t tensor, exo_err *err)
+{
+    exo_incoming *in = &r->incoming;
+    exo_array all = array_of(r->back, tensor);
+    exo_status st = begin_tensor(r, tensor, err);
+    for (size_t first = 0; st == EXO_OK && first < all.count; first += in->manifest.piece) {
+        size_t left = all.count - first;
+        size_t count = left < in->manifest.piece ? left : (size_t)in->manifest.piece;
+        float *piece = room_for(r, count);
+        if (!piece)
+            return exo_fail(err, EXO_NOMEM, "no memory for %zu values", count);
+        st = exo_array_read(exo_array_part(all, first, count), piece, err);
+        if (st == EXO_OK)
+            exo_hash_add(&in->hash, piece, count * sizeof *piece);
+    }
+    return st == EXO_OK ? finish_tensor(r, tensor, 0, err) : st;
+}
+
+static exo_status
+copy_tensors(exo_update_receiver *r, const exo_ipc_array *from, exo_err *err)
+{
+    exo_array all = exo_ipc_array_of(from);
+    size_t numel = 0;
+    for (size_t i = 0; i < r->count; i++)
+        numel += exo_params_info(r->back->params, i)->numel;
+    if (all.dtype != EXO_F32 || all.count != numel)
+        return exo_fail(err, EXO_DAMAGED,
+                        "the shared array of the update has %zu elements, and the model %zu",
+                        all.count, numel);
+    for (size_t i = 0, at = 0; i < r->count; i++) {
+        exo_array to = array_of(r->back, i);
+        memcpy(r->back->hashes[i], unknown, EXO_SHA);
+        exo_vec_copy(to, exo_array_part(all, at, to.count));
+        at += to.count;
+    }
+    return exo_device_synchronize(r->device, err);
+}
+
+exo_status
+exo_incoming_fetch(exo_update_receiver *r, exo_err *err)
+{
+    const exo_incoming *in = &r->incoming;
+    exo_ipc_array *from = NULL;
+    exo_status st = exo_ipc_array_open(&from, r->device, &in->manifest.handle, err);
+    if (st == EXO_FULL) /* of exo_update_receive it means that a version is ready */
+        st = EXO_NOMEM;
+    if (st == EXO_OK)
+        st = copy_tensors(r, from, err);
+    exo_ipc_array_drop(&from);
+    for (size_t i = 0; st == EXO_OK && i < r->count; i++)
+        st = verify_tensor(r, i, err);
+    if (st != EXO_OK && st != EXO_NOT_FOUND) /* NOT_FOUND: a newer version is on its way */
+        r->place = 0;                        /* from now on updates come as bytes */
+    return st == EXO_OK
+               ? st
+               : exo_fail_in(err, st, "version %llu", (unsigned long long)in->first.version);
+}
+
 /* --- The end ---------------------------------------------------------------------------------- */
 
 /* Copies the tensors that were not sent, where the back copy has older ones. */
@@ -329,8 +432,7 @@ keep_tensors(exo_update_receiver *r)
         const exo_update_tensor *t = &r->incoming.manifest.tensors[i];
         if (memcmp(r->back->hashes[i], t->sha256, EXO_SHA) == 0)
             continue;
-        memcpy(values_of(r->back, i), values_of(r->front, i),
-               exo_params_info(r->back->params, i)->numel * sizeof(float));
+        exo_vec_copy(array_of(r->back, i), array_of(r->front, i));
         memcpy(r->back->hashes[i], t->sha256, EXO_SHA);
     }
 }
@@ -355,8 +457,9 @@ exo_incoming_complete(exo_update_receiver *r, exo_err *err)
 {
     exo_incoming *in = &r->incoming;
     keep_tensors(r);
-    exo_status st =
-        r->generator ? exo_generator_set_weights(r->other, r->back->params, err) : EXO_OK;
+    exo_status st = exo_device_synchronize(r->device, err);
+    if (st == EXO_OK && r->generator)
+        st = exo_generator_set_weights(r->other, r->back->params, err);
     if (st != EXO_OK)
         return exo_fail_in(err, st, "version %llu", (unsigned long long)in->first.version);
     if (r->generator && !r->group) /* a group computes it in exo_update_agree */

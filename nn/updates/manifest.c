@@ -4,6 +4,7 @@
  *   base: life 8, version 8, digest 32 | state: the same
  *   each tensor: length of the name 2 | dimensions 1 | sent 1 | SHA-256 32 | dimensions 8 each | name
  *   each canary
+ *   the handle of a shared array 40, if it has the values
  *
  * with all numbers little-endian. */
 #include "nn/updates/wire.h"
@@ -13,6 +14,7 @@
 enum {
     FIXED = 4 + 4 + 8 + EXO_SHA + 2 * (16 + EXO_SHA),
     TENSOR = 2 + 1 + 1 + EXO_SHA,
+    HANDLE = sizeof(exo_ipc_handle),
     MAX_NAME = UINT16_MAX,
 };
 
@@ -48,7 +50,7 @@ put_tensor(uint8_t *at, const exo_update_tensor *t)
 exo_status
 exo_update_manifest_write(exo_update_manifest *m, exo_err *err)
 {
-    m->size = FIXED + m->num_canaries * EXO_CANARY_BYTES;
+    m->size = FIXED + m->num_canaries * EXO_CANARY_BYTES + (m->handed ? HANDLE : 0);
     for (size_t i = 0; i < m->count; i++) {
         if (m->tensors[i].name_length > MAX_NAME)
             return exo_fail(err, EXO_UNSUPPORTED,
@@ -70,6 +72,8 @@ exo_update_manifest_write(exo_update_manifest *m, exo_err *err)
         at = put_tensor(at, &m->tensors[i]);
     for (size_t i = 0; i < m->num_canaries; i++, at += EXO_CANARY_BYTES)
         exo_canary_write(&m->canaries[i], at);
+    if (m->handed)
+        memcpy(at, &m->handle, HANDLE);
     return EXO_OK;
 }
 
@@ -164,6 +168,10 @@ exo_update_manifest_read(exo_update_manifest *out, const uint8_t *bytes, size_t 
     }
     for (size_t i = 0; i < out->num_canaries && good; i++)
         good = exo_canary_read(&r, &out->canaries[i]);
+    out->handed = good && r.left > 0 && out->base.version == 0;
+    if (out->handed)
+        exo_reader_copy(&r, (uint8_t *)&out->handle, HANDLE);
+    good = good && !r.failed;
     return good && r.left == 0 ? EXO_OK : damaged(out, err);
 }
 
@@ -180,7 +188,7 @@ exo_update_manifest_release(exo_update_manifest *m)
 static size_t
 pieces_of(const exo_update_manifest *m, const exo_update_tensor *t)
 {
-    return t->sent ? (size_t)((t->numel + m->piece - 1) / m->piece) : 0;
+    return t->sent && !m->handed ? (size_t)((t->numel + m->piece - 1) / m->piece) : 0;
 }
 
 /* A chunk takes pieces in order, as long as their elements fit. */
@@ -211,7 +219,8 @@ exo_piece_plan_init(exo_piece_plan *out, const exo_update_manifest *m, exo_err *
         return exo_fail(err, EXO_NOMEM, "no memory for the %zu pieces of an update", pieces);
     for (size_t i = 0; i < m->count; i++) {
         size_t numel = m->tensors[i].numel;
-        for (uint64_t first = 0; m->tensors[i].sent && first < numel; first += m->piece) {
+        bool sent = pieces_of(m, &m->tensors[i]) > 0;
+        for (uint64_t first = 0; sent && first < numel; first += m->piece) {
             uint64_t left = numel - first;
             out->pieces[out->num_pieces++] =
                 (exo_piece_of){.tensor = (uint32_t)i,

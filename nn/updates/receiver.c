@@ -23,6 +23,21 @@ make_copy(exo_update_receiver *r, exo_received *copy, exo_err *err)
     return exo_model_copy(r->part ? r->part : r->model, &copy->params, err);
 }
 
+/* Moves a copy to the receiver's device. */
+static exo_status
+move_copy(exo_update_receiver *r, exo_received *copy, exo_err *err)
+{
+    exo_params *there = NULL;
+    if (exo_device_is_host(r->device))
+        return EXO_OK;
+    exo_status st = exo_params_to(&there, copy->params, r->device, err);
+    if (st != EXO_OK)
+        return st;
+    exo_params_free(&copy->params);
+    copy->params = there;
+    return EXO_OK;
+}
+
 static exo_status
 copy_initial(exo_update_receiver *r, exo_params *initial, exo_err *err)
 {
@@ -51,7 +66,7 @@ static exo_status
 check_part(const exo_update_receiver *r, exo_err *err)
 {
     const exo_param_info *all = exo_model_infos(r->model), *mine = exo_model_infos(r->part);
-    bool good = exo_model_num_infos(r->part) == r->count;
+    bool good = exo_model_num_infos(r->part) == r->count && exo_device_is_host(r->device);
     for (size_t i = 0; good && i < r->count; i++) {
         const exo_param_cut *cut = exo_model_cut(r->part, i);
         good = strcmp(all[i].name, mine[i].name) == 0 && all[i].num_dims == mine[i].num_dims &&
@@ -62,25 +77,9 @@ check_part(const exo_update_receiver *r, exo_err *err)
     }
     return good ? EXO_OK
                 : exo_fail(err, EXO_INVAL,
-                           "updates: the part is not one of the model '%s' "
+                           "updates: the part is not one of the model '%s' on the CPU "
                            "(exo_model_output_part)",
                            exo_model_name(r->model));
-}
-
-/* Makes a generator with the weights of the front copy on the device of the caller's. */
-static exo_status
-make_beside(exo_update_receiver *r, const exo_decoder_spec *spec, const exo_generator_opts *opts,
-            exo_err *err)
-{
-    exo_params *there = NULL;
-    exo_device *device = r->generator->forward.device;
-    if (device == exo_params_device(r->front->params))
-        return exo_generator_new(&r->other, spec, r->front->params, opts, err);
-    exo_status st = exo_params_to(&there, r->front->params, device, err);
-    if (st == EXO_OK)
-        st = exo_generator_new(&r->other, spec, there, opts, err);
-    exo_params_free(&there);
-    return st;
 }
 
 /* The generator that packs and checks the next weights. The caller's may be in a step of another
@@ -92,7 +91,7 @@ make_other(exo_update_receiver *r, exo_err *err)
     exo_generator_opts opts =
         exo_canary_generator(spec, exo_generator_options(r->generator)->weights);
     opts.group = r->group;
-    exo_status st = make_beside(r, spec, &opts, err);
+    exo_status st = exo_generator_new(&r->other, spec, r->front->params, &opts, err);
     if (st == EXO_OK)
         st = exo_generator_check_swap(r->generator, r->other, err);
     return st == EXO_OK ? st : exo_fail_in(err, st, "updates: the generator");
@@ -117,6 +116,10 @@ exo_update_receiver_new(exo_update_receiver **out, exo_model *model, exo_params 
     r->needs_canary = opts->generator && !opts->without_canary;
     r->tolerance = opts->tolerance > 0 ? opts->tolerance : usual_tolerance;
     r->incoming.hashing = SIZE_MAX;
+    r->device = opts->generator ? exo_generator_device(opts->generator)
+                : opts->device  ? opts->device
+                                : exo_device_cpu();
+    r->place = exo_ipc_place(r->device);
     exo_status st = exo_update_fingerprint(exo_model_infos(model), r->count, r->fingerprint, err);
     if (st == EXO_OK && r->part)
         st = check_part(r, err);
@@ -124,6 +127,8 @@ exo_update_receiver_new(exo_update_receiver **out, exo_model *model, exo_params 
         st = make_copy(r, &r->copies[i], err);
     if (st == EXO_OK && initial)
         st = copy_initial(r, initial, err);
+    for (size_t i = 0; st == EXO_OK && i < 2; i++)
+        st = move_copy(r, &r->copies[i], err);
     if (st == EXO_OK)
         st = exo_body_init(&r->body, err);
     if (st == EXO_OK && r->generator)
@@ -163,7 +168,7 @@ static void
 write_reply(const exo_update_receiver *r, exo_update_reply *out, exo_update_answer answer,
             const exo_chunk_header *about)
 {
-    *out = (exo_update_reply){.answer = answer, .have = r->front->id.version};
+    *out = (exo_update_reply){.answer = answer, .have = r->front->id.version, .place = r->place};
     memcpy(out->state, r->front->state, sizeof out->state);
     if (about) {
         out->sender = about->sender;
@@ -291,6 +296,8 @@ receive_first(exo_update_receiver *r, const exo_chunk_header *h, const uint8_t *
         exo_update_abandon(r, reply);
     }
     exo_status st = exo_incoming_begin(r, h, bytes, &need_whole, &reason);
+    if (st == EXO_OK && r->incoming.manifest.handed)
+        st = exo_incoming_fetch(r, &reason);
     if (st == EXO_OK && h->count == 1)
         st = accept(r, reply, &reason);
     return st == EXO_OK ? st : refuse_incoming(r, need_whole, &reason, reply, err);

@@ -51,8 +51,11 @@ typedef struct exo_incoming {
 
 struct exo_update_receiver {
     exo_model *model;
-    exo_model *part; /* what the copies have; NULL: all */
-    float *whole;    /* (whole_room) with a part: the piece that is being decoded */
+    exo_model *part;    /* what the copies have; NULL: all */
+    exo_device *device; /* of the copies */
+    uint64_t place;     /* of its memory, for replies; 0: updates come as bytes */
+    /* (whole_room) with a part, or on a device: the piece that is being decoded, and its base */
+    float *whole;
     size_t whole_room;
     exo_group *group; /* of the generator; NULL: none */
     uint8_t fingerprint[EXO_SHA];
@@ -72,6 +75,9 @@ struct exo_update_receiver {
  * exo_update_receive. *need_whole: whether a whole update would do. */
 exo_status exo_incoming_begin(exo_update_receiver *r, const exo_chunk_header *header,
                               const uint8_t *bytes, bool *need_whole, exo_err *err);
+/* Copies all tensors of an update that names memory of the device into the back copy, and verifies
+ * what has arrived. Errors: those of exo_ipc_array_open, DAMAGED, the device's. */
+exo_status exo_incoming_fetch(exo_update_receiver *r, exo_err *err);
 /* Decodes a chunk of tensors into the back copy. */
 exo_status exo_incoming_take(exo_update_receiver *r, const exo_chunk_header *header,
                              const uint8_t *bytes, exo_err *err);

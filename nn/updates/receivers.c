@@ -58,6 +58,27 @@ exo_update_sender_forget(exo_update_sender *sender, const char *receiver)
     *found = sender->receivers[--sender->num_receivers];
 }
 
+void
+exo_sender_trim(exo_update_sender *sender)
+{
+    for (size_t i = 0; i < sender->num_receivers; i++) {
+        exo_snapshot *base = sender->receivers[i].base;
+        bool used = base == sender->newest;
+        for (size_t k = 0; k < sender->num_receivers; k++)
+            used = used || sender->receivers[k].sent == base;
+        if (base && !used)
+            exo_ipc_array_drop(&base->shared);
+    }
+}
+
+bool
+exo_update_sender_hands(const exo_update_sender *sender, const char *receiver)
+{
+    const exo_known_receiver *found = exo_sender_find(sender, receiver);
+    return found && sender->newest && sender->newest->shared &&
+           found->place == sender->newest->place;
+}
+
 uint64_t
 exo_update_sender_base(const exo_update_sender *sender, const char *receiver)
 {
@@ -154,9 +175,12 @@ exo_update_sender_reply(exo_update_sender *sender, const char *receiver,
     exo_status st = check(sender, r, receiver, reply, err);
     if (st != EXO_OK)
         return st;
+    r->place = reply->place;
     switch (reply->answer) {
     case EXO_UPDATE_ACCEPTED:
-        return accepted(r, reply, err);
+        st = accepted(r, reply, err);
+        exo_sender_trim(sender);
+        return st;
     case EXO_UPDATE_REFUSED:
         exo_snapshot_drop(&r->sent);
         if (!has_state(reply, r->base))

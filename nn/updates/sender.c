@@ -259,6 +259,17 @@ add_canaries(exo_update_sender *s, exo_snapshot *made, exo_err *err)
     return st;
 }
 
+/* Whether a known receiver can read memory of the device. */
+static bool
+has_near(const exo_update_sender *s, const exo_device *device)
+{
+    const uint64_t place = exo_ipc_place(device);
+    bool near = false;
+    for (size_t i = 0; place != 0 && i < s->num_receivers; i++)
+        near = near || s->receivers[i].place == place;
+    return near;
+}
+
 exo_status
 exo_update_sender_stage(exo_update_sender *s, exo_params *params, uint64_t version, exo_err *err)
 {
@@ -282,6 +293,8 @@ exo_update_sender_stage(exo_update_sender *s, exo_params *params, uint64_t versi
     }
     if (st == EXO_OK)
         st = add_canaries(s, made, err);
+    if (st == EXO_OK && has_near(s, exo_params_device(params)))
+        st = exo_snapshot_share(made, params, &s->rounding, err);
     if (st != EXO_OK) {
         exo_snapshot_drop(&made);
         return st;
@@ -289,6 +302,7 @@ exo_update_sender_stage(exo_update_sender *s, exo_params *params, uint64_t versi
     exo_hash_text(made->id.digest, made->state);
     exo_snapshot_drop(&s->newest);
     s->newest = made;
+    exo_sender_trim(s);
     return EXO_OK;
 }
 

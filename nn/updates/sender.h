@@ -10,6 +10,7 @@ typedef struct exo_known_receiver {
     char *name;
     exo_snapshot *base; /* the version that it acknowledged; NULL: none */
     exo_snapshot *sent; /* the version of the update that it has not answered; NULL: none */
+    uint64_t place;     /* of its device's memory, by its last reply; 0: it takes bytes */
 } exo_known_receiver;
 
 struct exo_update_sender {
@@ -32,6 +33,8 @@ struct exo_update_sender {
 exo_known_receiver *exo_sender_find(const exo_update_sender *sender, const char *name);
 /* The same, which makes it known. NULL: no memory. */
 exo_known_receiver *exo_sender_meet(exo_update_sender *sender, const char *name);
+/* Drops memory of the device that no update needs any more. */
+void exo_sender_trim(exo_update_sender *sender);
 /* Drops all receivers. */
 void exo_sender_forget_all(exo_update_sender *sender);
 

@@ -50,6 +50,7 @@ exo_snapshot_drop(exo_snapshot **snapshot)
     *snapshot = NULL;
     if (!s || --s->references > 0)
         return;
+    exo_ipc_array_drop(&s->shared);
     exo_params_free(&s->params);
     for (size_t i = 0; s->coded && i < s->count; i++)
         exo_free(s->coded[i]);
@@ -99,18 +100,51 @@ round_values(exo_snapshot *s, size_t index, float *values, const exo_rounding *r
     return st;
 }
 
+/* Tensor `index` of a flat copy. */
+static exo_array
+tensor_of(exo_params *params, size_t index)
+{
+    const exo_param_info *info = exo_params_info(params, index);
+    exo_array flat =
+        info->is_buffer ? exo_params_buffers_array(params) : exo_params_values_array(params);
+    return exo_array_part(flat, info->offset, info->numel);
+}
+
+static bool
+rounds(const exo_rounding *r, const exo_param_info *info)
+{
+    return r->form == EXO_UPDATE_BF16 || r->form == EXO_UPDATE_BF16_DELTA ||
+           exo_is_int8(r->form, info);
+}
+
+exo_status
+exo_snapshot_share(exo_snapshot *s, exo_params *params, const exo_rounding *r, exo_err *err)
+{
+    exo_device *device = exo_params_device(params);
+    size_t numel = exo_params_numel(params) + exo_params_buffer_numel(params), at = 0;
+    if (exo_ipc_array_new(&s->shared, device, EXO_F32, numel, NULL) != EXO_OK)
+        return EXO_OK;
+    for (size_t i = 0; i < s->count; i++) {
+        const exo_param_info *info = exo_params_info(params, i);
+        exo_array to = exo_array_part(exo_ipc_array_of(s->shared), at, info->numel);
+        if (rounds(r, info))
+            exo_array_send(to, exo_params_at(s->params, i));
+        else
+            exo_vec_copy(to, tensor_of(params, i));
+        at += info->numel;
+    }
+    s->place = exo_ipc_place(device);
+    return exo_ipc_array_seal(s->shared, &s->handle, err);
+}
+
 exo_status
 exo_snapshot_copy(exo_snapshot *s, exo_params *params, size_t index, const exo_rounding *r,
                   exo_err *err)
 {
     const exo_param_info *info = exo_params_info(params, index);
     float *values = exo_params_at(s->params, index);
-    exo_array flat =
-        info->is_buffer ? exo_params_buffers_array(params) : exo_params_values_array(params);
-    exo_status st = exo_array_read(exo_array_part(flat, info->offset, info->numel), values, err);
-    bool rounds = r->form == EXO_UPDATE_BF16 || r->form == EXO_UPDATE_BF16_DELTA ||
-                  exo_is_int8(r->form, info);
-    return st == EXO_OK && rounds ? round_values(s, index, values, r, err) : st;
+    exo_status st = exo_array_read(tensor_of(params, index), values, err);
+    return st == EXO_OK && rounds(r, info) ? round_values(s, index, values, r, err) : st;
 }
 
 /* --- Hashes ----------------------------------------------------------------------------------- */

@@ -18,6 +18,10 @@ typedef struct exo_snapshot {
     uint8_t **coded;
     size_t num_canaries;
     exo_canary canaries[EXO_CANARY_MAX];
+    /* The values in memory of the trainer's device, tensor after tensor; NULL: they are not there. */
+    exo_ipc_array *shared;
+    exo_ipc_handle handle;
+    uint64_t place; /* of this memory (exo_ipc_place) */
 } exo_snapshot;
 
 /* How values become those of the receivers. */
@@ -40,6 +44,11 @@ void exo_snapshot_drop(exo_snapshot **snapshot);
  * not finite cannot be int8), NOMEM, or the device's. */
 exo_status exo_snapshot_copy(exo_snapshot *snapshot, exo_params *params, size_t index,
                              const exo_rounding *rounding, exo_err *err);
+/* Copies all tensors of `params`, which the snapshot has been made of, into memory of their device that
+ * other processes read; rounded: the snapshot's own values. Without room for it `shared` stays NULL.
+ * Errors: the device's. */
+exo_status exo_snapshot_share(exo_snapshot *snapshot, exo_params *params,
+                              const exo_rounding *rounding, exo_err *err);
 /* Hashes all tensors, on all threads. FAILED: libcrypto. */
 exo_status exo_snapshot_hash(exo_snapshot *snapshot, exo_err *err);
 

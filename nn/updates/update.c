@@ -44,8 +44,27 @@ is_sent(const exo_update *u, size_t tensor)
     return u->sender->chosen[tensor];
 }
 
+/* Whether all receivers read the version's memory. */
+static bool
+hands_all(const exo_update_sender *s, const char *const *names, size_t count)
+{
+    bool all = true;
+    for (size_t i = 0; i < count; i++)
+        all = all && exo_update_sender_hands(s, names[i]);
+    return all;
+}
+
+/* The values are in the memory of the version. */
+static void
+hand_over(exo_update *u)
+{
+    u->manifest.handed = true;
+    u->manifest.handle = u->now->handle;
+    u->facts.handed = u->facts.elements * sizeof(float);
+}
+
 static exo_status
-write_manifest(exo_update *u, exo_err *err)
+write_manifest(exo_update *u, bool handed, exo_err *err)
 {
     const exo_update_sender *s = u->sender;
     exo_update_manifest *m = &u->manifest;
@@ -74,6 +93,8 @@ write_manifest(exo_update *u, exo_err *err)
     }
     m->num_canaries = u->now->num_canaries;
     memcpy(m->canaries, u->now->canaries, sizeof m->canaries);
+    if (handed)
+        hand_over(u);
     exo_status st = exo_update_manifest_write(m, err);
     return st == EXO_OK ? exo_hash_two(m->bytes + EXO_CHUNK_HEADER, m->size, NULL, 0, u->id, err)
                         : st;
@@ -110,9 +131,10 @@ exo_update_begin(exo_update **out, exo_update_sender *s, const char *const *rece
         return exo_fail(err, EXO_NOMEM, "no memory for an update");
     u->sender = s;
     u->now = exo_snapshot_hold(s->newest);
-    if (s->partial || is_delta(s->form))
+    bool handed = hands_all(s, receivers, num_receivers);
+    if (!handed && (s->partial || is_delta(s->form)))
         u->base = exo_snapshot_hold(common_base(s, receivers, num_receivers));
-    st = write_manifest(u, err);
+    st = write_manifest(u, handed, err);
     if (st == EXO_OK)
         st = exo_piece_plan_init(&u->plan, &u->manifest, err);
     if (st == EXO_OK)

@@ -180,10 +180,11 @@ enum {
     REPLY_HAVE = 40,
     REPLY_STATE = 48,
     REPLY_TEXT = 48 + 64,
+    REPLY_PLACE = REPLY_TEXT + EXO_UPDATE_REASON,
     REPLY_HASH = EXO_UPDATE_REPLY_BYTES - EXO_SHA,
 };
 
-_Static_assert((int)REPLY_TEXT + (int)EXO_UPDATE_REASON <= (int)REPLY_HASH, "a reply has room");
+_Static_assert((int)REPLY_PLACE + 8 <= (int)REPLY_HASH, "a reply has room");
 
 void
 exo_update_reply_write(const exo_update_reply *reply, uint8_t out[EXO_UPDATE_REPLY_BYTES])
@@ -196,6 +197,7 @@ exo_update_reply_write(const exo_update_reply *reply, uint8_t out[EXO_UPDATE_REP
     exo_put_u64(out + REPLY_LIFE, reply->life);
     exo_put_u64(out + REPLY_VERSION, reply->version);
     exo_put_u64(out + REPLY_HAVE, reply->have);
+    exo_put_u64(out + REPLY_PLACE, reply->place);
     memcpy(out + REPLY_STATE, reply->state, strnlen(reply->state, 64));
     memcpy(out + REPLY_TEXT, reply->text, strnlen(reply->text, EXO_UPDATE_REASON - 1));
     if (exo_hash_two(out, REPLY_HASH, NULL, 0, out + REPLY_HASH, NULL) != EXO_OK)
@@ -223,7 +225,8 @@ exo_update_reply_read(const void *bytes, size_t size, exo_update_reply *out, exo
                               .sender = exo_get_u64(in + REPLY_SENDER),
                               .life = exo_get_u64(in + REPLY_LIFE),
                               .version = exo_get_u64(in + REPLY_VERSION),
-                              .have = exo_get_u64(in + REPLY_HAVE)};
+                              .have = exo_get_u64(in + REPLY_HAVE),
+                              .place = exo_get_u64(in + REPLY_PLACE)};
     memcpy(out->state, in + REPLY_STATE, 64);
     memcpy(out->text, in + REPLY_TEXT, EXO_UPDATE_REASON - 1);
     return EXO_OK;

@@ -5,6 +5,7 @@
 #ifndef EXO_UPDATES_WIRE_H
 #define EXO_UPDATES_WIRE_H
 
+#include <exogym/ipc.h>
 #include <exogym/updates.h>
 
 #include "nn/updates/canary.h"
@@ -74,6 +75,9 @@ typedef struct exo_update_manifest {
     exo_update_tensor *tensors;   /* (count) */
     size_t num_canaries;
     exo_canary canaries[EXO_CANARY_MAX];
+    /* The values are in a shared array, tensor after tensor, and no chunk has any. */
+    bool handed;
+    exo_ipc_handle handle;
     /* Owned: the encoded manifest (size); one that was written has room for a chunk's header before
      * it. */
     uint8_t *bytes;
@@ -106,8 +110,8 @@ typedef struct exo_piece_plan {
     size_t num_chunks;
 } exo_piece_plan;
 
-/* Makes the plan of the tensors that are sent. The caller releases it, also after an error. NOMEM.
- */
+/* Makes the plan of the tensors that are sent; of an update that is handed, without a piece. The caller
+ * releases it, also after an error. NOMEM. */
 exo_status exo_piece_plan_init(exo_piece_plan *out, const exo_update_manifest *manifest,
                                exo_err *err);
 void exo_piece_plan_release(exo_piece_plan *plan);

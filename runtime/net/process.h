@@ -7,14 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum {
-    EXO_BOOT_ID = 64
-};
+#include "base/boot.h"
 
-/* The identity of the running kernel and of the namespace of process numbers; equal for processes
- * that can see each other. Tests set EXOGYM_HOST_ID, so that processes behave as if they were on
- * different hosts. */
-void exo_boot_id(char out[EXO_BOOT_ID]);
 /* Reads the start time of process `pid`, in clock ticks since boot; *start is 0 if there is no such
  * process. False, with errno: it cannot be read now, for example because no descriptor is left. */
 bool exo_process_look(uint32_t pid, uint64_t *start);

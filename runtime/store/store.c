@@ -575,6 +575,12 @@ exo_store_handle_of(const exo_object *object)
     };
 }
 
+uint32_t
+exo_object_borrowers(const exo_object *object)
+{
+    return exo_slot_borrowers(&object->segment->memory, object->slot);
+}
+
 /* Copies the data of at most `room` objects. Gives the number of all objects. */
 static size_t
 look(exo_store *store, exo_object_info *infos, size_t room)

@@ -77,6 +77,11 @@ exo_status exo_object_create(exo_store *store, uint64_t size, exo_object **out, 
  * imported small object is a copy. */
 bool exo_object_may_change(const exo_object *object);
 
+/* The number of other processes that import the object now, at most 257, as exo_object_info has it.
+ * While the owner holds the object, a process that imports it later is not counted: whoever relies on
+ * the count marks the object before, and readers look for the mark after their import. */
+uint32_t exo_object_borrowers(const exo_object *object);
+
 /* Fills in the handle. A handle is valid until the owner drops the object or ends, so keep a
  * reference until the receiver has confirmed its import. An imported object gives the same handle
  * as its owner's. Errors: INVAL (not sealed). */

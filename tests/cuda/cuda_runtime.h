@@ -39,6 +39,7 @@ typedef enum cudaError {
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
+    cudaErrorDeviceUninitialized = 201,
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719,
@@ -73,8 +74,13 @@ typedef enum cudaMemPoolAttr {
     cudaMemPoolAttrUsedMemCurrent = 7,
 } cudaMemPoolAttr;
 
+typedef struct cudaUUID_t {
+    char bytes[16];
+} cudaUUID_t;
+
 typedef struct cudaDeviceProp {
     char name[256];
+    cudaUUID_t uuid;
     int major, minor;
     size_t totalGlobalMem;
 } cudaDeviceProp;
@@ -125,6 +131,23 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 /* Does a piece of work, as a GPU goes on while somebody looks. */
 cudaError_t cudaEventQuery(cudaEvent_t event);
+
+/* Memory that other processes open by a handle: files without a name. A handle cannot be opened in the
+ * process that made it. Memory that is freed while another process has it open ends the test. */
+typedef struct cudaIpcMemHandle_st {
+    char reserved[64];
+} cudaIpcMemHandle_t;
+
+enum {
+    cudaIpcMemLazyEnablePeerAccess = 1
+};
+
+cudaError_t cudaMalloc(void **out, size_t bytes);
+cudaError_t cudaFree(void *memory);
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *out, void *memory);
+cudaError_t cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void *memory);
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer);
 
 /* Graphs of what is asked for on one stream: kernels, copies and fills. They are done in the order in
  * which they were recorded. */

@@ -14,9 +14,11 @@
 #include <vector>
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "cuda/fibers.h"
 #include "cuda/outside.h"
@@ -55,8 +57,16 @@ struct emulated_stream {
 struct emulated_pool {};
 
 enum {
+    SHARED_PAGE = 4096,
     MOST_SHARED =
         99 * 1024 /* of a block on GPUs of compute capability 8.6, 8.9 and 12.0, the least */
+};
+
+/* The first page of memory that other processes open, and what a handle has. A process that has it
+ * open holds a lock on the first byte. */
+struct shared_memory {
+    uint64_t magic, nonce, bytes; /* bytes behind this page */
+    int owner, file;
 };
 
 static const uint64_t TEBIBYTE = UINT64_C(1) << 40;
@@ -68,11 +78,14 @@ static std::set<emulated_graph *> graphs;
 static std::set<emulated_exec *> execs;
 static uint64_t launched_graphs;
 static std::map<const void *, size_t> pinned;
-static std::map<void *, size_t> blocks;        /* of device memory */
-static std::map<CUdeviceptr, size_t> reserved; /* bytes of addresses */
+static std::map<void *, size_t> blocks;          /* of device memory */
+static std::map<void *, shared_memory> lendable; /* memory that others may open */
+static std::map<void *, shared_memory> opened;   /* theirs; `file` is this process's */
+static std::map<CUdeviceptr, size_t> reserved;   /* bytes of addresses */
 static uint64_t used, all_memory = TEBIBYTE, done, calls, fail_at, fail_call, no_memory_at;
 static uint64_t random_state = 1;
 static int gpus = 1;
+static int first_gpu; /* of the machine that this process sees */
 static thread_local cudaError_t last = cudaSuccess;
 static cudaError_t broken = cudaSuccess; /* the GPU has failed */
 static thread_local int current;         /* the GPU of the thread */
@@ -99,6 +112,13 @@ cuda_emulator_set_gpus(int count)
 {
     const std::lock_guard<std::mutex> guard(lock);
     gpus = count;
+}
+
+void
+cuda_emulator_set_first(int first)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    first_gpu = first;
 }
 
 void
@@ -143,7 +163,7 @@ cuda_emulator_things(void)
 {
     const std::lock_guard<std::mutex> guard(lock);
     return streams.size() + events.size() + pinned.size() + reserved.size() + graphs.size() +
-           execs.size();
+           execs.size() + opened.size();
 }
 
 uint64_t
@@ -188,7 +208,7 @@ print_to_host(void)
             fprintf(stderr, "cuda: streams on GPU %d\n", gpu);
 }
 
-/* For programs that tests start: EXO_CUDA_EMULATOR is "fail_at=200 memory=9000 gpus=2 seed=7 say=1",
+/* For programs that tests start: EXO_CUDA_EMULATOR is "fail_at=200 memory=9000 gpus=2 first=1 seed=7 say=1",
  * of which each may be absent. With say=1 the process says at its end how much it copied to the
  * host, how often it waited for a stream, and on which GPUs it had streams. */
 __attribute__((constructor)) static void
@@ -203,6 +223,7 @@ read_environment(void)
         {"memory=", cuda_emulator_set_memory},
         {"gpus=", [](uint64_t value) { cuda_emulator_set_gpus(static_cast<int>(value)); }},
         {"seed=", cuda_emulator_seed},
+        {"first=", [](uint64_t value) { cuda_emulator_set_first(static_cast<int>(value)); }},
         {"say=", [](uint64_t) { atexit(print_to_host); }},
     };
     const char *text = getenv("EXO_CUDA_EMULATOR");
@@ -270,6 +291,7 @@ static const struct {
      "CUDA driver version is insufficient for CUDA runtime version"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorDeviceUninitialized, "cudaErrorDeviceUninitialized", "invalid device context"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
@@ -476,6 +498,9 @@ cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
     if (device < 0 || device >= gpus)
         return say(cudaErrorInvalidDevice);
     snprintf(properties->name, sizeof properties->name, "emulated GPU");
+    memset(&properties->uuid, 0, sizeof properties->uuid);
+    snprintf(properties->uuid.bytes, sizeof properties->uuid.bytes, "emulated %d",
+             device + first_gpu);
     properties->major = 9;
     properties->minor = 0;
     properties->totalGlobalMem = all_memory;
@@ -663,6 +688,177 @@ cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
     return queue(stream, true, [=]() { memset(memory, value, bytes); });
 }
 
+/* --- Memory of several processes -------------------------------------------------------------- */
+
+static const uint64_t SHARED_MAGIC = UINT64_C(0x6375646120697063);
+
+static void *
+map_shared(int file, uint64_t bytes)
+{
+    void *at = mmap(NULL, SHARED_PAGE + bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    return at == MAP_FAILED ? NULL : static_cast<char *>(at) + SHARED_PAGE;
+}
+
+static void
+unmap_shared(void *memory, const shared_memory *s)
+{
+    munmap(static_cast<char *>(memory) - SHARED_PAGE, SHARED_PAGE + s->bytes);
+    close(s->file);
+}
+
+static bool
+lock_shared(int file, short kind, int command)
+{
+    struct flock range = {};
+    range.l_type = kind;
+    range.l_whence = SEEK_SET;
+    range.l_len = 1;
+    return fcntl(file, command, &range) == 0 && (command != F_OFD_GETLK || range.l_type == F_UNLCK);
+}
+
+cudaError_t
+cudaMalloc(void **out, size_t bytes)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = begin();
+    if (error != cudaSuccess)
+        return error;
+    if ((no_memory_at > 0 && --no_memory_at == 0) || bytes > all_memory - used)
+        return say(cudaErrorMemoryAllocation);
+    const int file = memfd_create("cuda", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, static_cast<off_t>(SHARED_PAGE + bytes)) != 0)
+        return say(cudaErrorMemoryAllocation);
+    void *memory = map_shared(file, bytes);
+    const shared_memory s = {SHARED_MAGIC, cuda_emulated_random() << 32 | cuda_emulated_random(),
+                             bytes, getpid(), file};
+    memcpy(static_cast<char *>(memory) - SHARED_PAGE, &s, sizeof s);
+    memset(memory, 0xA5, bytes);
+    lendable[memory] = s;
+    blocks[memory] = bytes;
+    used += bytes;
+    open_memory(false);
+    *out = memory;
+    return cudaSuccess;
+}
+
+/* Waits for the GPU, as the real one does. */
+cudaError_t
+cudaFree(void *memory)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const auto found = lendable.find(memory);
+    if (found == lendable.end()) {
+        fprintf(stderr, "cuda: free of %p, which is no memory of cudaMalloc\n", memory);
+        abort();
+    }
+    if (!lock_shared(found->second.file, F_WRLCK, F_OFD_GETLK)) {
+        fprintf(stderr, "cuda: free of %p, which another process has open\n", memory);
+        abort();
+    }
+    for (emulated_stream *s : streams)
+        do_all(s);
+    open_memory(true);
+    used -= blocks[memory];
+    blocks.erase(memory);
+    unmap_shared(memory, &found->second);
+    lendable.erase(found);
+    open_memory(false);
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaIpcGetMemHandle(cudaIpcMemHandle_t *out, void *memory)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = begin();
+    const auto found = lendable.find(memory);
+    if (error != cudaSuccess)
+        return error;
+    if (found == lendable.end())
+        return say(cudaErrorInvalidValue);
+    memset(out, 0, sizeof *out);
+    memcpy(out->reserved, &found->second, sizeof found->second);
+    return cudaSuccess;
+}
+
+/* The memory of a handle, whatever it has; NULL: there is none. */
+static void *
+open_shared(const shared_memory *named, shared_memory *s)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", named->owner, named->file);
+    const int file = open(path, O_RDWR | O_CLOEXEC);
+    *s = *named;
+    s->file = file;
+    shared_memory there = {};
+    if (file < 0)
+        return NULL;
+    const bool good = named->magic == SHARED_MAGIC &&
+                      pread(file, &there, sizeof there, 0) == sizeof there &&
+                      there.magic == SHARED_MAGIC && there.nonce == named->nonce &&
+                      there.bytes == named->bytes && lock_shared(file, F_RDLCK, F_OFD_SETLK);
+    void *memory = good ? map_shared(file, there.bytes) : NULL;
+    if (!memory)
+        close(file);
+    return memory;
+}
+
+cudaError_t
+cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned flags)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = begin();
+    shared_memory named, s;
+    memcpy(&named, handle.reserved, sizeof named);
+    if (error != cudaSuccess)
+        return error;
+    if (flags != cudaIpcMemLazyEnablePeerAccess)
+        return say(cudaErrorInvalidValue);
+    if (named.owner == getpid())
+        return say(cudaErrorDeviceUninitialized);
+    void *memory = open_shared(&named, &s);
+    if (!memory)
+        return say(cudaErrorInvalidResourceHandle);
+    opened[memory] = s;
+    *out = memory;
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaIpcCloseMemHandle(void *memory)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const auto found = opened.find(memory);
+    if (found == opened.end())
+        return say(cudaErrorInvalidValue);
+    for (emulated_stream *s : streams)
+        do_all(s);
+    unmap_shared(memory, &found->second);
+    opened.erase(found);
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    *can = device != peer;
+    return begin();
+}
+
+/* Of memory that another process made. */
+static CUresult
+find_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr at)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const auto found = opened.find(reinterpret_cast<void *>(at));
+    if (begin() != cudaSuccess || found == opened.end())
+        return CUDA_ERROR_INVALID_VALUE;
+    *base = at;
+    *bytes = found->second.bytes;
+    return CUDA_SUCCESS;
+}
+
 /* --- Pages ------------------------------------------------------------------------------------ */
 
 enum {
@@ -770,6 +966,7 @@ cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned, un
         {"cuMemUnmap", reinterpret_cast<void *>(unmap_memory)},
         {"cuMemRelease", reinterpret_cast<void *>(release_memory)},
         {"cuMemGetAllocationGranularity", reinterpret_cast<void *>(page_size)},
+        {"cuMemGetAddressRange", reinterpret_cast<void *>(find_range)},
     };
     *result = cudaDriverEntryPointSymbolNotFound;
     for (const auto &f : functions)

@@ -12,6 +12,9 @@ extern "C" {
 void cuda_emulator_seed(uint64_t seed);
 /* The number of GPUs, 1 at first; -1: there is no driver. */
 void cuda_emulator_set_gpus(int count);
+/* The number of the first one among those of the machine, 0 at first: a process with another one sees
+ * other GPUs. */
+void cuda_emulator_set_first(int first);
 /* The n-th kernel, copy or fill from now on fails when it is done, and so does all later work; n
  * counts from 1, 0: none does, and the GPU works again. */
 void cuda_emulator_fail_at(uint64_t n);

@@ -1,0 +1,138 @@
+/* Memory of a GPU that several processes open, by CUDA's handles of memory. They exist for what
+ * cudaMalloc gives, not for the pool of device.cu, and name whole pages of the driver: so each share
+ * has pages of its own, and its handle shows nothing else. State: none; nn/device/ipc.c knows what
+ * is open. */
+#include "nn/cuda/share.h"
+
+#include <cuda.h>
+#include <string.h>
+
+static const uint64_t PAGE = UINT64_C(2) << 20;
+
+static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(((exo_device_share *)0)->handle),
+              "a handle has room");
+
+typedef CUresult range_call(CUdeviceptr *base, size_t *bytes, CUdeviceptr at);
+
+/* The bytes from an address to the end of its memory; 0: unknown. */
+static uint64_t
+bytes_behind(const void *memory)
+{
+    void *found = NULL;
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    const CUdeviceptr at = (CUdeviceptr)(uintptr_t)memory;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    if (cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &found, 12000, cudaEnableDefault,
+                                         &result) != cudaSuccess ||
+        result != cudaDriverEntryPointSuccess)
+        return 0;
+    range_call *const range = reinterpret_cast<range_call *>(found);
+    return range(&base, &bytes, at) == CUDA_SUCCESS ? base + bytes - at : 0;
+}
+
+static cudaError_t
+allocate(const exo_cuda_device *cuda, exo_device_share *out)
+{
+    const uint64_t bytes = (out->bytes + PAGE - 1) / PAGE * PAGE;
+    cudaError_t error = cudaMalloc(&out->memory, bytes ? bytes : PAGE);
+    if (error != cudaErrorMemoryAllocation)
+        return error;
+    (void)cudaGetLastError();
+    exo_cuda_trim(cuda); /* the pool may keep what is needed here */
+    return cudaMalloc(&out->memory, bytes ? bytes : PAGE);
+}
+
+exo_status
+exo_cuda_share_new(exo_device *device, uint64_t bytes, exo_device_share *out, exo_err *err)
+{
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    cudaDeviceProp properties;
+    cudaIpcMemHandle_t handle;
+    *out = {};
+    out->bytes = bytes;
+    out->ordinal = cuda->ordinal;
+    cudaError_t error = exo_cuda_select(cuda);
+    if (error == cudaSuccess)
+        error = cudaGetDeviceProperties(&properties, cuda->ordinal);
+    if (error == cudaSuccess)
+        error = allocate(cuda, out);
+    if (error == cudaSuccess)
+        error = cudaIpcGetMemHandle(&handle, out->memory);
+    if (error == cudaSuccess) {
+        memcpy(out->unit, &properties.uuid, sizeof out->unit);
+        memcpy(out->handle, &handle, sizeof out->handle);
+        return EXO_OK;
+    }
+    if (out->memory)
+        (void)cudaFree(out->memory);
+    out->memory = NULL;
+    return exo_cuda_status(error, "memory that other processes read", err);
+}
+
+/* The GPU of a UUID among those that the process sees; -1: it sees no such one. */
+static int
+find_gpu(const uint8_t unit[16])
+{
+    int count = 0;
+    cudaDeviceProp properties;
+    if (cudaGetDeviceCount(&count) != cudaSuccess)
+        return -1;
+    for (int g = 0; g < count; g++)
+        if (cudaGetDeviceProperties(&properties, g) == cudaSuccess &&
+            memcmp(&properties.uuid, unit, 16) == 0)
+            return g;
+    return -1;
+}
+
+/* Whether the device's GPU can read the memory of another one. */
+static bool
+reaches(const exo_cuda_device *cuda, int ordinal)
+{
+    int can = 0;
+    return ordinal == cuda->ordinal ||
+           (cudaDeviceCanAccessPeer(&can, cuda->ordinal, ordinal) == cudaSuccess && can);
+}
+
+exo_status
+exo_cuda_share_open(exo_device *device, exo_device_share *share, exo_err *err)
+{
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    cudaIpcMemHandle_t handle;
+    const int owner = find_gpu(share->unit);
+    share->memory = NULL;
+    share->ordinal = cuda->ordinal; /* it is mapped for the GPU that reads, wherever it lies */
+    if (owner < 0 || !reaches(cuda, owner)) {
+        (void)cudaGetLastError();
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "the shared array is on a GPU that GPU %d of this process cannot read",
+                        cuda->ordinal);
+    }
+    memcpy(&handle, share->handle, sizeof handle);
+    cudaError_t error = exo_cuda_select(cuda);
+    if (error == cudaSuccess)
+        error = cudaIpcOpenMemHandle(&share->memory, handle, cudaIpcMemLazyEnablePeerAccess);
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        share->memory = NULL;
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "memory of another process cannot be opened on GPU %d: %s (%s)",
+                        share->ordinal, cudaGetErrorString(error), cudaGetErrorName(error));
+    }
+    const uint64_t there = bytes_behind(share->memory);
+    if (there >= share->bytes)
+        return EXO_OK;
+    exo_cuda_share_free(share, true);
+    share->memory = NULL;
+    return exo_fail(
+        err, EXO_INVAL, "the shared array says that it has %llu bytes, but its memory has %llu",
+        static_cast<unsigned long long>(share->bytes), static_cast<unsigned long long>(there));
+}
+
+void
+exo_cuda_share_free(const exo_device_share *share, bool foreign)
+{
+    if (cudaSetDevice(share->ordinal) == cudaSuccess)
+        (void)(foreign ? cudaIpcCloseMemHandle(share->memory) : cudaFree(share->memory));
+    (void)cudaGetLastError();
+}

@@ -1,0 +1,13 @@
+/* Memory of a GPU that several processes open: the methods `share_...` of exo_device_class. Read next:
+ * share.cu. */
+#ifndef EXO_CUDA_SHARE_H
+#define EXO_CUDA_SHARE_H
+
+#include "nn/cuda/device.h"
+
+exo_status exo_cuda_share_new(exo_device *device, uint64_t bytes, exo_device_share *out,
+                              exo_err *err);
+exo_status exo_cuda_share_open(exo_device *device, exo_device_share *share, exo_err *err);
+void exo_cuda_share_free(const exo_device_share *share, bool foreign);
+
+#endif
