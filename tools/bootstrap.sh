@@ -190,7 +190,7 @@ formatted() {
         xargs -0 clang-format --dry-run --Werror
 }
 
-# The same job gives the same parameters, whichever compiler built exogym: the fuzz preset has clang.
+# The same job gives the same parameters, whichever compiler built exogym: the asan preset has clang.
 same_bits() {
     local folder preset hashes=()
     folder=$(mktemp -d)
@@ -201,7 +201,7 @@ nodes: 2
 train: {max_steps: 3, batch_size: 8, val_size: 16}
 strategy: {name: diloco, H: 2}
 YAML
-    for preset in dev fuzz; do
+    for preset in dev asan; do
         "build/$preset/exogym" run "$folder/job.yaml" --save-dir "$folder/$preset" --overwrite --no-plot --json >"$folder/result" 2>"$folder/log" ||
             cat "$folder/log" >&2
         hashes+=("$(sed -nE 's/.*"sha256": "([0-9a-f]+)".*/\1/p' "$folder/result")")
@@ -225,7 +225,11 @@ test_all() {
     say "format"
     check "clang-format" formatted || true
     if check "build of asan" build asan; then
+        say "the same bits from gcc and clang"
+        check "the same bits from gcc and clang" same_bits || true
         tests asan
+        say "what clang says of the rest"
+        check "clang" tools/check_clang.py build/dev build/asan || true
     fi
     say "ZeroMQ with the thread sanitizer (build/zmq-thread)"
     if quietly zmq-thread.log tools/zmq_sanitized.sh build/zmq-thread thread; then
@@ -237,13 +241,6 @@ test_all() {
     fi
     if check "build of tsan" build tsan; then
         tests tsan
-    fi
-    if check "build of fuzz" build fuzz; then
-        say "the same bits from gcc and clang"
-        check "the same bits from gcc and clang" same_bits || true
-        tests fuzz
-        say "what clang says of the rest"
-        check "clang" tools/check_clang.py build/dev build/fuzz || true
     fi
 
     say "result"
