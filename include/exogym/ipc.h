@@ -52,10 +52,10 @@ EXO_API exo_array exo_ipc_array_of(const exo_ipc_array *shared);
  * device's; UNSUPPORTED (an array that was opened: its maker gives the name). */
 EXO_API exo_status exo_ipc_array_seal(exo_ipc_array *shared, exo_ipc_handle *out, exo_err *err);
 /* Opens the array of a name, on a device of the same kind; in the maker's process it is the memory
- * itself. The caller only reads it, and drops it before it closes the device. Errors: NOT_FOUND
- * (dropped, or never existed), PEER_LOST (its maker has ended), INVAL (no such array is possible),
- * UNSUPPORTED (another host, user or kind of device, or a GPU that this one cannot read), FULL,
- * NOMEM, or the device's. */
+ * itself, which another GPU may copy (exo_vec_copy), but not read in kernels. The caller only reads
+ * it, and drops it before it closes the device. Errors: NOT_FOUND (dropped, or never existed),
+ * PEER_LOST (its maker has ended), INVAL (no such array is possible), UNSUPPORTED (another host, user
+ * or kind of device, or a GPU that this one cannot read), FULL, NOMEM, or the device's. */
 EXO_API exo_status exo_ipc_array_open(exo_ipc_array **out, exo_device *device,
                                       const exo_ipc_handle *handle, exo_err *err);
 /* Drops the array and sets *shared to NULL; accepts NULL in it. The caller has waited for the

@@ -95,6 +95,12 @@ cmp -s runs/one/final_trainer_0.json runs/both/final_trainer_0.json && fail 'not
     same one two
     go far "${both[@]}" --workers 2
     same both far
+    # All updates but the first are handed over in the GPU's memory: the ledger has no bytes of weights for them.
+    go bytes --workers 2
+    sent() {
+        awk -F, '/trainer>maker:parameters,trainer_0/ {print $6}' "runs/$1/ledger.csv"
+    }
+    [ "$(($(sent far) * 3))" -lt "$(($(sent bytes) * 2))" ] || fail "far: $(sent far) bytes of weights, $(sent bytes) without GPUs"
     # Two makers take two GPUs, and have the bits of one.
     EXO_CUDA_EMULATOR='gpus=2' go gpus --set $maker=cuda --set actors.maker.count=2
     same one gpus
