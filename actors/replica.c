@@ -123,20 +123,6 @@ take_pace(exo_replica *r, exo_err *err)
                : exo_pace_init(&r->own_pace, NULL, 0, exo_fit_speed(fit->graph, r->rank), err);
 }
 
-exo_status
-exo_replica_to_device(const exo_replica *r, exo_params **params, exo_err *err)
-{
-    exo_params *there = NULL;
-    if (exo_device_is_host(r->device))
-        return EXO_OK;
-    exo_status st = exo_params_to(&there, *params, r->device, err);
-    if (st != EXO_OK)
-        return st;
-    exo_params_free(params);
-    *params = there;
-    return EXO_OK;
-}
-
 static exo_status
 make_params(exo_replica *r, exo_err *err)
 {
@@ -147,7 +133,7 @@ make_params(exo_replica *r, exo_err *err)
     exo_status st = r->by_units ? exo_model_by_units(r->model, fit->seed, &r->params, err)
                     : r->within ? exo_model_values(r->model, fit->seed, &r->params, err)
                                 : exo_model_params(r->model, fit->seed, &r->params, err);
-    return st == EXO_OK ? exo_replica_to_device(r, &r->params, err) : st;
+    return st == EXO_OK ? exo_params_move(&r->params, r->device, err) : st;
 }
 
 static exo_status

@@ -163,8 +163,6 @@ exo_status exo_replica_open_comms(exo_replica *r, uint64_t epoch, uint32_t home,
 void exo_replica_leave_comms(exo_replica *r);
 /* Opens the loader at a batch of the node's data. */
 exo_status exo_replica_open_loader(exo_replica *r, uint64_t first, exo_err *err);
-/* Moves a flat copy from the host to the replica's device. NOMEM, or the device's errors. */
-exo_status exo_replica_to_device(const exo_replica *r, exo_params **params, exo_err *err);
 
 /* All nodes with the copy's own parameters, over the second communicator. */
 static inline exo_group *

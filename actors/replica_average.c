@@ -25,7 +25,7 @@ need_average(exo_replica *r, exo_err *err)
         st = r->by_units ? exo_model_by_units(r->model, r->fit->seed, &copy, err)
                          : exo_model_copy(r->model, &copy, err);
     if (st == EXO_OK)
-        st = exo_replica_to_device(r, &copy, err);
+        st = exo_params_move(&copy, r->device, err);
     if (st == EXO_OK) {
         r->average = copy;
         return EXO_OK;

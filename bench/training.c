@@ -12,18 +12,6 @@ enum {
     MAX_STEPS = 1000
 };
 
-/* The parameters on a device that the host does not reach. */
-static exo_status
-make_params_there(bench_training *t, exo_err *err)
-{
-    exo_params *here = NULL;
-    exo_status st = exo_model_params(t->model, 1, &here, err);
-    if (st == EXO_OK)
-        st = exo_params_to(&t->params, here, t->device, err);
-    exo_params_free(&here);
-    return st;
-}
-
 exo_status
 bench_training_init(bench_training *t, exo_model *model, const char *device, bool bf16, float lr,
                     exo_err *err)
@@ -33,7 +21,9 @@ bench_training_init(bench_training *t, exo_model *model, const char *device, boo
     exo_status st = exo_device_open(&t->device, device, err);
     if (st == EXO_OK)
         st = exo_device_is_host(t->device) ? exo_model_values(model, 1, &t->params, err)
-                                           : make_params_there(t, err);
+                                           : exo_model_params(model, 1, &t->params, err);
+    if (st == EXO_OK)
+        st = exo_params_move(&t->params, t->device, err);
     if (st == EXO_OK)
         st = exo_tape_new_on(&t->tape, t->device, err);
     return st == EXO_OK

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include <exogym/log.h>
+
 enum {
     FORMAT = 3
 };
@@ -242,4 +244,17 @@ exo_experience_view(exo_experience *out, const exo_item *item, exo_err *err)
         st = check_values(out, err);
     }
     return st;
+}
+
+exo_status
+exo_experience_drop(exo_item **item, uint64_t id, exo_status st, uint64_t *repeated, exo_err *err)
+{
+    const unsigned long long number = (*item)->number;
+    const uint32_t from = (*item)->from;
+    exo_item_drop(item);
+    if (st != EXO_OK && st != EXO_EXISTS)
+        return exo_fail_in(err, st, "experience from sender %u, item %llu", from, number);
+    ++*repeated;
+    EXO_LOG(INFO, GRAPH, "event=repeated item=%llu from=%u: dropped", (unsigned long long)id, from);
+    return EXO_OK;
 }

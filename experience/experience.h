@@ -57,5 +57,9 @@ void exo_experience_sign(const exo_experience *experience, exo_item *item);
 /* Views an item without a copy; *out is valid as long as the item. INVAL names the array that does
  * not fit. */
 exo_status exo_experience_view(exo_experience *out, const exo_item *item, exo_err *err);
+/* Drops an item that is not kept. It came again if `st` is OK or EXISTS: *repeated counts it, the log has
+ * it, and OK is returned. Else it is refused, and st is returned, with its sender and number in err. */
+exo_status exo_experience_drop(exo_item **item, uint64_t id, exo_status st, uint64_t *repeated,
+                               exo_err *err);
 
 #endif

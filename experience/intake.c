@@ -1,7 +1,6 @@
 /* What comes to a trainer: see intake.h. */
 #include "experience/intake.h"
 
-#include <exogym/log.h>
 #include <exogym/memory.h>
 
 #include "experience/parameters.h"
@@ -175,17 +174,7 @@ take_item(exo_intake *in, exo_graph_actor *actor, exo_item *item, exo_err *err)
         return deal_more(in, actor, e.id, err);
     if (st == EXO_OK && !late)
         return EXO_OK;
-    if (st == EXO_OK || st == EXO_EXISTS) {
-        in->repeated++;
-        EXO_LOG(INFO, GRAPH, "event=repeated item=%llu from=%u: dropped", (unsigned long long)e.id,
-                item->from);
-        st = EXO_OK;
-    } else {
-        st = exo_fail_in(err, st, "experience from sender %u, item %llu", item->from,
-                         (unsigned long long)item->number);
-    }
-    exo_item_drop(&item);
-    return st;
+    return exo_experience_drop(&item, e.id, st, &in->repeated, err);
 }
 
 /* Receives an item of experience, or a maker's reply. */

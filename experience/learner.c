@@ -176,17 +176,17 @@ exo_learner_free(exo_learner **learner)
 }
 
 static exo_status
-student_start(exo_student *s, const exo_named_device *on, uint64_t seed, bool sums, exo_err *err)
+student_start(exo_student *s, exo_device *device, uint64_t seed, bool sums, exo_err *err)
 {
     size_t numel = exo_model_numel(s->model);
     exo_status st = exo_model_params(s->model, seed, &s->params, err);
     if (st == EXO_OK)
-        st = exo_named_device_move(on, &s->params, err);
+        st = exo_params_move(&s->params, device, err);
     if (st == EXO_OK && !s->strategy) /* which has its own */
         st = exo_optim_new_grouped(&s->optim, &s->spec, exo_model_infos(s->model),
-                                   exo_model_num_infos(s->model), on->device, 0, numel, err);
+                                   exo_model_num_infos(s->model), device, 0, numel, err);
     if (st == EXO_OK && sums)
-        st = exo_array_init(&s->sum, on->device, EXO_F32, numel, err);
+        st = exo_array_init(&s->sum, device, EXO_F32, numel, err);
     return st;
 }
 
@@ -205,13 +205,13 @@ exo_learner_start(exo_learner *l, uint64_t seed, uint32_t rank, uint32_t size, u
     bool sums = l->slices / size > 1, compares = exo_objective_needs_reference(&l->objective);
     exo_status st = exo_named_device_open(&l->device, place, err);
     if (st == EXO_OK)
-        st = student_start(&l->actor, &l->device, seed, sums, err);
+        st = student_start(&l->actor, l->device.device, seed, sums, err);
     if (st == EXO_OK && l->critic.model)
-        st = student_start(&l->critic, &l->device, seed, sums, err);
+        st = student_start(&l->critic, l->device.device, seed, sums, err);
     if (st == EXO_OK && compares)
         st = exo_model_values(l->initial ? l->initial : l->actor.model, seed, &l->reference, err);
     if (st == EXO_OK && compares)
-        st = exo_named_device_move(&l->device, &l->reference, err);
+        st = exo_params_move(&l->reference, l->device.device, err);
     return st == EXO_OK ? exo_tape_new_on(&l->tape, l->device.device, err) : st;
 }
 

@@ -40,20 +40,6 @@ exo_named_device_close(exo_named_device *named)
     exo_device_close(&named->device);
 }
 
-exo_status
-exo_named_device_move(const exo_named_device *named, exo_params **params, exo_err *err)
-{
-    exo_params *there = NULL;
-    if (exo_device_is_host(named->device))
-        return EXO_OK;
-    exo_status st = exo_params_to(&there, *params, named->device, err);
-    if (st != EXO_OK)
-        return st;
-    exo_params_free(params);
-    *params = there;
-    return EXO_OK;
-}
-
 /* --- Host memory ------------------------------------------------------------------------------ */
 
 exo_status

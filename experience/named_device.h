@@ -27,9 +27,6 @@ exo_status exo_named_device_open(exo_named_device *named, uint32_t place, exo_er
 /* Closes it, after everything on it was released. */
 void exo_named_device_close(exo_named_device *named);
 
-/* Moves parameters of the host to the open device. Errors: those of exo_params_to; they then stay. */
-exo_status exo_named_device_move(const exo_named_device *named, exo_params **params, exo_err *err);
-
 /* Parameters of a model in host memory: `params` themselves, or a copy without gradients if they are on
  * a device that the host does not reach. The caller gives them back. NOMEM, or the device's. */
 exo_status exo_host_params_take(exo_params **out, exo_model *model, exo_params *params,

@@ -17,7 +17,6 @@
 #include <string.h>
 
 #include <exogym/clock.h>
-#include <exogym/log.h>
 #include <exogym/memory.h>
 
 #include "experience/builtin.h"
@@ -213,16 +212,7 @@ take(struct buffer *b, exo_item *item, exo_err *err)
         st = push(&b->open, item, err);
         return st == EXO_OK && b->open.count >= b->batch ? close_batch(b, err) : st;
     }
-    if (st == EXO_OK) {
-        b->repeated++;
-        EXO_LOG(INFO, GRAPH, "event=repeated item=%llu from=%u: dropped", (unsigned long long)e.id,
-                item->from);
-    } else {
-        st = exo_fail_in(err, st, "experience from sender %u, item %llu", item->from,
-                         (unsigned long long)item->number);
-    }
-    exo_item_drop(&item);
-    return st;
+    return exo_experience_drop(&item, e.id, st, &b->repeated, err);
 }
 
 /* Receives an item within `timeout`. *got: one came. */

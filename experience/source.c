@@ -290,7 +290,7 @@ exo_experience_source_start(exo_experience_source *s, uint64_t seed, uint32_t pl
     if (st == EXO_OK)
         st = exo_model_values(s->part ? s->part : s->model, seed, &s->params, err);
     if (st == EXO_OK)
-        st = exo_named_device_move(&s->device, &s->params, err);
+        st = exo_params_move(&s->params, s->device.device, err);
     if (st == EXO_OK)
         st = exo_generator_new(&s->generator, spec, s->params, &opts, err);
     return st == EXO_OK ? make_room(s, err) : st;

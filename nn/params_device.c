@@ -64,3 +64,17 @@ exo_params_to(exo_params **out, const exo_params *params, exo_device *device, ex
     exo_params_free(&p);
     return st;
 }
+
+exo_status
+exo_params_move(exo_params **params, exo_device *device, exo_err *err)
+{
+    exo_params *there = NULL;
+    if (exo_device_is_host(device))
+        return EXO_OK;
+    exo_status st = exo_params_to(&there, *params, device, err);
+    if (st != EXO_OK)
+        return st;
+    exo_params_free(params);
+    *params = there;
+    return EXO_OK;
+}

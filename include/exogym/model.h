@@ -262,6 +262,9 @@ EXO_API exo_device *exo_params_device(const exo_params *params);
  * device. */
 EXO_API exo_status exo_params_to(exo_params **out, const exo_params *params, exo_device *device,
                                  exo_err *err);
+/* Moves *params from the host to `device`: frees it, and *params is the copy there. It stays if the host
+ * reaches the device's memory, and on an error. Errors: those of exo_params_to. Blocks for the device. */
+EXO_API exo_status exo_params_move(exo_params **params, exo_device *device, exo_err *err);
 /* Sets the gradients to zero. A copy by units gives the memory of its gradients back. */
 EXO_API void exo_params_zero_grads(exo_params *params);
 /* Writes the SHA-256 of the flat values and then the buffers, in hexadecimal. Errors: NOMEM,

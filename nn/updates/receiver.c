@@ -23,21 +23,6 @@ make_copy(exo_update_receiver *r, exo_received *copy, exo_err *err)
     return exo_model_copy(r->part ? r->part : r->model, &copy->params, err);
 }
 
-/* Moves a copy to the receiver's device. */
-static exo_status
-move_copy(exo_update_receiver *r, exo_received *copy, exo_err *err)
-{
-    exo_params *there = NULL;
-    if (exo_device_is_host(r->device))
-        return EXO_OK;
-    exo_status st = exo_params_to(&there, copy->params, r->device, err);
-    if (st != EXO_OK)
-        return st;
-    exo_params_free(&copy->params);
-    copy->params = there;
-    return EXO_OK;
-}
-
 static exo_status
 copy_initial(exo_update_receiver *r, exo_params *initial, exo_err *err)
 {
@@ -128,7 +113,7 @@ exo_update_receiver_new(exo_update_receiver **out, exo_model *model, exo_params 
     if (st == EXO_OK && initial)
         st = copy_initial(r, initial, err);
     for (size_t i = 0; st == EXO_OK && i < 2; i++)
-        st = move_copy(r, &r->copies[i], err);
+        st = exo_params_move(&r->copies[i].params, r->device, err);
     if (st == EXO_OK)
         st = exo_body_init(&r->body, err);
     if (st == EXO_OK && r->generator)

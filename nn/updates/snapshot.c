@@ -133,8 +133,13 @@ exo_snapshot_share(exo_snapshot *s, exo_params *params, const exo_rounding *r, e
             exo_vec_copy(to, tensor_of(params, i));
         at += info->numel;
     }
-    s->place = exo_ipc_place(device);
-    return exo_ipc_array_seal(s->shared, &s->handle, err);
+    exo_status st = exo_ipc_array_seal(s->shared, &s->handle, err);
+    if (st == EXO_OK)
+        s->place = exo_ipc_place(device);
+    else
+        exo_ipc_array_drop(&s->shared);
+    /* bytes will do if no more than the name is missing */
+    return st == EXO_OK ? EXO_OK : exo_device_synchronize(device, err);
 }
 
 exo_status

@@ -303,15 +303,11 @@ make_generator(struct generation *g, const exo_decoder_spec *spec, exo_err *err)
     const exo_generator_opts opts = {.weights = g->weights,
                                      .sequences = g->samples < AT_ONCE ? g->samples : AT_ONCE,
                                      .context = context_of(g, spec)};
-    exo_params *there = NULL;
     exo_status st = exo_device_open(&g->device, name, err);
-    if (st == EXO_OK && g->device != exo_params_device(g->source.params)) {
-        st = exo_params_to(&there, g->source.params, g->device, err);
-        exo_params_free(&g->source.params);
-    }
     if (st == EXO_OK)
-        st = exo_generator_new(&g->generator, spec, there ? there : g->source.params, &opts, err);
-    exo_params_free(&there);
+        st = exo_params_move(&g->source.params, g->device, err);
+    if (st == EXO_OK)
+        st = exo_generator_new(&g->generator, spec, g->source.params, &opts, err);
     exo_params_free(&g->source.params); /* the generator has its own copy */
     return st;
 }

@@ -264,3 +264,29 @@ Test(device, a_copy_there_has_the_hash_of_the_host_s)
     exo_model_drop(&model);
     far_device_free(&far);
 }
+
+Test(device, parameters_move_unless_the_host_reaches_the_device)
+{
+    exo_model *model = NULL;
+    exo_params *params = NULL, *here = NULL;
+    exo_device *far = far_device_new();
+    exo_err err = {0};
+    char expected[65], hash[65];
+    cr_assert_eq(exo_model_new_named(&model, "mlp", NULL, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_model_params(model, 7, &params, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_params_sha256(params, expected, &err), EXO_OK, "%s", err.text);
+    here = params;
+    cr_expect_eq(exo_params_move(&params, exo_device_cpu(), &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(params, here);
+    far_device_no_memory_at(far, 2);
+    cr_expect_eq(exo_params_move(&params, far, &err), EXO_NOMEM);
+    cr_expect_eq(params, here, "it stays if it cannot move");
+    far_device_no_memory_at(far, 0);
+    cr_assert_eq(exo_params_move(&params, far, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_params_device(params), far);
+    cr_assert_eq(exo_params_sha256(params, hash, &err), EXO_OK, "%s", err.text);
+    cr_expect_str_eq(hash, expected);
+    exo_params_free(&params);
+    exo_model_drop(&model);
+    far_device_free(&far);
+}
