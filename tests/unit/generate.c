@@ -195,19 +195,21 @@ Test(generate, the_mean_likelihood_is_that_of_the_logits)
 
 /* --- Sequences -------------------------------------------------------------------------------- */
 
-/* A copy of a finished sequence. */
+/* A copy of a finished sequence, zero behind its end and without bytes between its fields, so that
+ * memcmp compares it. */
 struct kept {
     uint64_t id;
     int32_t tokens[64];
     float log_probs[64], plain_log_probs[64];
     size_t prompt, length;
-    exo_finish finish;
+    uint64_t finish;
 };
 
 static struct kept
 keep(const exo_generated *s)
 {
-    struct kept k = {.id = s->id, .prompt = s->prompt, .length = s->length, .finish = s->finish};
+    struct kept k = {
+        .id = s->id, .prompt = s->prompt, .length = s->length, .finish = (uint64_t)s->finish};
     memcpy(k.tokens, s->tokens, s->length * sizeof *s->tokens);
     memcpy(k.log_probs, s->log_probs, (s->length - s->prompt) * sizeof(float));
     memcpy(k.plain_log_probs, s->plain_log_probs, (s->length - s->prompt) * sizeof(float));

@@ -296,9 +296,19 @@ Test(graph_run, the_virtual_clock_says_how_long_a_link_takes, .timeout = 60)
     exo_graph_result_release(&g.result);
 }
 
+/* By fields: the bytes between them are nobody's. */
+static bool
+same_seen(const struct seen *a, const struct seen *b)
+{
+    return a->sink == b->sink && a->from == b->from && a->value == b->value &&
+           a->number == b->number && a->version == b->version && a->sent == b->sent &&
+           a->received == b->received && a->at == b->at;
+}
+
 Test(graph_run, with_declared_costs_a_virtual_run_is_the_same_every_time, .timeout = 60)
 {
     exo_time time = 0;
+    uint32_t length = 0;
     struct seen first[MAX_SEEN];
     for (int round = 0; round < 4; round++) {
         struct graph g;
@@ -309,10 +319,13 @@ Test(graph_run, with_declared_costs_a_virtual_run_is_the_same_every_time, .timeo
         cr_assert_eq(graph_run(&g, 0), EXO_OK, "%s", g.err.text);
         if (round == 0) {
             time = g.result.time;
-            memcpy(first, world.seen, sizeof first);
+            length = world.length;
+            memcpy(first, world.seen, length * sizeof *first);
         }
         cr_expect_eq(g.result.time, time);
-        cr_expect_eq(memcmp(first, world.seen, sizeof first), 0);
+        cr_assert_eq(world.length, length);
+        for (uint32_t i = 0; i < length; i++)
+            cr_expect(same_seen(&first[i], &world.seen[i]), "round %d, item %u", round, i);
         exo_graph_result_release(&g.result);
     }
 }
