@@ -139,7 +139,7 @@ log_probs_of(exo_learner *l, const exo_model *model, exo_params *params, const e
     if (!*out)
         return exo_tape_error(l->tape, err);
     exo_tensor_read(*out, l->row_log_probs);
-    return EXO_OK;
+    return exo_tape_error(l->tape, err);
 }
 
 /* --- Before an update ------------------------------------------------------------------------- */
@@ -195,7 +195,7 @@ look_at_values(exo_learner *l, size_t first, size_t count, exo_err *err)
         return exo_tape_error(l->tape, err);
     exo_tensor_read(values, l->row_old_values);
     take_rows(l, first, count, l->row_old_values, l->batch.values);
-    return EXO_OK;
+    return exo_tape_error(l->tape, err);
 }
 
 exo_status

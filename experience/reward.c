@@ -126,6 +126,15 @@ exo_reward_free(exo_reward **reward)
     exo_free(r);
 }
 
+exo_status
+exo_reward_start(exo_reward *r, uint32_t place, exo_err *err)
+{
+    exo_status st = r->of && r->of->start ? r->of->start(r->self, place, err) : EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < r->count; i++)
+        st = exo_reward_start(r->parts[i], place, err);
+    return st;
+}
+
 /* The weighted sums of the parts' scores. */
 static exo_status
 score_parts(exo_reward *r, const exo_answer *answers, size_t count, double *out, exo_err *err)

@@ -1,6 +1,6 @@
 /* The reward `model`: the score that a trained reward model gives an answer, its value at the
- * answer's last token. State: the model, a tape, and the arrays of a pass; owner: the reward's
- * caller. */
+ * answer's last token. State: the model, a device, a tape, and the arrays of a pass; owner: the
+ * reward's caller. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +11,7 @@
 #include "base/config_edit.h"
 #include "experience/builtin.h"
 #include "experience/given.h"
+#include "experience/named_device.h"
 #include "experience/named_model.h"
 #include "nn/pretrained/pretrained.h"
 
@@ -24,9 +25,10 @@ enum {
 struct model_reward {
     exo_model *model;
     exo_params *params;
-    exo_tape *tape;
-    int32_t *tokens; /* (room) of the answers of a pass, padded to one length */
-    float *values;   /* (room) */
+    exo_named_device device; /* of the parameters and the passes */
+    exo_tape *tape;          /* NULL: it has not started */
+    int32_t *tokens;         /* (room) of the answers of a pass, padded to one length */
+    float *values;           /* (room) */
     size_t room;
     double mean, deviation; /* scores are (value - mean) / deviation */
 };
@@ -53,12 +55,15 @@ read_normal(struct model_reward *r, exo_config *config, const char *folder, exo_
     return st;
 }
 
-/* Prepares the passes of the model. */
+/* Moves the model to its device. */
 static exo_status
-prepare(struct model_reward *r, exo_err *err)
+model_start(void *self, uint32_t place, exo_err *err)
 {
-    exo_status st = exo_model_values(r->model, 0, &r->params, err);
-    return st == EXO_OK ? exo_tape_new(&r->tape, err) : st;
+    struct model_reward *r = self;
+    exo_status st = exo_named_device_open(&r->device, place, err);
+    if (st == EXO_OK)
+        st = exo_params_move(&r->params, r->device.device, err);
+    return st == EXO_OK ? exo_tape_new_on(&r->tape, r->device.device, err) : st;
 }
 
 /* Takes the model that a function of a C program gives. */
@@ -69,7 +74,7 @@ take_model(struct model_reward *r, exo_config *config, exo_err *err)
     if (st == EXO_OK && (!exo_decoder_spec_of(r->model) || !exo_named_model_gives_values(r->model)))
         return exo_config_fail(config, err,
                                "the reward model must be a language model with values: true");
-    return st == EXO_OK ? prepare(r, err) : st;
+    return st == EXO_OK ? exo_model_values(r->model, 0, &r->params, err) : st;
 }
 
 /* Makes the model of a folder, with its value head. */
@@ -90,7 +95,7 @@ open_model(struct model_reward *r, exo_config *config, const char *folder, exo_e
     if (st == EXO_OK)
         st = exo_model_new_named(&r->model, "gpt", options, err);
     if (st == EXO_OK)
-        st = prepare(r, err);
+        st = exo_model_values(r->model, 0, &r->params, err);
     exo_config_free(&doc);
     return st == EXO_OK ? EXO_OK : exo_config_add_place(config, err);
 }
@@ -118,6 +123,8 @@ model_init(void *self, exo_config *config, exo_err *err)
         st = exo_config_double(config, "mean", r->mean, -1e30, 1e30, &r->mean, err);
     if (st == EXO_OK)
         st = exo_config_double(config, "deviation", r->deviation, 1e-30, 1e30, &r->deviation, err);
+    if (st == EXO_OK)
+        st = exo_named_device_read(&r->device, config, err);
     if (st != EXO_OK)
         return st;
     return given ? take_model(r, config, err) : open_model(r, config, folder, err);
@@ -218,18 +225,19 @@ score_pass(struct model_reward *r, const exo_answer *answers, size_t count, size
     if (!values)
         return exo_tape_error(r->tape, err);
     exo_tensor_read(values, r->values);
-    for (size_t n = 0; n < count; n++) {
+    st = exo_tape_error(r->tape, err);
+    for (size_t n = 0; st == EXO_OK && n < count; n++) {
         double last = (double)r->values[n * length + length_of(&answers[n]) - 1];
         out[n] = (last - r->mean) / r->deviation;
     }
-    return EXO_OK;
+    return st;
 }
 
 static exo_status
 model_score_many(void *self, const exo_answer *answers, size_t count, double *out, exo_err *err)
 {
     struct model_reward *r = self;
-    exo_status st = EXO_OK;
+    exo_status st = r->tape ? EXO_OK : model_start(r, 0, err);
     for (size_t n = 0; st == EXO_OK && n < count; n++)
         st = check_length(r, &answers[n], err);
     for (size_t first = 0, n, length; st == EXO_OK && first < count; first += n) {
@@ -254,14 +262,17 @@ model_release(void *self)
     exo_tape_free(&r->tape);
     exo_params_free(&r->params);
     exo_model_drop(&r->model);
+    exo_named_device_close(&r->device);
 }
 
 const exo_reward_class exo_model_reward = {
     .name = "model",
-    .help = "the score of a trained reward model; options path, normalize, mean, deviation",
+    .help = "the score of a trained reward model; options path, normalize, mean, deviation, "
+            "device",
     .state_size = sizeof(struct model_reward),
     .init = model_init,
     .score = model_score,
     .release = model_release,
     .score_many = model_score_many,
+    .start = model_start,
 };

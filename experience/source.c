@@ -284,6 +284,8 @@ exo_experience_source_start(exo_experience_source *s, uint64_t seed, uint32_t pl
     s->seed = s->sampling.seed = s->rules.seed = seed;
     s->sampling.vocabulary = s->rules.vocabulary = spec->vocabulary;
     exo_status st = exo_named_device_open(&s->device, place, err);
+    if (st == EXO_OK)
+        st = exo_reward_start(s->reward, place, err);
     if (st == EXO_OK && group)
         st = exo_model_output_part(&s->part, s->model, exo_group_rank(group), exo_group_size(group),
                                    err);

@@ -362,9 +362,10 @@ write_result(const struct text_trainer *t, const exo_graph_actor *actor, exo_err
                  f->mean, f->deviation, f->accuracy);
         st = write_text(actor, "model_%s/reward.json", text, err);
     }
+    if (st == EXO_OK)
+        st = exo_tuner_sha256(t->tuner, sha256, err);
     if (st != EXO_OK)
         return st;
-    exo_tuner_sha256(t->tuner, sha256);
     int size = snprintf(text, sizeof text,
                         "{\"loss\": %.9g, \"val_loss\": %.9g, \"held_out\": %zu, \"steps\": %llu, ",
                         t->last.loss, f->loss, exo_tuner_held_out(t->tuner),
@@ -489,7 +490,7 @@ start(struct text_trainer *t, exo_graph_actor *actor, exo_err *err)
         st = gather(t, actor, err);
     if (st == EXO_OK)
         st = exo_tuner_start(t->tuner, exo_graph_seed(actor), exo_graph_index(actor),
-                             exo_graph_count(actor), err);
+                             exo_graph_count(actor), exo_graph_device_place(actor), err);
     return st == EXO_OK ? begin(t, actor, err) : st;
 }
 
@@ -592,7 +593,7 @@ static const char *const phases[] = {"learn", "evaluate", NULL};
 const exo_graph_class exo_sft_trainer_class = {
     .name = "sft_trainer",
     .help = "trains a model on answers to prompts; options model, data, batch, epochs, optimizer, "
-            "checkpoint, ...",
+            "device, checkpoint, ...",
     .ports = ports,
     .num_ports = 1,
     .phases = phases,
@@ -607,7 +608,7 @@ const exo_graph_class exo_sft_trainer_class = {
 const exo_graph_class exo_reward_trainer_class = {
     .name = "reward_trainer",
     .help = "trains a reward model on comparisons of a file or of makers; options model, data, "
-            "batch, epochs, optimizer, smoothing, ...",
+            "batch, epochs, optimizer, smoothing, device, ...",
     .ports = ports,
     .num_ports = 2,
     .phases = phases,
@@ -622,7 +623,7 @@ const exo_graph_class exo_reward_trainer_class = {
 const exo_graph_class exo_dpo_trainer_class = {
     .name = "dpo_trainer",
     .help = "trains a policy on comparisons by DPO; options model, data, beta, smoothing, batch, "
-            "epochs, optimizer, ...",
+            "epochs, optimizer, device, ...",
     .ports = ports,
     .num_ports = 2,
     .phases = phases,

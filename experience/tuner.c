@@ -62,6 +62,8 @@ read_model(exo_tuner *t, exo_config *config, exo_err *err)
         st = exo_config_fail(config, err,
                              "a reward model needs a value head: set model.values: true");
     if (st == EXO_OK)
+        st = exo_named_device_read(&t->device, config, err);
+    if (st == EXO_OK)
         st = exo_named_model_base(&t->base, t->model, config, "model", err);
     if (st == EXO_OK)
         st = exo_optim_spec_read_groups(config, "optimizer", &fallback, &t->spec, err);
@@ -150,6 +152,7 @@ exo_tuner_free(exo_tuner **tuner)
     exo_schedule_free(&t->schedule);
     exo_optim_spec_release(&t->spec);
     exo_model_drop(&t->model);
+    exo_named_device_close(&t->device);
     exo_free(t);
 }
 
@@ -196,8 +199,29 @@ exo_tuner_validation(const exo_tuner *t)
     return t->validation;
 }
 
+/* Makes the models, the optimizer and the tape on the device. */
+static exo_status
+make_models(exo_tuner *t, uint32_t place, exo_err *err)
+{
+    exo_status st = exo_named_device_open(&t->device, place, err);
+    if (st == EXO_OK)
+        st = exo_model_params(t->model, t->seed, &t->params, err);
+    if (st == EXO_OK)
+        st = exo_params_move(&t->params, t->device.device, err);
+    if (st == EXO_OK && t->kind == EXO_TUNER_DPO)
+        st = exo_model_values(t->model, t->seed, &t->reference, err);
+    if (st == EXO_OK && t->kind == EXO_TUNER_DPO)
+        st = exo_params_move(&t->reference, t->device.device, err);
+    if (st == EXO_OK)
+        st = exo_optim_new_grouped(&t->optim, &t->spec, exo_model_infos(t->model),
+                                   exo_model_num_infos(t->model), t->device.device, 0,
+                                   exo_model_numel(t->model), err);
+    return st == EXO_OK ? exo_tape_new_on(&t->tape, t->device.device, err) : st;
+}
+
 exo_status
-exo_tuner_start(exo_tuner *t, uint64_t seed, uint32_t rank, uint32_t size, exo_err *err)
+exo_tuner_start(exo_tuner *t, uint64_t seed, uint32_t rank, uint32_t size, uint32_t place,
+                exo_err *err)
 {
     size_t count = exo_texts_count(t->texts);
     t->seed = seed;
@@ -209,15 +233,7 @@ exo_tuner_start(exo_tuner *t, uint64_t seed, uint32_t rank, uint32_t size, exo_e
         return exo_fail(err, EXO_INVAL, "there are no samples to learn from");
     if (t->steps == 0)
         t->steps = t->epochs * exo_tuner_epoch_steps(t);
-    exo_status st = exo_model_params(t->model, seed, &t->params, err);
-    if (st == EXO_OK && t->kind == EXO_TUNER_DPO)
-        st = exo_model_values(t->model, seed, &t->reference, err);
-    if (st == EXO_OK)
-        st = exo_optim_new_grouped(&t->optim, &t->spec, exo_model_infos(t->model),
-                                   exo_model_num_infos(t->model), exo_device_cpu(), 0,
-                                   exo_model_numel(t->model), err);
-    if (st == EXO_OK)
-        st = exo_tape_new(&t->tape, err);
+    exo_status st = make_models(t, place, err);
     t->order = st == EXO_OK ? exo_calloc(t->samples, sizeof *t->order) : NULL;
     t->epoch = UINT64_MAX;
     return st == EXO_OK && !t->order ? exo_fail(err, EXO_NOMEM, "no memory for an order") : st;
@@ -279,16 +295,25 @@ exo_tuner_state(exo_tuner *t, exo_state *state, char texts[64], exo_err *err)
     return EXO_OK;
 }
 
-void
-exo_tuner_sha256(const exo_tuner *t, char out[65])
+exo_status
+exo_tuner_sha256(const exo_tuner *t, char out[65], exo_err *err)
 {
-    exo_sha256(exo_params_values(t->params), exo_model_numel(t->model) * sizeof(float), out);
+    exo_params *host = NULL;
+    exo_status st = exo_host_params_take(&host, t->model, t->params, err);
+    if (st == EXO_OK)
+        exo_sha256(exo_params_values(host), exo_model_numel(t->model) * sizeof(float), out);
+    exo_host_params_give_back(&host, t->params);
+    return st;
 }
 
 exo_status
 exo_tuner_save(const exo_tuner *t, const char *folder, exo_err *err)
 {
-    exo_status st = exo_decoder_save(folder, t->model, t->params, EXO_F32, 0, err);
+    exo_params *host = NULL;
+    exo_status st = exo_host_params_take(&host, t->model, t->params, err);
+    if (st == EXO_OK)
+        st = exo_decoder_save(folder, t->model, host, EXO_F32, 0, err);
+    exo_host_params_give_back(&host, t->params);
     if (st == EXO_OK && exo_texts_tokenizer(t->texts))
         st = exo_tokenizer_save(exo_texts_tokenizer(t->texts), folder, err);
     return st;
@@ -297,7 +322,14 @@ exo_tuner_save(const exo_tuner *t, const char *folder, exo_err *err)
 exo_status
 exo_tuner_save_adapter(const exo_tuner *t, const char *folder, exo_err *err)
 {
-    return t->base ? exo_decoder_save_adapter(folder, t->model, t->params, t->base, err) : EXO_OK;
+    exo_params *host = NULL;
+    if (!t->base)
+        return EXO_OK;
+    exo_status st = exo_host_params_take(&host, t->model, t->params, err);
+    if (st == EXO_OK)
+        st = exo_decoder_save_adapter(folder, t->model, host, t->base, err);
+    exo_host_params_give_back(&host, t->params);
+    return st;
 }
 
 /* --- Steps ------------------------------------------------------------------------------------ */

@@ -42,7 +42,7 @@ typedef struct exo_tuner_figures {
 typedef struct exo_tuner exo_tuner;
 
 /* Reads a tuner from the keys model, data, validation, batch, rows, epochs, steps, optimizer, max_norm,
- * lr_scheduler and those of its loss (smoothing, beta). Without `data`, texts must be added. The caller frees it.
+ * lr_scheduler, device and those of its loss (smoothing, beta). Without `data`, texts must be added. The caller frees it.
  * INVAL (with its place), IO, NOMEM. */
 exo_status exo_tuner_read(exo_tuner **out, exo_config *config, exo_tuner_kind kind, exo_err *err);
 void exo_tuner_free(exo_tuner **tuner);
@@ -62,17 +62,18 @@ exo_status exo_tuner_add_reference(exo_tuner *tuner, const int32_t *prompt_token
 /* The share of the samples that is held out. */
 double exo_tuner_validation(const exo_tuner *tuner);
 
-/* Draws or reads the weights, and divides the samples: the last ones, `validation` of them, are held
- * out. INVAL: there are too few; NOMEM. */
+/* Opens the device, at `place` if its name has no number, draws or reads the weights there, and divides
+ * the samples: the last ones, `validation` of them, are held out. INVAL: there are too few; NOMEM; those
+ * of exo_device_open_place, and the device's. */
 exo_status exo_tuner_start(exo_tuner *tuner, uint64_t seed, uint32_t rank, uint32_t size,
-                           exo_err *err);
+                           uint32_t place, exo_err *err);
 /* The number of steps of the run, of those that pass once over the samples, and of held-out samples. */
 uint64_t exo_tuner_steps(const exo_tuner *tuner);
 uint64_t exo_tuner_epoch_steps(const exo_tuner *tuner);
 size_t exo_tuner_held_out(const exo_tuner *tuner);
 
 /* Takes step `step`, which counts from 0. All tuners call this together; `group` is NULL if there is
- * one. FAILED: the loss is not finite; NOMEM; those of the group. */
+ * one. FAILED: the loss is not finite; NOMEM; those of the group, and the device's. */
 exo_status exo_tuner_step(exo_tuner *tuner, exo_group *group, uint64_t step,
                           exo_tuner_figures *figures, exo_err *err);
 /* Figures of the held-out samples, or of those that are trained on if none are held out. Errors: as
@@ -84,12 +85,12 @@ exo_status exo_tuner_evaluate(exo_tuner *tuner, exo_group *group, exo_tuner_figu
  * `texts` (64) is the caller's memory: the hash, and after a load that of the texts that the
  * checkpoint was made with. NOMEM. */
 exo_status exo_tuner_state(exo_tuner *tuner, exo_state *state, char texts[64], exo_err *err);
-/* Writes the model as a Hugging Face directory, with its tokenizer. IO, NOMEM; UNSUPPORTED. */
+/* Writes the model as a Hugging Face directory, with its tokenizer. IO, NOMEM, the device's; UNSUPPORTED. */
 exo_status exo_tuner_save(const exo_tuner *tuner, const char *folder, exo_err *err);
 /* Writes the LoRA of a model with `path`, its base, as an adapter of PEFT; of others nothing. IO,
- * NOMEM; UNSUPPORTED. */
+ * NOMEM, the device's; UNSUPPORTED. */
 exo_status exo_tuner_save_adapter(const exo_tuner *tuner, const char *folder, exo_err *err);
-/* The SHA-256 of the parameters. */
-void exo_tuner_sha256(const exo_tuner *tuner, char out[65]);
+/* The SHA-256 of the parameters. NOMEM, the device's. */
+exo_status exo_tuner_sha256(const exo_tuner *tuner, char out[65], exo_err *err);
 
 #endif

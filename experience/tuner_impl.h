@@ -5,6 +5,7 @@
 #include <exogym/optim.h>
 #include <exogym/schedule.h>
 
+#include "experience/named_device.h"
 #include "experience/text_rows.h"
 #include "experience/tuner.h"
 
@@ -14,6 +15,7 @@ struct exo_tuner {
     char *base;       /* of its LoRA; NULL: no directory. Freed by (free) */
     exo_optim_spec spec;
     exo_schedule *schedule;
+    exo_named_device device; /* of the models, the optimizer and the passes */
     double max_norm, validation, smoothing, beta;
     uint64_t batch, rows_a_pass, epochs, steps;
     bool has_data;

@@ -171,8 +171,11 @@ pass_over(struct passing *p, const exo_prompted *const *texts, size_t count, exo
         return exo_tape_error(t->tape, err);
     double here = t->kind == EXO_TUNER_ANSWERS ? (double)t->rows.count : (double)count / 2;
     double share = here / p->total;
-    p->sums[EXO_TUNER_LOSS] += share * (double)exo_tensor_item(loss);
-    return p->step ? exo_tape_backward(t->tape, loss, (float)share, err) : EXO_OK;
+    st = p->step ? exo_tape_backward(t->tape, loss, (float)share, err) : EXO_OK;
+    if (st != EXO_OK)
+        return st;
+    p->sums[EXO_TUNER_LOSS] += share * (double)exo_tensor_item(loss); /* waits for the device */
+    return exo_tape_error(t->tape, err);
 }
 
 /* What the mean is over. */
@@ -222,8 +225,10 @@ exo_tuner_score_references(exo_tuner *t, double *mean, double *deviation, exo_er
         for (n = 0; n < t->rows_a_pass && i + n < count; n++)
             texts[n] = exo_texts_at(t->references, i + n);
         st = lay_out(t, texts, n, err);
-        if (st == EXO_OK && !scores_of(&p))
-            st = exo_tape_error(t->tape, err);
+        if (st == EXO_OK) {
+            scores_of(&p);
+            st = exo_tape_error(t->tape, err); /* also of reading the scores */
+        }
         for (size_t k = 0; st == EXO_OK && k < n; k++) {
             sum += (double)t->scratch[k];
             squares += (double)t->scratch[k] * (double)t->scratch[k];

@@ -53,6 +53,10 @@ typedef struct exo_reward_class {
      * and sends each before the next. */
     exo_status (*score_many)(void *self, const exo_answer *answers, size_t count, double *out,
                              exo_err *err);
+    /* Prepares for scores, before the first one, in the thread of the maker, which begins its work:
+     * opens a device, at `place` if its name has no number (exo_device_open_place). An error ends the
+     * maker's run. May be NULL. */
+    exo_status (*start)(void *self, uint32_t place, exo_err *err);
 } exo_reward_class;
 
 /* Registers a class under its name, which must be new. Any thread. Errors: EXISTS, INVAL, FULL. */
@@ -69,6 +73,9 @@ EXO_API exo_status exo_reward_read(exo_reward **out, exo_config *config, const c
                                    exo_err *err);
 /* Frees *reward and sets it to NULL; accepts NULL in it. */
 EXO_API void exo_reward_free(exo_reward **reward);
+/* Prepares for scores, on the device of `place` if a class computes on one whose name has no number.
+ * Once, before the first score, or never: a device is then that of place 0. Errors: those of the class. */
+EXO_API exo_status exo_reward_start(exo_reward *reward, uint32_t place, exo_err *err);
 /* Scores an answer. FAILED: the score is not finite, or the class failed with CLOSED; else those of
  * the class. */
 EXO_API exo_status exo_reward_score(exo_reward *reward, const exo_answer *answer, double *out,

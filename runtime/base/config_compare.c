@@ -105,6 +105,28 @@ differs_from_name(const exo_config *name, const exo_config *map)
     return !exo_config_find(map, "name");
 }
 
+static void
+cut_path(exo_text *path, size_t length)
+{
+    path->length = length;
+    if (path->data)
+        path->data[length] = '\0';
+}
+
+/* Compares two items of lists. The path stays that of the list, which is told as what differs. */
+static bool
+item_differs(const exo_config *before, const exo_config *now, size_t index,
+             const char *const *skipped, exo_text *path)
+{
+    size_t length = path ? path->length : 0;
+    if (path)
+        exo_text_add(path, "%s%zu", length ? "." : "", index);
+    bool differ = differs(before, now, skipped, path);
+    if (path)
+        cut_path(path, length);
+    return differ;
+}
+
 /* Compares one entry. excused: the key may be missing in `before`. */
 static bool
 entry_differs(const exo_config *before, const exo_config *now, const char *key, bool excused,
@@ -117,11 +139,8 @@ entry_differs(const exo_config *before, const exo_config *now, const char *key, 
     bool lacks = !excused && !is_skipped(path && path->data ? path->data : "", skipped);
     if (lacks || differs(old ? old->value : NULL, new ? new->value : NULL, skipped, path))
         return true;
-    if (path) {
-        path->length = length;
-        if (path->data)
-            path->data[length] = '\0';
-    }
+    if (path)
+        cut_path(path, length);
     return false;
 }
 
@@ -142,7 +161,7 @@ differs(const exo_config *before, const exo_config *now, const char *const *skip
         return !same_scalars(before, now);
     if (before->kind == EXO_CONFIG_LIST) {
         for (size_t i = 0; i < before->length && i < now->length; i++)
-            if (differs(before->entries[i].value, now->entries[i].value, NULL, NULL))
+            if (item_differs(before->entries[i].value, now->entries[i].value, i, skipped, path))
                 return true;
         return before->length != now->length;
     }

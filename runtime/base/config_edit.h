@@ -76,7 +76,7 @@ void exo_config_mark_fallback(exo_config *node);
 /* Whether two configurations differ in meaning; `path` then gets the first key that differs, such
  * as "strategy.H". The order of keys, the notation of numbers and amounts, and keys whose value is
  * null do not matter. If `now` is a whole copy, it may have fallbacks for keys that `before` lacks.
- * skipped (NULL-terminated): paths that are not compared; a key `*` is any one. */
+ * skipped (NULL-terminated): paths that are not compared; `*` is any key, or any item of a list. */
 bool exo_config_differs(const exo_config *before, const exo_config *now, const char *const *skipped,
                         exo_text *path);
 

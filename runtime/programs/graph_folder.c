@@ -70,8 +70,16 @@ exo_graph_folder_check_free(const char *folder, bool overwrite, exo_err *err)
 }
 
 /* Keys that a resumed run may change. A checkpoint is of no device; another one rounds otherwise. */
-static const char *const free_settings[] = {"name",  "clock",   "until", "plugins",
-                                            "hosts", "changes", "links", "actors.*.config.device",
+static const char *const free_settings[] = {"name",
+                                            "clock",
+                                            "until",
+                                            "plugins",
+                                            "hosts",
+                                            "changes",
+                                            "links",
+                                            "actors.*.config.device",
+                                            "actors.*.config.reward.device",
+                                            "actors.*.config.reward.*.device",
                                             NULL};
 
 static bool

@@ -438,6 +438,23 @@ Test(config_whole, a_skipped_path_may_have_any_key)
     }
 }
 
+/* An item of a list is a key, too; what differs elsewhere is told of the list as a whole. */
+Test(config_whole, a_skipped_path_may_go_through_a_list)
+{
+    const char *const skipped[] = {"a.*.device", NULL};
+    exo_config_doc *a = parse("{a: [{x: 1, device: cpu}, {x: 2}]}"),
+                   *b = parse("{a: [{x: 1, device: cuda}, {x: 2}]}"),
+                   *c = parse("{a: [{x: 1, device: cpu}, {x: 3}]}");
+    exo_text path = {0};
+    cr_expect(!exo_config_differs(exo_config_root(a), exo_config_root(b), skipped, &path));
+    cr_expect(exo_config_differs(exo_config_root(a), exo_config_root(c), skipped, &path));
+    cr_expect_str_eq(path.data, "a");
+    exo_free(path.data);
+    exo_config_free(&a);
+    exo_config_free(&b);
+    exo_config_free(&c);
+}
+
 /* A file that an older exogym wrote lacks keys that a newer whole copy has. */
 Test(config_whole, a_fallback_may_have_been_missing)
 {

@@ -310,7 +310,7 @@ Test(tuning, sft_takes_the_mean_over_the_answers_tokens)
                              EXO_TUNER_ANSWERS);
     for (size_t i = 0; i < LINES; i++)
         add_text(t, lines[i][0], lines[i][1]);
-    cr_assert_eq(exo_tuner_start(t, 9, 0, 1, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_tuner_start(t, 9, 0, 1, 0, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_tuner_evaluate(t, NULL, &first, &err), EXO_OK, "%s", err.text);
     cr_expect_float_eq(first.loss, loss_of(MODEL, 9, lines, LINES), 1e-5, "%g", first.loss);
     for (uint64_t s = 0; s < exo_tuner_steps(t); s++)
@@ -348,7 +348,7 @@ Test(tuning, a_reward_model_ranks_comparisons_that_it_has_not_seen)
                   "0.05, optimizer: {name: adamw, lr: 1e-2}}",
                   EXO_TUNER_RANKING);
     add_comparisons(t, 64);
-    cr_assert_eq(exo_tuner_start(t, 3, 0, 1, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_tuner_start(t, 3, 0, 1, 0, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(exo_tuner_held_out(t), 16);
     cr_expect_eq(exo_tuner_steps(t), 48);
     for (uint64_t s = 0; s < exo_tuner_steps(t); s++)
@@ -371,7 +371,7 @@ Test(tuning, dpo_begins_with_log_2_and_learns_the_preference)
                              "optimizer: {name: adamw, lr: 1e-2}}",
                              EXO_TUNER_DPO);
     add_comparisons(t, 64);
-    cr_assert_eq(exo_tuner_start(t, 3, 0, 1, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_tuner_start(t, 3, 0, 1, 0, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_tuner_evaluate(t, NULL, &f, &err), EXO_OK, "%s", err.text);
     cr_expect_float_eq(f.loss, log(2), 1e-6, "%g", f.loss);
     cr_expect_eq(f.accuracy, 0.5);
@@ -488,7 +488,7 @@ Test(tuning, the_reward_model_gives_the_value_at_the_last_token)
     exo_tuner *t = new_tuner(&doc, "{model: " VALUED ", validation: 0, optimizer: {lr: 1e-2}}",
                              EXO_TUNER_RANKING);
     add_comparisons(t, 4);
-    cr_assert_eq(exo_tuner_start(t, 3, 0, 1, &err), EXO_OK);
+    cr_assert_eq(exo_tuner_start(t, 3, 0, 1, 0, &err), EXO_OK);
     cr_assert_eq(exo_tuner_step(t, NULL, 0, &f, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_tuner_evaluate(t, NULL, &f, &err), EXO_OK);
     cr_assert_eq(exo_tuner_save(t, folder, &err), EXO_OK, "%s", err.text);
@@ -525,7 +525,7 @@ Test(tuning, the_reward_model_gives_the_value_at_the_last_token)
     t = new_tuner(&doc, text, EXO_TUNER_RANKING);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         add_text(t, all[i].prompt, all[i].answer);
-    cr_assert_eq(exo_tuner_start(t, 1, 0, 1, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_tuner_start(t, 1, 0, 1, 0, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_tuner_evaluate(t, NULL, &f, &err), EXO_OK);
     cr_expect_float_eq(f.mean, sum / 4, 1e-5, "%g, expected %g", f.mean, sum / 4);
     cr_expect_float_eq(f.deviation, sqrt(fmax(0, squares / 4 - sum * sum / 16)), 1e-4, "%g",
