@@ -58,6 +58,7 @@ struct emulated_pool {};
 
 enum {
     SHARED_PAGE = 4096,
+    WATCHED = 16 * 1024, /* bytes at each end of a block: poison */
     MOST_SHARED =
         99 * 1024 /* of a block on GPUs of compute capability 8.6, 8.9 and 12.0, the least */
 };
@@ -79,6 +80,7 @@ static std::set<emulated_exec *> execs;
 static uint64_t launched_graphs;
 static std::map<const void *, size_t> pinned;
 static std::map<void *, size_t> blocks;          /* of device memory */
+static bool shown;                               /* the host reaches it */
 static std::map<void *, shared_memory> lendable; /* memory that others may open */
 static std::map<void *, shared_memory> opened;   /* theirs; `file` is this process's */
 static std::map<CUdeviceptr, size_t> reserved;   /* bytes of addresses */
@@ -318,19 +320,59 @@ cudaGetErrorName(cudaError_t error)
 
 /* --- Work ------------------------------------------------------------------------------------- */
 
-/* Lets the host reach device memory, or not. Only the address sanitizer watches. */
+/* Only the address sanitizer watches whether the host reaches device memory: the first and the last
+ * 16 KiB of each block, since more takes long. Work shows it, and whoever did work hides it again. */
 static void
-open_memory(bool open)
+poison(void *memory, size_t bytes, bool hidden)
 {
 #if defined(__SANITIZE_ADDRESS__)
-    for (const auto &block : blocks)
-        if (open)
-            ASAN_UNPOISON_MEMORY_REGION(block.first, block.second);
+    const size_t part = bytes < WATCHED ? bytes : WATCHED;
+    for (char *at : {static_cast<char *>(memory), static_cast<char *>(memory) + bytes - part})
+        if (hidden)
+            ASAN_POISON_MEMORY_REGION(at, part);
         else
-            ASAN_POISON_MEMORY_REGION(block.first, block.second);
+            ASAN_UNPOISON_MEMORY_REGION(at, part);
 #else
-    (void)open;
+    (void)memory;
+    (void)bytes;
+    (void)hidden;
 #endif
+}
+
+void
+cuda_emulated_show_memory(void)
+{
+    if (!shown)
+        for (const auto &block : blocks)
+            poison(block.first, block.second, false);
+    shown = true;
+}
+
+static void
+hide_memory(void)
+{
+    if (shown)
+        for (const auto &block : blocks)
+            poison(block.first, block.second, true);
+    shown = false;
+}
+
+static void
+add_block(void *memory, size_t bytes)
+{
+    memset(memory, 0xA5, bytes);
+    blocks[memory] = bytes;
+    used += bytes;
+    poison(memory, bytes, !shown);
+}
+
+/* The memory is the host's again. */
+static void
+remove_block(void *memory)
+{
+    poison(memory, blocks[memory], false);
+    used -= blocks[memory];
+    blocks.erase(memory);
 }
 
 static void
@@ -343,6 +385,7 @@ do_first(emulated_stream *stream)
         if (fail_at > 0 && --fail_at == 0)
             broken = cudaErrorLaunchFailure;
     }
+    cuda_emulated_show_memory();
     if (broken == cudaSuccess || work.always)
         work.run();
 }
@@ -373,22 +416,20 @@ await_outside(void)
         fprintf(stderr, "cuda: every stream waits for an event that nobody records\n");
         abort();
     }
-    open_memory(false);
+    hide_memory();
     std::unique_lock<std::mutex> held(lock, std::adopt_lock);
     changed.wait_for(held, std::chrono::microseconds(poll_outside ? 100 : 10000));
     held.release();
-    open_memory(true);
 }
 
 /* Does the work of a stream, and of others as the draw will have it. */
 static void
 do_all(emulated_stream *wanted)
 {
-    open_memory(true);
     while (!wanted->queue.empty())
         if (!do_one())
             await_outside();
-    open_memory(false);
+    hide_memory();
 }
 
 void
@@ -611,10 +652,7 @@ cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
     if ((no_memory_at > 0 && --no_memory_at == 0) || bytes > unused())
         return say(cudaErrorMemoryAllocation);
     *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
-    memset(*out, 0xA5, bytes);
-    blocks[*out] = bytes;
-    used += bytes;
-    open_memory(false);
+    add_block(*out, bytes);
     return cudaSuccess;
 }
 
@@ -629,8 +667,7 @@ cudaFreeAsync(void *memory, cudaStream_t stream)
     calls++;
     stream->spoiled = stream->spoiled || stream->recorded;
     stream->queue.push_back({[memory]() {
-                                 used -= blocks[memory];
-                                 blocks.erase(memory);
+                                 remove_block(memory);
                                  free(memory);
                              },
                              nullptr, false, true, false});
@@ -732,11 +769,8 @@ cudaMalloc(void **out, size_t bytes)
     const shared_memory s = {SHARED_MAGIC, cuda_emulated_random() << 32 | cuda_emulated_random(),
                              bytes, getpid(), file};
     memcpy(static_cast<char *>(memory) - SHARED_PAGE, &s, sizeof s);
-    memset(memory, 0xA5, bytes);
     lendable[memory] = s;
-    blocks[memory] = bytes;
-    used += bytes;
-    open_memory(false);
+    add_block(memory, bytes);
     *out = memory;
     return cudaSuccess;
 }
@@ -757,12 +791,9 @@ cudaFree(void *memory)
     }
     for (emulated_stream *s : streams)
         do_all(s);
-    open_memory(true);
-    used -= blocks[memory];
-    blocks.erase(memory);
+    remove_block(memory);
     unmap_shared(memory, &found->second);
     lendable.erase(found);
-    open_memory(false);
     return cudaSuccess;
 }
 
@@ -907,10 +938,7 @@ map_memory(CUdeviceptr at, size_t bytes, size_t, CUmemGenericAllocationHandle, u
     if (begin() != cudaSuccess)
         return CUDA_ERROR_INVALID_VALUE;
     mprotect(memory, bytes, PROT_READ | PROT_WRITE);
-    memset(memory, 0xA5, bytes);
-    blocks[memory] = bytes;
-    used += bytes;
-    open_memory(false);
+    add_block(memory, bytes);
     return CUDA_SUCCESS;
 }
 
@@ -928,12 +956,9 @@ unmap_memory(CUdeviceptr at, size_t bytes)
     void *const memory = reinterpret_cast<void *>(at);
     if (blocks.count(memory) == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    open_memory(true);
-    used -= blocks[memory];
-    blocks.erase(memory);
+    remove_block(memory);
     madvise(memory, bytes, MADV_DONTNEED);
     mprotect(memory, bytes, PROT_NONE);
-    open_memory(false);
     return CUDA_SUCCESS;
 }
 
@@ -1141,11 +1166,10 @@ cudaEventSynchronize(cudaEvent_t event)
     const std::lock_guard<std::mutex> guard(lock);
     const cudaError_t error = begin();
     const std::shared_ptr<bool> reached = event->done;
-    open_memory(true);
     while (reached && !*reached)
         if (!do_one())
             await_outside();
-    open_memory(false);
+    hide_memory();
     return error != cudaSuccess ? error : say(broken);
 }
 
@@ -1155,10 +1179,9 @@ cudaEventQuery(cudaEvent_t event)
     const std::lock_guard<std::mutex> guard(lock);
     const cudaError_t error = begin();
     const std::shared_ptr<bool> reached = event->done;
-    open_memory(true);
     if (reached && !*reached)
         (void)do_one();
-    open_memory(false);
+    hide_memory();
     if (error != cudaSuccess)
         return error;
     return reached && !*reached ? say(cudaErrorNotReady) : say(broken);

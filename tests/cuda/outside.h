@@ -9,6 +9,8 @@
 
 /* Calls `act` with the emulator's lock, and wakes those who wait for something outside. */
 CUDA_EMULATED_EXPORT void cuda_emulated_locked(const std::function<void()> &act);
+/* With the lock: lets the host reach device memory, until the call that does work ends. */
+CUDA_EMULATED_EXPORT void cuda_emulated_show_memory(void);
 /* Queues work, which waits until *gate is true (NULL: for nothing), also on a GPU that has failed. With
  * the lock, as `run` has it. It cannot be recorded: the capture of a stream fails at its end. */
 CUDA_EMULATED_EXPORT void cuda_emulated_push(cudaStream_t stream, std::shared_ptr<bool> gate,

@@ -442,11 +442,13 @@ go_on(comm *c)
     }
     if (mine->at == GIVES && c->in->all(&seat::came, mine->number) &&
         c->in->count(&seat::ended) == 0) {
+        cuda_emulated_show_memory();
         give(c, mine.get());
         own.gave = mine->number;
         mine->at = TAKES;
     }
     if (mine->at == TAKES && c->in->all(&seat::gave, mine->number)) {
+        cuda_emulated_show_memory();
         take_all(c, mine.get());
         *mine->gate = true;
         c->calls.erase(c->calls.begin());
