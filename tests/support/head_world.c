@@ -36,13 +36,14 @@ note_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_payl
     (void)err;
     Exo__Cluster__Spawn *spec = EXO_UNPACK(Exo__Cluster__Spawn, exo__cluster__spawn, args);
     cr_assert(spec && w->num_spawns < WORLD_MOST);
-    struct world_asked *a = &w->spawns[w->num_spawns++];
+    struct world_asked *a = &w->spawns[w->num_spawns];
     *a = (struct world_asked){.key = spec->key,
                               .incarnation = spec->incarnation,
                               .asker = spec->asker,
                               .gpus = spec->gpus,
                               .answer = exo_call_defer(call)};
     snprintf(a->name, sizeof a->name, "%s", spec->name);
+    w->num_spawns++; /* behind the rest: the thread of the test reads it */
     EXO_RELEASE(spec);
     return EXO_OK;
 }
@@ -56,7 +57,8 @@ note_kill(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     (void)reply;
     (void)err;
     cr_assert(args->size == sizeof w->kills[0] && w->num_kills < WORLD_MOST);
-    memcpy(&w->kills[w->num_kills++], args->data, sizeof w->kills[0]);
+    memcpy(&w->kills[w->num_kills], args->data, sizeof w->kills[0]);
+    w->num_kills++;
     return EXO_OK;
 }
 

@@ -32,7 +32,7 @@ typedef struct head_world {
     atomic_bool held;
     struct world_asked spawns[WORLD_MOST];
     struct exo_head_kill kills[WORLD_MOST];
-    size_t num_spawns, num_kills;
+    _Atomic size_t num_spawns, num_kills; /* the worker counts */
     uint64_t last_id;
     char text[2048];
     /* key of calls in the name of other processes, which are then drivers; NULL: they are processes
