@@ -279,6 +279,8 @@ change_comms(exo_replica *r, const exo_epoch *e, exo_err *err)
     }
     if (m->home && r->comm && !m->estate.state)
         exo_server_take_estate(r->comm, &m->estate);
+    if (r->comm)
+        exo_comm_far_move_on(r->comm);
     exo_replica_leave_comms(r);
     r->node.group = NULL;
     exo_comm *comm = NULL, *side = NULL;

@@ -123,6 +123,9 @@ typedef struct exo_engine_post {
     exo_status (*send)(void *context, uint32_t to, const void *data, size_t bytes, exo_err *err);
     /* The run is elastic: after a death the living open another group with the same key. */
     bool goes_on;
+    /* Set before a member of such a run leaves: its members change, and those that stay open another
+     * group with the same key. */
+    bool moves_on;
 } exo_engine_post;
 
 /* Options of a group. */

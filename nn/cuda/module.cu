@@ -38,10 +38,18 @@ look_for_nccl(exo_cuda_machine *out)
 {
     const exo_nccl_table *nccl = NULL;
     exo_err err = {};
-    if (exo_nccl_load(&nccl, &err) == EXO_OK)
-        (void)nccl->GetVersion(&out->nccl);
-    else
+    size_t at = 0;
+    if (exo_nccl_load(&nccl, &err) != EXO_OK) {
         snprintf(out->nccl_problem, sizeof out->nccl_problem, "%.500s", err.text);
+        return;
+    }
+    (void)nccl->GetVersion(&out->nccl);
+#define LOOK(result, name, parameters)                                                             \
+    if (!nccl->name && at < sizeof out->nccl_lacks)                                                \
+        at += static_cast<size_t>(snprintf(out->nccl_lacks + at, sizeof out->nccl_lacks - at,      \
+                                           "%s" #name, at ? ", " : ""));
+    EXO_NCCL_NEWER_FUNCTIONS(LOOK)
+#undef LOOK
 }
 
 static void

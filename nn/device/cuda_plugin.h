@@ -37,6 +37,7 @@ typedef struct exo_cuda_machine {
     char problem[256];       /* why there are none; "": nothing */
     int nccl;                /* NCCL's version as it counts: 22809 is 2.28.9; 0: there is none */
     char nccl_problem[512];  /* why */
+    char nccl_lacks[128];    /* its newer functions that it lacks: "CommGrow, CommSuspend" */
     char cudnn_problem[512]; /* why cuDNN cannot be used, although it is there; "": nothing */
 } exo_cuda_machine;
 

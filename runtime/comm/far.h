@@ -38,6 +38,9 @@ exo_status exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *
  * the engine; UNSUPPORTED: it has no `open`. far_post.c. */
 exo_status exo_comm_far_on(exo_comm **out, const exo_engine_class *engine, const char *key,
                            const exo_comm_far_opts *opts, exo_err *err);
+/* Says that the members change, before the group of this member is closed: exo_engine_post.moves_on.
+ * On the thread of that group. */
+void exo_comm_far_move_on(exo_comm *comm);
 /* Sets the references of the members (size), and monitors these actors. A reference with id 0 is an
  * absent member: no call may include it (exo_group_among). Errors: NOMEM, those of
  * exo_monitor. */

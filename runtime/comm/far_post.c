@@ -29,6 +29,13 @@ exo_far_hear(exo_far *f, const exo_far_header *header, exo_payload *payload, exo
     return st;
 }
 
+void
+exo_comm_far_move_on(exo_comm *comm)
+{
+    if (comm->post)
+        ((exo_far *)comm->post->state)->post.moves_on = true;
+}
+
 exo_status
 exo_comm_far_on(exo_comm **out, const exo_engine_class *engine, const char *key,
                 const exo_comm_far_opts *opts, exo_err *err)

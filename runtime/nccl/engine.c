@@ -153,6 +153,8 @@ go_on(exo_nccl_group *g, uint32_t rank)
     exo_err reason = {0};
     exo_status st = EXO_OK;
     bool turn = exo_nccl_broken(g, NULL) == EXO_OK; /* what NCCL has is still looked at */
+    if (m->has_ending)
+        m->has_ending = exo_nccl_reap(g->nccl, g->key, INT64_MAX);
     for (exo_engine_request *r = m->first; r && st == EXO_OK && !m->retired; r = r->next) {
         st = step(g, rank, r, turn, &reason);
         turn = turn && r->state >= EXO_NCCL_RUNS;
@@ -178,17 +180,16 @@ find_gone(exo_nccl_group *g, const exo_nccl_set *s, uint64_t number)
     return UINT32_MAX;
 }
 
-/* Whether the request waits for what a member of its set has to say: that it has come to the barrier,
- * the id, or an offer. */
+/* Whether the request waits for what a member of its set has to say: that it has come to the barrier, or
+ * what it takes to make the communicator. */
 static bool
 is_missing(exo_nccl_group *g, const exo_nccl_set *s, const exo_engine_request *r, uint32_t place)
 {
-    const exo_nccl_note note = exo_nccl_note_of(g, s->key, exo_nccl_rank_at(s, place));
     if (place == s->place)
         return false;
-    if (r->state == EXO_NCCL_MEETS)
-        return note.barriers < r->number;
-    return s->place == 0 ? s->parent && !note.has_offer : place == 0 && !note.has_id;
+    return r->state == EXO_NCCL_MEETS
+               ? exo_nccl_note_of(g, s->key, exo_nccl_rank_at(s, place)).barriers < r->number
+               : exo_nccl_set_misses(g, s, place);
 }
 
 /* The members that have not come; NCCL does not say for whom its calls wait. */
@@ -424,6 +425,7 @@ free_member(exo_nccl_group *g, exo_nccl_member *m)
     for (exo_nccl_set *s = sets, *next; s; s = next) {
         next = s->next;
         exo_free(s->ranks);
+        exo_free(s->order);
         exo_free(s);
     }
     exo_cuda_side_close(&m->side);
@@ -493,6 +495,7 @@ close_group(void *group)
     exo_nccl_group *g = group;
     for (exo_nccl_note *n = g->notes, *next; n; n = next) {
         next = n->next;
+        exo_free((void *)n->plan);
         exo_free(n);
     }
     for (exo_nccl_digests *d = g->digests, *next; d; d = next) {

@@ -1,8 +1,9 @@
 /* Communicators that their members have left.
  *
- * Those that a death has broken are kept in elastic runs, until the next group of the same run shrinks them
- * to the living (docs/elastic.md): NCCL then need not connect the living anew. They were revoked and
- * are quiet. What no group has taken in time is ended when the next group opens or loses a member.
+ * In elastic runs they are kept until the members of the next group of the same run make theirs from them
+ * (docs/elastic.md). Those that a death has broken were revoked and are quiet: the living shrink them. Those
+ * of members that newcomers join are whole, and are grown. What no group has taken in time is ended when
+ * the next group opens or loses a member.
  *
  * Those that NCCL is to end wait here for the other members: one thread may close several members of a
  * process, one after the other, so only the last of them can wait.
@@ -40,15 +41,41 @@ has_rank(const exo_nccl_remains *r, uint32_t rank, uint32_t *place)
     return false;
 }
 
-/* Whether the set has fewer members than the remains, and only such. */
 static bool
-can_become(const exo_nccl_remains *r, const exo_nccl_set *set)
+contains(const exo_nccl_remains *r, const exo_nccl_set *set)
 {
-    uint32_t at;
-    bool all = set->size < r->size;
-    for (uint32_t p = 0; all && p < set->size; p++)
-        all = has_rank(r, exo_nccl_rank_at(set, p), &at);
-    return all;
+    uint32_t at, p = 0;
+    while (p < set->size && has_rank(r, exo_nccl_rank_at(set, p), &at))
+        p++;
+    return p == set->size;
+}
+
+static bool
+is_contained(const exo_nccl_remains *r, const exo_nccl_set *set)
+{
+    const exo_nccl_remains other = {.size = set->size, .ranks = set->ranks};
+    uint32_t at, p = 0;
+    while (p < r->size &&
+           (set->ranks ? has_rank(&other, r->ranks[p], &at) : r->ranks[p] < set->size))
+        p++;
+    return p == r->size;
+}
+
+/* Whether NCCL can make the set's communicator from it. */
+static bool
+can_become(const exo_nccl_table *nccl, const exo_nccl_remains *r, const exo_nccl_set *set)
+{
+    if (r->fate == EXO_NCCL_ENDS)
+        return false;
+    return set->size < r->size ? nccl->CommShrink && contains(r, set)
+                               : r->fate == EXO_NCCL_IS_WHOLE && is_contained(r, set);
+}
+
+/* How far its size is from that of the set. */
+static uint32_t
+distance(const exo_nccl_remains *r, const exo_nccl_set *set)
+{
+    return r->size < set->size ? set->size - r->size : r->size - set->size;
 }
 
 static exo_nccl_remains **
@@ -58,7 +85,7 @@ find_locked(const exo_nccl_group *g, uint32_t rank, const exo_nccl_set *set)
     exo_nccl_remains **found = NULL;
     for (exo_nccl_remains **at = &estate; *at; at = &(*at)->next)
         if (strcmp((*at)->key, g->key) == 0 && (*at)->rank == rank && (*at)->gpu == gpu &&
-            !(*at)->ends && can_become(*at, set) && (!found || (*at)->size > (*found)->size))
+            can_become(g->nccl, *at, set) && (!found || distance(*at, set) < distance(*found, set)))
             found = at;
     return found;
 }
@@ -72,6 +99,15 @@ exo_nccl_take(const exo_nccl_group *g, uint32_t rank, const exo_nccl_set *set)
         *found = r->next;
     pthread_mutex_unlock(&lock);
     return r;
+}
+
+static void
+add(exo_nccl_remains *r)
+{
+    pthread_mutex_lock(&lock);
+    r->next = estate;
+    estate = r;
+    pthread_mutex_unlock(&lock);
 }
 
 int
@@ -90,7 +126,8 @@ exo_nccl_excluded(const exo_nccl_remains *r, const exo_nccl_set *set, int *place
 }
 
 bool
-exo_nccl_keep(const exo_nccl_group *g, uint32_t rank, const exo_nccl_set *set, exo_time deadline)
+exo_nccl_keep(const exo_nccl_group *g, uint32_t rank, const exo_nccl_set *set, exo_nccl_fate fate,
+              exo_time deadline)
 {
     exo_nccl_remains *r = exo_calloc(1, sizeof *r + set->size * sizeof(uint32_t));
     if (!r)
@@ -101,25 +138,37 @@ exo_nccl_keep(const exo_nccl_group *g, uint32_t rank, const exo_nccl_set *set, e
                             .size = set->size,
                             .ranks = (uint32_t *)(r + 1),
                             .comm = set->comm,
-                            .ends = deadline != 0,
+                            .fate = fate,
                             .deadline = deadline,
                             .lineage = set->lineage};
     snprintf(r->key, sizeof r->key, "%s", g->key);
     for (uint32_t p = 0; p < set->size; p++)
-        r->ranks[p] = exo_nccl_rank_at(set, p);
-    pthread_mutex_lock(&lock);
-    r->next = estate;
-    estate = r;
-    pthread_mutex_unlock(&lock);
+        r->ranks[exo_nccl_rank_of(set, p)] = exo_nccl_rank_at(set, p);
+    add(r);
     return true;
 }
 
 void
 exo_nccl_bury(const exo_nccl_table *nccl, exo_nccl_remains *r)
 {
-    if (r)
+    if (r && r->fate == EXO_NCCL_IS_WHOLE) /* its other members do not call for its end */
+        (void)nccl->CommAbort(r->comm);
+    else if (r)
         (void)nccl->CommDestroy(r->comm);
     exo_free(r);
+}
+
+void
+exo_nccl_finish(const exo_nccl_table *nccl, exo_nccl_remains *r, exo_time deadline)
+{
+    const int result = nccl->CommFinalize(r->comm);
+    if (result != EXO_NCCL_SUCCESS && result != EXO_NCCL_IN_PROGRESS) {
+        exo_nccl_bury(nccl, r);
+        return;
+    }
+    r->fate = EXO_NCCL_ENDS;
+    r->deadline = deadline;
+    add(r);
 }
 
 /* key NULL: only what is old. */
@@ -132,7 +181,7 @@ forget(const exo_nccl_table *nccl, const char *key, uint32_t rank)
     for (exo_nccl_remains **at = &estate; *at;) {
         exo_nccl_remains *r = *at;
         const bool own = key && r->rank == rank && strcmp(r->key, key) == 0;
-        if (r->ends || (!own && now - r->since < keeping)) {
+        if (r->fate == EXO_NCCL_ENDS || (!own && now - r->since < keeping)) {
             at = &r->next;
             continue;
         }
@@ -200,7 +249,7 @@ exo_nccl_reap(const exo_nccl_table *nccl, const char *key, exo_time latest)
     pthread_mutex_lock(&lock);
     for (exo_nccl_remains *r = estate, *next; r; r = next) {
         next = r->next;
-        if (!r->ends || strcmp(r->key, key) != 0)
+        if (r->fate != EXO_NCCL_ENDS || strcmp(r->key, key) != 0)
             continue;
         if (r->ending) { /* another thread frees it, for which nobody waits beyond its deadline */
             left = left || exo_now(exo_clock_real()) < end_of(r, latest);

@@ -85,6 +85,23 @@ new_note_locked(exo_nccl_note **out, exo_nccl_group *g, uint64_t set, uint32_t f
     return EXO_OK;
 }
 
+/* Only the first plan of a set counts: others may have read it. */
+static exo_status
+take_plan_locked(exo_nccl_note *n, const exo_nccl_message *m, exo_err *err)
+{
+    if (n->plan || m->value > EXO_NCCL_KEPT)
+        return exo_fail(err, EXO_INVAL, "rank %u tells a plan that is none, or another one",
+                        n->from);
+    exo_nccl_plan *plan = exo_calloc(1, sizeof *plan);
+    if (!plan)
+        return exo_fail(err, EXO_NOMEM, "no memory for what a member says");
+    plan->way = (exo_nccl_way)m->value;
+    memcpy(&plan->id, m->body, sizeof plan->id);
+    memcpy(plan->order, m->body, sizeof plan->order);
+    n->plan = plan;
+    return EXO_OK;
+}
+
 /* Writes down what a member has said. NOMEM, INVAL. */
 static exo_status
 take_note(exo_nccl_group *g, uint32_t from, const exo_nccl_message *m, exo_err *err)
@@ -96,13 +113,15 @@ take_note(exo_nccl_group *g, uint32_t from, const exo_nccl_message *m, exo_err *
         st = new_note_locked(&n, g, m->set, from, err);
     if (m->kind == EXO_NCCL_TELLS_END) {
         g->members[from].left = true;
+    } else if (n && m->kind == EXO_NCCL_TELLS_PLAN) {
+        st = take_plan_locked(n, m, err);
     } else if (n && m->kind == EXO_NCCL_TELLS_ID) {
         memcpy(&n->id, m->body, sizeof n->id);
         n->has_id = true;
-        n->shrinks = m->value != 0;
+        n->grows = m->value != 0;
     } else if (n && m->kind == EXO_NCCL_TELLS_OFFER) {
         n->has_offer = true;
-        n->offer = m->value;
+        memcpy(&n->offer, m->body, sizeof n->offer);
     } else if (n && m->kind == EXO_NCCL_TELLS_BARRIER) {
         n->barriers = m->value;
     } else if (n && m->kind == EXO_NCCL_TELLS_CALLS) {
@@ -112,8 +131,8 @@ take_note(exo_nccl_group *g, uint32_t from, const exo_nccl_message *m, exo_err *
     return st;
 }
 
-/* Whether a message may come from that member: an id comes from the first of a set, and an offer from
- * another to the first. A set that this member has not called among is not known yet; of its notes
+/* Whether a message may come from that member: a plan comes from the first of a set, and an offer from
+ * another to the first. An id is read only from the member that the plan names. A set that this member has not called among is not known yet; of its notes
  * those of its members alone are read. */
 static bool
 may_say(exo_nccl_group *g, uint32_t from, const exo_nccl_message *m)
@@ -126,7 +145,7 @@ may_say(exo_nccl_group *g, uint32_t from, const exo_nccl_message *m)
     while (s && place < s->size && exo_nccl_rank_at(s, place) != from)
         place++;
     const bool fine =
-        !s || (place < s->size && (m->kind == EXO_NCCL_TELLS_ID      ? place == 0
+        !s || (place < s->size && (m->kind == EXO_NCCL_TELLS_PLAN    ? place == 0
                                    : m->kind == EXO_NCCL_TELLS_OFFER ? s->place == 0 && place > 0
                                                                      : true));
     pthread_mutex_unlock(&g->lock);
@@ -154,11 +173,12 @@ exo_nccl_hear(void *group, uint32_t from, const void *data, size_t bytes, exo_er
     if (bytes != sizeof m || from >= g->size)
         return exo_fail(err, EXO_INVAL, "a message of %zu bytes is none of the engine nccl", bytes);
     memcpy(&m, data, sizeof m);
-    m.body[sizeof m.body - 1] = m.kind == EXO_NCCL_TELLS_ID ? m.body[sizeof m.body - 1] : '\0';
     if (m.kind > EXO_NCCL_TELLS_BROKEN)
         return exo_fail(err, EXO_INVAL, "the engine nccl has no message of kind %u", m.kind);
-    if (m.kind == EXO_NCCL_TELLS_BROKEN)
+    if (m.kind == EXO_NCCL_TELLS_BROKEN) {
+        m.body[sizeof m.body - 1] = '\0';
         return set_broken(g, known_status(m.value), m.body), EXO_OK;
+    }
     if (m.kind != EXO_NCCL_TELLS_END && !may_say(g, from, &m))
         return exo_fail(err, EXO_INVAL, "rank %u may not tell this of a set of members", from);
     exo_status st = take_note(g, from, &m, err);
@@ -173,11 +193,12 @@ exo_nccl_tell(exo_nccl_group *g, uint32_t from, const exo_nccl_set *set,
 {
     const uint32_t size = set ? set->size : g->size;
     exo_status st = EXO_OK;
+    const bool decides = message->kind == EXO_NCCL_TELLS_PLAN || message->kind == EXO_NCCL_TELLS_ID;
     if (!g->post && message->kind == EXO_NCCL_TELLS_BROKEN)
-        return EXO_OK; /* all members see the group's reason */
-    if (!g->post)
-        return take_note(g, from, message, err);
-    for (uint32_t p = 0; p < size; p++) {
+        return EXO_OK;       /* all members see the group's reason */
+    if (!g->post || decides) /* the member reads its own decision as the others do */
+        st = take_note(g, from, message, err);
+    for (uint32_t p = 0; g->post && p < size; p++) {
         const uint32_t to = set ? exo_nccl_rank_at(set, p) : p;
         exo_err reason = {0};
         exo_status sent =

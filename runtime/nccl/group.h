@@ -2,23 +2,27 @@
  * members tell each other beside NCCL.
  *
  * Each set of members that calls together has an NCCL communicator, which every member of it makes at
- * its first call. The first of them makes the unique id and tells it to the others. Members also tell
- * each other that they have come to a barrier, that the group is broken, and that they leave. Among
- * processes these are messages (exo_engine_post); among threads they are notes in the group.
+ * its first call. The first of them decides how, and tells the others: by an id that it makes, or from
+ * what an earlier group of the run has left. Members also tell each other that they have come to a barrier,
+ * that the group is broken, and that they leave. Among processes these are messages (exo_engine_post);
+ * among threads they are notes in the group.
  *
- * The life of a communicator (set.c):
+ * The life of a communicator (make.c, set.c):
  *
- *            the id is there         NCCL has connected all members
+ *            it is told how          NCCL has connected all members
  *     NEW ------------------> MAKING ------------------------------> READY
  *      |                         |                                     |
  *      +-------------------------+-------------------------------------+--> (none)
- *          the group is broken: revoked or aborted; the member leaves: finalized
+ *          the group is broken: revoked or aborted; the member leaves: finalized, or left to the
+ *          next group of the run
  *
  * 1. All calls of NCCL for a member are made by that member's thread, and none of them blocks.
  * 2. Calls are given to NCCL in the order of their begins, on one stream, one after the other.
- * 3. If a member died, the others keep what was revoked (estate.c). When those that live make their
- *    communicator in the next group of the run, each offers it to the first of them. If all have the
- *    same, they shrink it; else, as with newcomers, they make a new one by an id.
+ * 3. When the members of an elastic run change, each keeps what it has (estate.c): revoked if a member
+ *    died, else whole. In the next group it offers that to the first of the new set. If all have one of
+ *    more members, they shrink it; if it is whole and all of its members are there, they grow it by the
+ *    newcomers, or use it as it is; else they make a new one by an id. NCCL numbers newcomers behind the
+ *    others, so its ranks may differ from the members' places (exo_nccl_rank_of).
  * 4. After the group is broken a member gives NCCL no call, and takes its communicators back from it
  *    before it returns an error: from then on nothing touches the data of its requests. If the GPU
  *    does not stop, the engine's own memory of these requests is kept until the process ends.
@@ -38,13 +42,16 @@
 enum {
     EXO_NCCL_NAME = 64,
     EXO_NCCL_BODY = EXO_ERR_TEXT,
-    EXO_NCCL_SETS = 4096, /* of which a member may tell */
-    EXO_NCCL_DIGESTS = 64 /* of the latest calls among a set */
+    EXO_NCCL_SETS = 4096,                                   /* of which a member may tell */
+    EXO_NCCL_GROWN_MOST = EXO_NCCL_BODY / sizeof(uint16_t), /* members of what is grown */
+    EXO_NCCL_DIGESTS = 64                                   /* of the latest calls among a set */
 };
 
 typedef enum exo_nccl_kind {
-    EXO_NCCL_TELLS_OFFER, /* to the first of a set. value: the lineage of what it can shrink; 0: nothing */
-    EXO_NCCL_TELLS_ID,      /* body: the id; value: not 0, if there is none: all shrink */
+    EXO_NCCL_TELLS_OFFER, /* to the first of a set; body: an exo_nccl_offer */
+    EXO_NCCL_TELLS_PLAN,  /* from the first; value: the way; body: what goes with it */
+    EXO_NCCL_TELLS_ID, /* from that of rank 0 in NCCL, which is grown. body: the id; value: 0, if NCCL
+                             * cannot grow it: the id is for one anew */
     EXO_NCCL_TELLS_BARRIER, /* value: how many barriers the member has begun */
     EXO_NCCL_TELLS_CALLS,   /* value: how many calls the member has begun, which now leaves */
     EXO_NCCL_TELLS_END,     /* it has left; its calls were told before */
@@ -58,14 +65,37 @@ typedef struct exo_nccl_message {
     char body[EXO_NCCL_BODY];
 } exo_nccl_message;
 
+/* How a set gets its communicator. */
+typedef enum exo_nccl_way {
+    EXO_NCCL_ANEW,   /* by an id */
+    EXO_NCCL_SHRUNK, /* from one of more members */
+    EXO_NCCL_GROWN,  /* from one of fewer members, by an id for the newcomers */
+    EXO_NCCL_KEPT    /* it is one of the same members */
+} exo_nccl_way;
+
+/* The communicator that a member has from an earlier group. */
+typedef struct exo_nccl_offer {
+    uint64_t lineage;    /* 0: none */
+    uint32_t size, rank; /* its members; NCCL's rank of this one */
+} exo_nccl_offer;
+
+/* What the first of a set has decided. */
+typedef struct exo_nccl_plan {
+    exo_nccl_way way;
+    exo_nccl_id id;                      /* ANEW */
+    uint16_t order[EXO_NCCL_GROWN_MOST]; /* GROWN: NCCL's rank of each place */
+} exo_nccl_plan;
+
 /* What is known of a member of a set. */
 typedef struct exo_nccl_note {
     struct exo_nccl_note *next;
     uint64_t set;
     uint32_t from;
-    bool has_offer, has_id, shrinks;
-    uint64_t offer;
-    exo_nccl_id id;
+    const exo_nccl_plan *plan; /* told as the first, once; NULL: not yet */
+    bool has_offer, has_id;
+    exo_nccl_offer offer;
+    bool grows;               /* it has told the id below to grow by; false: to make one anew */
+    exo_nccl_id id;           /* as that of rank 0 in NCCL */
     uint64_t barriers, calls; /* calls: of a member that has left */
 } exo_nccl_note;
 
@@ -99,27 +129,37 @@ typedef struct exo_nccl_set {
     uint32_t *ranks; /* (size); NULL: all */
     exo_nccl_phase phase;
     exo_nccl_comm comm; /* NULL: none yet. MAKING: a thread of NCCL may write it */
-    bool claimed;       /* this member has taken what it can shrink */
+    bool claimed;       /* this member has taken what it can offer */
+    bool decided;       /* and, as the first, has told the way */
+    bool invited;       /* and, as that of rank 0 in NCCL, has told the id to grow by */
+    exo_nccl_way way;   /* from MAKING on */
+    uint32_t *order;    /* (size) NCCL's rank of each place; NULL: the place itself */
     uint64_t lineage;   /* names the communicator, the same for all of its members */
-    struct exo_nccl_remains
-        *parent;      /* until the communicator is made; MAKING: it is shrunk to it */
+    /* until the communicator is made: what it is made from. MAKING: it is shrunk or grown */
+    struct exo_nccl_remains *parent;
     exo_nccl_end end; /* of exo_nccl_retire */
     uint64_t calls, barriers;
 } exo_nccl_set;
 
-/* A communicator that a member has left: a death has broken it, or NCCL ends it. */
+typedef enum exo_nccl_fate {
+    EXO_NCCL_IS_REVOKED, /* a death has broken it, and it is quiet */
+    EXO_NCCL_IS_WHOLE,   /* its members were sent into another group */
+    EXO_NCCL_ENDS /* NCCL was asked to end it, which takes as long as another member needs it */
+} exo_nccl_fate;
+
+/* A communicator that a member has left. */
 typedef struct exo_nccl_remains {
     struct exo_nccl_remains *next;
     char key[EXO_NCCL_NAME]; /* of the group */
     uint32_t rank;           /* of the member that had it */
-    uint32_t size, *ranks;   /* (size) its members */
+    uint32_t size, *ranks;   /* (size) its members, in the order of NCCL's ranks */
     int gpu;                 /* the ordinal */
     exo_time since;          /* on the real clock */
     exo_nccl_comm comm;
     uint64_t lineage;
-    bool ends;   /* NCCL was asked to end it, which takes as long as another member needs it */
-    bool ending; /* a thread makes NCCL's calls for that; guarded by estate.c's lock */
-    exo_time deadline; /* of that */
+    exo_nccl_fate fate;
+    exo_time deadline; /* ENDS: for that */
+    bool ending;       /* a thread makes NCCL's calls for that; guarded by estate.c's lock */
 } exo_nccl_remains;
 
 /* What a request has beside its arguments. */
@@ -145,6 +185,7 @@ typedef struct exo_nccl_member {
     char name[EXO_NCCL_NAME];
     bool retired;     /* its communicators were taken back from NCCL */
     bool runs_on;     /* and the GPU has not stopped */
+    bool has_ending;  /* NCCL ends one that was grown */
     exo_time timeout; /* the longest of its requests */
     uint32_t told;    /* of how many sets it has told; guarded by the lock */
     exo_device *device;
@@ -173,6 +214,13 @@ exo_nccl_rank_at(const exo_nccl_set *set, uint32_t place)
     return set->ranks ? set->ranks[place] : place;
 }
 
+/* NCCL's rank of a place. */
+static inline int
+exo_nccl_rank_of(const exo_nccl_set *set, uint32_t place)
+{
+    return (int)(set->order ? set->order[place] : place);
+}
+
 /* group.c. The reason of a broken group, or OK. */
 exo_status exo_nccl_broken(exo_nccl_group *group, exo_err *err);
 /* Breaks the group and tells all members, unless it is broken. */
@@ -190,13 +238,18 @@ exo_status exo_nccl_hear(void *group, uint32_t from, const void *data, size_t by
 exo_status exo_nccl_agree(exo_nccl_group *group, uint32_t rank, const exo_nccl_set *set,
                           const exo_collective_args *args, exo_err *err);
 
-/* set.c. Finds or makes the record of the members of a call. Errors: NOMEM, UNSUPPORTED (another set
+/* make.c. Finds or makes the record of the members of a call. Errors: NOMEM, UNSUPPORTED (another set
  * has the same key). */
 exo_status exo_nccl_set_of(exo_nccl_set **out, exo_nccl_group *group, exo_nccl_member *member,
                            const exo_collective_args *args, exo_err *err);
 /* Makes its communicator as far as that is possible without waiting. */
 exo_status exo_nccl_set_make(exo_nccl_group *group, uint32_t rank, exo_nccl_set *set, bool *ready,
                              exo_err *err);
+/* Whether the making waits for what the member at this place has to tell. */
+bool exo_nccl_set_misses(exo_nccl_group *group, const exo_nccl_set *set, uint32_t place);
+
+/* set.c. The communicator; NULL: there is none yet. */
+exo_nccl_comm exo_nccl_set_comm(const exo_nccl_set *set);
 /* Whether NCCL is still at work on the communicator beside the stream. */
 exo_status exo_nccl_set_poll(exo_nccl_group *group, exo_nccl_set *set, bool *busy, exo_err *err);
 /* OK, also for a call that goes on by itself; else the status with NCCL's reason. */
@@ -211,18 +264,20 @@ void exo_nccl_await_ends(exo_nccl_group *group, uint32_t rank);
 /* For tests: how long NCCL may take to end what is broken. */
 void exo_nccl_set_patience(exo_time patience);
 
-/* estate.c. Takes what this member can shrink to that set on its GPU. The caller buries it when its communicator is
- * made. NULL: nothing. */
+/* estate.c. Takes what this member can shrink or grow to that set on its GPU. The caller buries it when the
+ * set's communicator is made, or has it ended. NULL: nothing. */
 exo_nccl_remains *exo_nccl_take(const exo_nccl_group *group, uint32_t rank,
                                 const exo_nccl_set *set);
-void exo_nccl_bury(const exo_nccl_table *nccl, exo_nccl_remains *remains); /* accepts NULL */
+/* Frees it with its communicator, which no member uses again; accepts NULL. */
+void exo_nccl_bury(const exo_nccl_table *nccl, exo_nccl_remains *remains);
+/* Asks NCCL for the end of one that was whole, for which exo_nccl_reap looks. */
+void exo_nccl_finish(const exo_nccl_table *nccl, exo_nccl_remains *remains, exo_time deadline);
 /* Writes the places of those who are not in the set to `places` (size of the remains). Returns their
  * number. */
 int exo_nccl_excluded(const exo_nccl_remains *remains, const exo_nccl_set *set, int *places);
-/* Keeps the communicator of a set. deadline: of its end, for which NCCL was asked; 0: it is broken. False:
- * no memory. */
+/* Keeps the communicator of a set. deadline: of its end. False: no memory. */
 bool exo_nccl_keep(const exo_nccl_group *group, uint32_t rank, const exo_nccl_set *set,
-                   exo_time deadline);
+                   exo_nccl_fate fate, exo_time deadline);
 /* Gives back what NCCL has ended among the communicators that members of the key's run have left, and
  * what it has not ended in time. Returns whether others are left. latest: the last deadline. */
 bool exo_nccl_reap(const exo_nccl_table *nccl, const char *key, exo_time latest);

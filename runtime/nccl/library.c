@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     LEAST_VERSION = 21400 /* of configs, and calls that do not block */
@@ -81,4 +82,16 @@ exo_nccl_load(const exo_nccl_table **out, exo_err *err)
     pthread_mutex_unlock(&lock);
     *out = &table;
     return st;
+}
+
+void
+exo_nccl_lack(const char *name)
+{
+    const exo_nccl_table *all = NULL;
+    (void)exo_nccl_load(&all, NULL);
+#define LACK(result, own, parameters)                                                              \
+    if (strcmp(name, #own) == 0)                                                                   \
+        table.own = NULL;
+    EXO_NCCL_NEWER_FUNCTIONS(LACK)
+#undef LACK
 }

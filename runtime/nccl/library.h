@@ -6,6 +6,7 @@
 #ifndef EXO_NCCL_LIBRARY_H
 #define EXO_NCCL_LIBRARY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <exogym/status.h>
@@ -87,7 +88,11 @@ typedef void *exo_nccl_comm; /* ncclComm_t */
     X(int, CommRevoke, (exo_nccl_comm comm, int flags))                                            \
     X(int, CommShrink,                                                                             \
       (exo_nccl_comm comm, int *excluded, int count, exo_nccl_comm *out, exo_nccl_config *config,  \
-       int flags))
+       int flags))                                                                                 \
+    X(int, CommGetUniqueId, (exo_nccl_comm comm, exo_nccl_id * id))                                \
+    X(int, CommGrow,                                                                               \
+      (exo_nccl_comm comm, int size, const exo_nccl_id *id, int rank, exo_nccl_comm *out,          \
+       exo_nccl_config *config))
 
 typedef struct exo_nccl_table {
 #define EXO_NCCL_MEMBER(result, name, parameters) result(*name) parameters;
@@ -96,10 +101,20 @@ typedef struct exo_nccl_table {
 #undef EXO_NCCL_MEMBER
 } exo_nccl_table;
 
+/* Whether it grows communicators (NCCL 2.29.2). */
+static inline bool
+exo_nccl_can_grow(const exo_nccl_table *nccl)
+{
+    return nccl->CommGrow && nccl->CommGetUniqueId;
+}
+
 /* Loads the library, once, with NCCL_ALGO and NCCL_PROTO as decision 48 has them. The table stays as long as the process. Errors: UNSUPPORTED (there is no
  * NCCL, or one that lacks functions). Any thread. */
 exo_status exo_nccl_load(const exo_nccl_table **out, exo_err *err);
 /* For tests: the file to load in place of libnccl.so.2. Before the first load. */
 void exo_nccl_use(const char *path);
+/* For tests: from now on there is no ncclNAME, one of the newer functions, as in older versions. Before
+ * the first group. */
+void exo_nccl_lack(const char *name);
 
 #endif

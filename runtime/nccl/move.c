@@ -1,6 +1,6 @@
 /* A call as calls of NCCL. NCCL's own operations take shards of one length; where a count is no
- * multiple of the members, each shard is an operation of its own, all in one group. No state. See
- * group.h. */
+ * multiple of the members, or NCCL's ranks are not their places, each shard is an operation of its own, all
+ * in one group. No state. See group.h. */
 #include "nccl/group.h"
 
 typedef struct move {
@@ -58,14 +58,15 @@ each_shard(const move *m, int (*shard)(const move *m, uint32_t place, char *at, 
 static int
 reduce_shard(const move *m, uint32_t place, char *at, size_t length)
 {
-    return m->nccl->Reduce(at, at, length, m->type, m->op, (int)place, m->set->comm, m->stream);
+    return m->nccl->Reduce(at, at, length, m->type, m->op, exo_nccl_rank_of(m->set, place),
+                           m->set->comm, m->stream);
 }
 
 static int
 gather_shard(const move *m, uint32_t place, char *at, size_t length)
 {
-    return m->nccl->Broadcast(at, at, length * m->size, EXO_NCCL_U8, (int)place, m->set->comm,
-                              m->stream);
+    return m->nccl->Broadcast(at, at, length * m->size, EXO_NCCL_U8,
+                              exo_nccl_rank_of(m->set, place), m->set->comm, m->stream);
 }
 
 /* Block p goes to member p, and its block comes in its place. */
@@ -74,17 +75,17 @@ exchange_shard(const move *m, uint32_t place, char *at, size_t length)
 {
     if (place == m->args->place)
         return EXO_NCCL_SUCCESS;
-    return both(
-        m->nccl->Send(m->copy + (at - m->data), length * m->size, EXO_NCCL_U8, (int)place,
-                      m->set->comm, m->stream),
-        m->nccl->Recv(at, length * m->size, EXO_NCCL_U8, (int)place, m->set->comm, m->stream));
+    const int other = exo_nccl_rank_of(m->set, place);
+    return both(m->nccl->Send(m->copy + (at - m->data), length * m->size, EXO_NCCL_U8, other,
+                              m->set->comm, m->stream),
+                m->nccl->Recv(at, length * m->size, EXO_NCCL_U8, other, m->set->comm, m->stream));
 }
 
 static int
 swap(const move *m)
 {
     const size_t bytes = m->args->count * m->size;
-    const int other = 1 - (int)m->args->place;
+    const int other = exo_nccl_rank_of(m->set, 1 - m->args->place);
     int result = m->nccl->GroupStart();
     result =
         both(result, m->nccl->Send(m->copy, bytes, EXO_NCCL_U8, other, m->set->comm, m->stream));
@@ -93,11 +94,18 @@ swap(const move *m)
     return both(result, m->nccl->GroupEnd());
 }
 
+/* Whether NCCL's own operation has the shards of the members: equal ones, in the order of its ranks. */
+static bool
+has_shards(const move *m)
+{
+    return m->args->count % m->args->size == 0 && !m->set->order;
+}
+
 static int
 scatter(const move *m)
 {
     const size_t shard = m->args->count / m->args->size;
-    if (m->args->count % m->args->size != 0)
+    if (!has_shards(m))
         return each_shard(m, reduce_shard);
     return m->nccl->ReduceScatter(m->data, m->data + m->args->place * shard * m->size, shard,
                                   m->type, m->op, m->set->comm, m->stream);
@@ -107,7 +115,7 @@ static int
 gather(const move *m)
 {
     const size_t shard = m->args->count / m->args->size * m->size; /* bytes */
-    if (m->args->count % m->args->size != 0)
+    if (!has_shards(m))
         return each_shard(m, gather_shard);
     return m->nccl->AllGather(m->data + m->args->place * shard, m->data, shard, EXO_NCCL_U8,
                               m->set->comm, m->stream);
@@ -126,8 +134,8 @@ ask(const move *m)
     case EXO_ALL_GATHER:
         return gather(m);
     case EXO_BROADCAST:
-        return m->nccl->Broadcast(m->data, m->data, a->count * m->size, EXO_NCCL_U8, (int)a->root,
-                                  m->set->comm, m->stream);
+        return m->nccl->Broadcast(m->data, m->data, a->count * m->size, EXO_NCCL_U8,
+                                  exo_nccl_rank_of(m->set, a->root), m->set->comm, m->stream);
     case EXO_ALL_TO_ALL:
         return each_shard(m, exchange_shard);
     case EXO_SWAP:

@@ -53,6 +53,16 @@ add_gpu(json_t *findings, const exo_cuda_machine *machine, int index)
     exo_finding_add(findings, name, value, is_compiled_for(machine, gpu) ? NULL : mend);
 }
 
+static void
+add_nccl(json_t *findings, const exo_cuda_machine *machine)
+{
+    char value[192];
+    snprintf(value, sizeof value, "%d.%d.%d%s%s", machine->nccl / 10000, machine->nccl / 100 % 100,
+             machine->nccl % 100, machine->nccl_lacks[0] ? ", without " : "", machine->nccl_lacks);
+    exo_finding_add(findings, "NCCL", machine->nccl ? value : "cannot be used",
+                    machine->nccl ? NULL : machine->nccl_problem);
+}
+
 /* What computes convolutions. */
 static void
 add_cudnn(json_t *findings, const exo_cuda_machine *machine)
@@ -115,8 +125,5 @@ exo_doctor_look_at_gpus(json_t *findings)
         add_gpu(findings, &machine, g);
     if (machine.num_gpus == 0 && machine.problem[0])
         exo_finding_add(findings, "GPUs", machine.problem, NULL);
-    snprintf(value, sizeof value, "%d.%d.%d", machine.nccl / 10000, machine.nccl / 100 % 100,
-             machine.nccl % 100);
-    exo_finding_add(findings, "NCCL", machine.nccl ? value : "cannot be used",
-                    machine.nccl ? NULL : machine.nccl_problem);
+    add_nccl(findings, &machine);
 }

@@ -53,9 +53,9 @@ cmp -s local.sha far.sha || fail "workers: $(diff local.sha far.sha)"
 EXO_CUDA_EMULATOR='gpus=1' bad 1 'NCCL takes one node a GPU' run job.yaml --no-plot --name few --set engine=nccl --set compare='[ddp]'
 bad 1 'NCCL takes one node a GPU' run job.yaml --no-plot --name four --set engine=nccl --set compare='[ddp]' --set nodes=4
 
-# A worker dies: the others shrink the communicator and go on; the node comes back.
+# A worker dies: the others shrink the communicator and go on; the node comes back, and they grow it again.
 export EXO_CUDA_EMULATOR='gpus=4'
-"$EXOGYM" run job.yaml --no-plot --json --name elastic --workers 4 --set engine=nccl --set nodes=4 --set compare='[ddp]' \
+EXOGYM_LOG=info "$EXOGYM" run job.yaml --no-plot --json --name elastic --workers 4 --set engine=nccl --set nodes=4 --set compare='[ddp]' \
     --set train.max_steps=400 --set train.val_interval=0 --set train.elastic='{min_nodes: 2, grace: 60 s}' >out 2>err </dev/null &
 run=$!
 until [ -e runs/elastic/ddp/train.csv ] && [ "$(wc -l <runs/elastic/ddp/train.csv)" -gt 3 ]; do
@@ -66,5 +66,7 @@ kill -9 "$(pgrep -f "$folder/bin/exogym-worker" | tail -1)"
 wait "$run" || fail "elastic: ended with $?: $(tail -3 err)"
 has runs/elastic/ddp/members.csv left
 has runs/elastic/ddp/members.csv joined
+has err 'way=shrunk'
+has err 'way=grown'
 EXOGYM=$here
 finish

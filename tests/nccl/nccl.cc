@@ -81,7 +81,8 @@ struct seat {
 };
 
 struct board {
-    std::atomic<uint32_t> living; /* communicators; the last one removes the files */
+    std::atomic<uint32_t> living;  /* communicators; the last one removes the files */
+    std::atomic<uint32_t> invited; /* the number of the growth for which there is an id */
     seat seats[MOST_MEMBERS];
 };
 
@@ -120,14 +121,16 @@ struct comm {
     uint64_t number = 0;
     int error = SUCCESS, lag = 0; /* lag: so many times it is asked before it is done */
     bool ended = false, final = false, shrank = false;
-    comm *child = nullptr; /* that a shrink, or a growth, of this one makes */
+    comm *child = nullptr; /* that a shrink of this one makes */
     void **child_at = nullptr;
+    comm *grown = nullptr; /* that was grown from this one */
+    uint32_t growths = 0;
 };
 
 static std::set<comm *> comms;
-static uint64_t calls, ids, fail_at, aborted, revoked, shrunk, finalized, state = 1;
+static uint64_t calls, ids, fail_at, aborted, revoked, shrunk, grown, finalized, state = 1;
 static nccl_failure failure;
-static bool revoke_fails;
+static bool revoke_fails, invite_fails;
 static std::atomic<bool> holds;
 static std::atomic<uint64_t> held;
 static int version = 22809;
@@ -567,6 +570,8 @@ free_comm(comm *c)
     if (c->child)
         free_comm(c->child);
     comms.erase(c);
+    for (comm *other : comms)
+        other->grown = other->grown == c ? nullptr : other->grown;
     delete c;
 }
 
@@ -669,6 +674,8 @@ ncclCommFinalize(void *comm_)
     comm *c = static_cast<comm *>(comm_);
     locked([&]() {
         forbid(c->ended || c->final, "finalizes an ended communicator");
+        forbid(c->grown && c->grown->in->count(&seat::joined) < c->grown->in->size,
+               "finalizes what is still grown");
         c->final = true;
         c->in->at->seats[c->rank].gone = 1;
         c->lag = draw_lag();
@@ -695,6 +702,13 @@ ncclCommRevoke(void *comm_, int flags)
     return result;
 }
 
+static bool
+is_idle(const comm *c)
+{
+    return !c->ended && !c->final && !c->child && c->lag == 0 && c->error == SUCCESS &&
+           c->calls.empty() && c->in->count(&seat::joined) == c->in->size;
+}
+
 NCCL int
 ncclCommShrink(void *comm_, int *excluded, int count, void **out, config *how, int flags)
 {
@@ -702,7 +716,7 @@ ncclCommShrink(void *comm_, int *excluded, int count, void **out, config *how, i
     int result = IN_PROGRESS;
     forbid(how->magic != 0xcafebeef || how->blocking != 0, "a config that NCCL would refuse");
     locked([&]() {
-        forbid(flags != 0 || !c->ended || c->lag > 0 || count < 1, "shrinks wrongly");
+        forbid(flags != 0 || (c->ended ? c->lag > 0 : !is_idle(c)) || count < 1, "shrinks wrongly");
         const bool fails = fails_now();
         if (fails && failure == NCCL_RETURNS) {
             result = SYSTEM_ERROR;
@@ -722,6 +736,74 @@ ncclCommShrink(void *comm_, int *excluded, int count, void **out, config *how, i
         c->child_at = out;
         c->lag = draw_lag();
         c->shrank = true;
+    });
+    return result;
+}
+
+/* The room of what is grown from a communicator. */
+static std::string
+name_of_growth(const comm *c, uint32_t number)
+{
+    return c->in->path.substr(folder().size()) + " grown " + std::to_string(number) + " of " +
+           std::to_string(c->in->size);
+}
+
+NCCL int
+ncclCommGetUniqueId(void *comm_, id *out)
+{
+    const comm *c = static_cast<comm *>(comm_);
+    int result = SUCCESS;
+    locked([&]() {
+        forbid(!is_idle(c), "an id of what is not ready");
+        if (invite_fails) {
+            result = INVALID_USAGE;
+            return;
+        }
+        forbid(c->in->at->invited > c->growths, "a second id before the first is used");
+        c->in->at->invited = c->growths + 1;
+        snprintf(out->bytes, sizeof out->bytes, "%s", name_of_growth(c, c->growths + 1).c_str());
+    });
+    return result;
+}
+
+/* A member of the communicator has its rank there, and needs no id but that of rank 0. */
+static comm *
+grow_old(comm *c, int size, const id *which, int rank, bool fails)
+{
+    const uint32_t number = ++c->growths;
+    const std::string name = name_of_growth(c, number);
+    forbid(!is_idle(c), "grows what is not ready");
+    forbid(static_cast<size_t>(size) <= c->in->size || rank != -1, "grows wrongly");
+    forbid(c->in->at->invited < number, "grows before there is an id, for which NCCL would wait");
+    forbid((c->rank == 0) != (which != nullptr) || (which && name != which->bytes),
+           "grows by another id");
+    c->grown = new_comm(name, static_cast<size_t>(size), c->rank, fails);
+    return c->grown;
+}
+
+static comm *
+grow_new(int size, const id *which, int rank, bool fails)
+{
+    forbid(!which, "a newcomer without an id");
+    const char *of = strstr(which->bytes, " of ");
+    forbid(!of || rank < atoi(of + 4) || rank >= size, "the rank of a newcomer is that of another");
+    return new_comm(which->bytes, static_cast<size_t>(size), static_cast<size_t>(rank), fails);
+}
+
+NCCL int
+ncclCommGrow(void *comm_, int size, const id *which, int rank, void **out, config *how)
+{
+    int result = IN_PROGRESS;
+    forbid(how->magic != 0xcafebeef || how->blocking != 0, "a config that NCCL would refuse");
+    locked([&]() {
+        const bool fails = fails_now();
+        if (fails && failure == NCCL_RETURNS) {
+            result = SYSTEM_ERROR;
+            return;
+        }
+        *out = comm_ ? grow_old(static_cast<comm *>(comm_), size, which, rank, fails)
+                     : grow_new(size, which, rank, fails);
+        grown++;
     });
     return result;
 }
@@ -847,6 +929,12 @@ set_revoke_fails(int fails)
 }
 
 static void
+set_invite_fails(int fails)
+{
+    locked([&]() { invite_fails = fails != 0; });
+}
+
+static void
 set_version(int number)
 {
     locked([&]() { version = number; });
@@ -911,12 +999,19 @@ get_shrunk(void)
 }
 
 static uint64_t
+get_grown(void)
+{
+    return read(&grown);
+}
+
+static uint64_t
 get_finalized(void)
 {
     return read(&finalized);
 }
 
 NCCL const nccl_test nccl_test_calls;
-const nccl_test nccl_test_calls = {set_fail_at,       set_revoke_fails, set_version, set_seed,
-                                   set_hold_destroys, get_held,         get_comms,   get_calls,
-                                   get_aborted,       get_revoked,      get_shrunk,  get_finalized};
+const nccl_test nccl_test_calls = {set_fail_at, set_revoke_fails,  set_invite_fails, set_version,
+                                   set_seed,    set_hold_destroys, get_held,         get_comms,
+                                   get_calls,   get_aborted,       get_revoked,      get_shrunk,
+                                   get_grown,   get_finalized};

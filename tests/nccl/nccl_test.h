@@ -21,6 +21,8 @@ typedef struct nccl_test {
     void (*fail_at)(uint64_t n, nccl_failure how);
     /* From now on: whether there is ncclCommRevoke, as NCCL says it; and whether it fails. */
     void (*revoke_fails)(int fails);
+    /* From now on: whether ncclCommGetUniqueId refuses, as with NCCL_COMM_ID. */
+    void (*invite_fails)(int fails);
     /* The number that ncclGetVersion has. */
     void (*version)(int number);
     /* The seed of how long things take. */
@@ -32,10 +34,11 @@ typedef struct nccl_test {
     /* Communicators that are there, and calls since the start. */
     uint64_t (*comms)(void);
     uint64_t (*calls)(void);
-    /* Communicators that were aborted, revoked, made by shrinking, or finalized. */
+    /* Communicators that were aborted, revoked, made by shrinking or growing, or finalized. */
     uint64_t (*aborted)(void);
     uint64_t (*revoked)(void);
     uint64_t (*shrunk)(void);
+    uint64_t (*grown)(void);
     uint64_t (*finalized)(void);
 } nccl_test;
 

@@ -125,6 +125,149 @@ nccl_world_close(struct nccl_world *w)
 }
 
 void
+nccl_world_move_on(struct nccl_world *w)
+{
+    for (uint32_t r = 0; r < NCCL_WORLD_SIZE; r++)
+        exo_comm_far_move_on(w->comms[r]);
+}
+
+/* --- Calls ------------------------------------------------------------------------------------ */
+
+enum {
+    SUM,
+    SCATTER,
+    GATHER,
+    FROM_LAST,
+    BLOCKS,
+    SWAP, /* of two neighbours */
+    OPERATIONS
+};
+
+/* Elements for each member. */
+enum {
+    SHARD = 3
+};
+
+struct caller {
+    exo_group *all;
+    exo_device *device;
+    const uint32_t *ranks;
+    uint32_t size, place;
+    exo_status status;
+    exo_err err;
+};
+
+static float
+given(int operation, const struct caller *c, uint32_t i)
+{
+    return operation == SUM      ? (float)(c->place + 1)
+           : operation == BLOCKS ? (float)(100 * c->place + i / SHARD)
+                                 : (float)(100 * c->place + i);
+}
+
+static float
+wanted(int operation, const struct caller *c, uint32_t i)
+{
+    const uint32_t of_places = c->size * (c->size - 1) / 2;
+    switch (operation) {
+    case SUM:
+        return (float)(of_places + c->size);
+    case SCATTER: /* only the own shard has a value */
+        return i / SHARD == c->place ? (float)(100 * of_places + c->size * i)
+                                     : given(operation, c, i);
+    case GATHER:
+        return (float)(100 * (i / SHARD) + i);
+    case FROM_LAST:
+        return (float)(100 * (c->size - 1) + i);
+    case BLOCKS:
+        return (float)(100 * (i / SHARD) + c->place);
+    default:
+        return (float)(100 * (c->place ^ 1) + i);
+    }
+}
+
+static exo_status
+operate(int operation, exo_group *group, exo_array x, struct caller *c)
+{
+    switch (operation) {
+    case SUM:
+        return exo_all_reduce(group, x, EXO_SUM, &c->err);
+    case SCATTER:
+        return exo_reduce_scatter(group, x, EXO_SUM, &c->err);
+    case GATHER:
+        return exo_all_gather(group, x, &c->err);
+    case FROM_LAST:
+        return exo_broadcast(group, x, c->size - 1, &c->err);
+    case BLOCKS:
+        return exo_all_to_all(group, x, &c->err);
+    default:
+        return exo_swap(group, x, c->place ^ 1, &c->err);
+    }
+}
+
+static exo_status
+call_one(int operation, exo_group *group, struct caller *c)
+{
+    float x[SHARD * NCCL_WORLD_SIZE] = {0};
+    exo_array array = {0};
+    for (uint32_t i = 0; i < SHARD * c->size; i++)
+        x[i] = given(operation, c, i);
+    exo_status st = exo_array_init(&array, c->device, EXO_F32, SHARD * c->size, &c->err);
+    if (st == EXO_OK)
+        st = exo_array_write(array, x, &c->err);
+    if (st == EXO_OK)
+        st = operate(operation, group, array, c);
+    if (st == EXO_OK)
+        st = exo_array_read(array, x, &c->err);
+    exo_array_release(&array);
+    for (uint32_t i = 0; st == EXO_OK && i < SHARD * c->size; i++)
+        if (x[i] != wanted(operation, c, i) && (operation != SCATTER || i / SHARD == c->place))
+            st = exo_fail(&c->err, EXO_IO, "operation %d has %g at %u, not %g", operation,
+                          (double)x[i], i, (double)wanted(operation, c, i));
+    return st;
+}
+
+static void *
+caller_main(void *argument)
+{
+    struct caller *c = argument;
+    exo_group *group = NULL;
+    c->status = exo_group_among(&group, c->all, c->ranks, c->size, &c->err);
+    for (int k = 0; c->status == EXO_OK && k < OPERATIONS; k++)
+        if (k != SWAP || c->size % 2 == 0)
+            c->status = call_one(k, group, c);
+    exo_group_close(&group);
+    return NULL;
+}
+
+void
+nccl_world_call(const struct nccl_world *w, const uint32_t *ranks, uint32_t size, uint32_t absent,
+                exo_status expected)
+{
+    static const uint32_t all[NCCL_WORLD_SIZE] = {0, 1, 2, 3};
+    pthread_t threads[NCCL_WORLD_SIZE];
+    struct caller callers[NCCL_WORLD_SIZE] = {0};
+    ranks = ranks ? ranks : all;
+    for (uint32_t p = 0; p < size; p++) {
+        callers[p] = (struct caller){.all = w->groups[ranks[p]],
+                                     .device = w->devices[ranks[p]],
+                                     .ranks = ranks,
+                                     .size = size,
+                                     .place = p};
+        if (ranks[p] != absent)
+            cr_assert_eq(pthread_create(&threads[p], NULL, caller_main, &callers[p]), 0);
+    }
+    for (uint32_t p = 0; p < size; p++) {
+        if (ranks[p] == absent)
+            continue;
+        pthread_join(threads[p], NULL);
+        cr_expect_eq(callers[p].status, expected, "rank %u: %s", ranks[p], callers[p].err.text);
+    }
+}
+
+/* --- Runs ------------------------------------------------------------------------------------- */
+
+void
 nccl_world_another_run(void)
 {
     const exo_engine_opts opts = {.size = 1, .clock = exo_clock_real(), .key = "another"};

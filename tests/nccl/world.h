@@ -30,6 +30,13 @@ void nccl_world_open(struct nccl_world *w, bool nccl, bool far);
 void nccl_world_close(struct nccl_world *w);
 /* Closes a group, on a thread of its member. */
 void *nccl_world_leave(void *group);
+/* Says that the members change, before the world is closed (exo_engine_post.moves_on). Only if far. */
+void nccl_world_move_on(struct nccl_world *w);
+/* Calls every operation among `ranks` (size; NULL: all four), each member on a thread, and looks at all
+ * results. absent: one of the ranks, which is dead and does not call; UINT32_MAX: none. expected: the status
+ * of all others. */
+void nccl_world_call(const struct nccl_world *w, const uint32_t *ranks, uint32_t size,
+                     uint32_t absent, exo_status expected);
 /* Begins and ends a run of one member. */
 void nccl_world_another_run(void);
 /* Ends what a run has left, as any later run does. */

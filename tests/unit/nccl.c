@@ -392,8 +392,11 @@ Test(nccl, what_members_say_is_bounded_and_checked)
     g->post = &h.post;
     h.post.rank = 2;
     cr_assert_eq(exo_nccl_set_of(&s, g, &g->members[2], &args, NULL), EXO_OK);
-    cr_expect_eq(say(g, 1, EXO_NCCL_TELLS_ID, s->key, 0), EXO_INVAL, "an id of the second");
+    cr_expect_eq(say(g, 1, EXO_NCCL_TELLS_PLAN, s->key, 0), EXO_INVAL, "a plan of the second");
     cr_expect_eq(say(g, 1, EXO_NCCL_TELLS_OFFER, s->key, 0), EXO_INVAL, "to the third");
+    cr_expect_eq(say(g, 0, EXO_NCCL_TELLS_PLAN, s->key, EXO_NCCL_KEPT + 1), EXO_INVAL);
+    cr_expect_eq(say(g, 0, EXO_NCCL_TELLS_PLAN, s->key, EXO_NCCL_ANEW), EXO_OK);
+    cr_expect_eq(say(g, 0, EXO_NCCL_TELLS_PLAN, s->key, EXO_NCCL_ANEW), EXO_INVAL, "another plan");
     cr_expect_eq(say(g, 0, EXO_NCCL_TELLS_ID, s->key, 0), EXO_OK);
     cr_expect_eq(say(g, 3, EXO_NCCL_TELLS_BARRIER, s->key, 1), EXO_OK);
     for (uint64_t k = 0; k < EXO_NCCL_SETS; k++)
