@@ -7,6 +7,7 @@
 
 #include <exogym/memory.h>
 
+#include "nn/cuda/choose.h"
 #include "nn/cuda/cudnn.h"
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/matmul.h"
@@ -335,6 +336,7 @@ make_class(void)
     made.name = "cuda";
     made.invariant = true;
     made.log_sums = true;
+    made.choose = exo_cuda_choose;
     made.alloc = cuda_alloc;
     made.free = cuda_free;
     made.pages_reserve = exo_cuda_pages_reserve;

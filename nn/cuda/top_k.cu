@@ -2,10 +2,7 @@
  * block. No state. Read next: nn/device/compress_args.h. */
 #include "nn/cuda/grid.h"
 #include "nn/cuda/kernels.h"
-
-enum {
-    DIGITS = 256 /* of a byte */
-};
+#include "nn/cuda/kth_largest.h"
 
 /* Threads for a chunk. */
 static unsigned
@@ -25,62 +22,18 @@ magnitude(float x)
     return bits > 0x7F800000u ? 0x7FFFFFFFu : bits;
 }
 
-/* A digit, and how many of the elements with it belong to the k largest. */
-struct threshold {
-    uint32_t value, equal;
+struct chunk_keys {
+    const uint32_t *keys;
+    __device__ uint32_t operator()(size_t i) const
+    {
+        return keys[i];
+    }
 };
-
-/* For the first warp: the digit of the wanted-th largest element, from the number of elements of
- * each digit. Each lane has eight digits, the first lane the largest. */
-__device__ static inline void
-find_digit(const unsigned *counts, uint32_t wanted, threshold *out)
-{
-    const unsigned each = DIGITS / EXO_CUDA_WARP, lane = threadIdx.x;
-    unsigned own = 0, above = 0, top = DIGITS - 1 - lane * each;
-    for (unsigned d = 0; d < each; d++)
-        own += counts[top - d];
-    unsigned upto = own;
-    for (unsigned step = 1; step < EXO_CUDA_WARP; step *= 2) {
-        const unsigned other = __shfl_up_sync(0xFFFFFFFFu, upto, step);
-        upto += lane >= step ? other : 0;
-    }
-    above = upto - own;
-    if (above >= wanted || upto < wanted)
-        return;
-    while (above + counts[top] < wanted)
-        above += counts[top--];
-    out->value = top;
-    out->equal = wanted - above;
-}
-
-/* The k-th largest of keys (n), found byte by byte. All threads of the block call it. */
-__device__ static inline threshold
-find_threshold(const uint32_t *keys, size_t n, size_t k, unsigned *counts, threshold *digit)
-{
-    threshold t = {0, static_cast<uint32_t>(k)};
-    uint32_t known = 0;
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        __syncthreads(); /* counts and digit are free */
-        for (unsigned d = threadIdx.x; d < DIGITS; d += blockDim.x)
-            counts[d] = 0;
-        __syncthreads();
-        for (size_t i = threadIdx.x; i < n; i += blockDim.x)
-            if ((keys[i] & known) == t.value)
-                atomicAdd(&counts[keys[i] >> shift & 255], 1u);
-        __syncthreads();
-        if (threadIdx.x < EXO_CUDA_WARP)
-            find_digit(counts, t.equal, digit);
-        __syncthreads();
-        t.value |= digit->value << shift;
-        t.equal = digit->equal;
-        known |= 255u << shift;
-    }
-    return t;
-}
 
 /* Writes the elements of chunk c that belong to the k largest, in their order. */
 __device__ static inline void
-take_chunk(const exo_top_k_args &k, size_t c, const uint32_t *keys, threshold t, unsigned *room)
+take_chunk(const exo_top_k_args &k, size_t c, const uint32_t *keys, exo_cuda_threshold t,
+           unsigned *room)
 {
     unsigned taken = 0, equal = 0, all;
     for (size_t first = 0; first < k.size; first += blockDim.x) {
@@ -102,13 +55,14 @@ __global__ static void
 top_k_chunks(exo_top_k_args k)
 {
     EXO_CUDA_SHARED(uint32_t, keys); /* (size) */
-    __shared__ unsigned counts[DIGITS], room[EXO_CUDA_WARP];
-    __shared__ threshold digit;
+    __shared__ unsigned counts[EXO_CUDA_DIGITS], room[EXO_CUDA_WARP];
+    __shared__ exo_cuda_threshold digit;
     for (size_t c = blockIdx.x; c < k.chunks; c += gridDim.x) {
         __syncthreads(); /* keys are free */
         for (size_t i = threadIdx.x; i < k.size; i += blockDim.x)
             keys[i] = magnitude(k.x[c * k.size + i]);
-        take_chunk(k, c, keys, find_threshold(keys, k.size, k.k, counts, &digit), room);
+        take_chunk(k, c, keys,
+                   exo_cuda_find_threshold(chunk_keys{keys}, k.size, k.k, counts, &digit), room);
     }
 }
 

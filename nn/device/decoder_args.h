@@ -75,6 +75,36 @@ typedef struct exo_decoder_logits_args {
     float *log_sums;
 } exo_decoder_logits_args;
 
+/* --- The choice of tokens --------------------------------------------------------------------- */
+
+/* What exo_sampling says for one token. */
+typedef struct exo_choice_rule {
+    double draw;         /* uniform in [0, 1) */
+    float scale;         /* 1 / temperature; greedy: 1 */
+    float penalty;       /* of tokens that were seen; 1: none */
+    float top_p;         /* 0 or 1: all */
+    uint32_t top_k;      /* 0: all */
+    uint32_t vocabulary; /* the first tokens can be chosen; 0: all */
+    uint32_t greedy;     /* 1: the first of the largest logits */
+} exo_choice_rule;
+
+/* A token and its log-probabilities, as in exo_generated. token -1: a logit is NaN or +infinite, or
+ * all are -infinite, before or after penalty and temperature. */
+typedef struct exo_choice {
+    int32_t token;
+    float log_prob, plain_log_prob;
+} exo_choice;
+
+typedef struct exo_choose_args {
+    size_t rows, vocabulary, pitch;
+    const float *logits;          /* (rows, pitch) */
+    const float *log_sums;        /* of decoder_logits, with the scales of the rules */
+    const exo_choice_rule *rules; /* (rows) */
+    const uint64_t *seen; /* (rows, ceil(vocabulary / 64)): a bit a token; NULL: no penalty */
+    float *weights;       /* (rows, pitch): working memory */
+    exo_choice *choices;  /* (rows) */
+} exo_choose_args;
+
 /* --- Parameters ------------------------------------------------------------------------------- */
 
 typedef enum exo_decoder_role {

@@ -407,6 +407,9 @@ typedef struct exo_device_class {
     /* decoder_logits can give the log-sums of its rows, in the order of the device's head. Else the
      * host's own are those of the head. */
     bool log_sums;
+    /* Chooses tokens; for devices with `log_sums`. NULL: the host chooses, from the logits. It is asked
+     * for as a kernel is. */
+    exo_status (*choose)(exo_device *device, const exo_choose_args *args, exo_err *err);
     /* Gives zeroed memory, aligned to 64 bytes. bytes may be 0. Errors: NOMEM. */
     exo_status (*alloc)(exo_device *device, size_t bytes, void **out, exo_err *err);
     /* Frees memory from `alloc`, after the work that was asked for before. Accepts NULL. */

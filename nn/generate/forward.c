@@ -1,4 +1,5 @@
-/* Forward passes: see forward.h. The device computes; the host plans, and reads logits. Read next:
+/* Forward passes: see forward.h. The device computes; the host plans, and reads logits or, if the
+ * device chooses them, tokens. Read next:
  * nn/device/decoder_args.h, the kernels. */
 #include "nn/generate/forward.h"
 
@@ -92,6 +93,13 @@ make_arrays(exo_forward *f, exo_err *err)
         st = take(f, numbers[i], EXO_I32, rows, "the rows of a pass", err);
     if (st == EXO_OK && f->device->device_class->log_sums)
         st = take(f, &f->scales, EXO_F32, rows, "the rows of a pass", err);
+    if (st != EXO_OK || !exo_forward_chooses(f))
+        return st;
+    st = take(f, &f->rules, EXO_U8, rows * sizeof *f->rule, "the choice of tokens", err);
+    if (st == EXO_OK)
+        st = take(f, &f->choices, EXO_U8, rows * sizeof *f->chosen, "the choice of tokens", err);
+    if (st == EXO_OK)
+        st = take(f, &f->weighed, EXO_F32, EXO_LOGIT_ROWS * f->pitch, "the choice of tokens", err);
     return st;
 }
 
@@ -107,6 +115,8 @@ make_plan(exo_forward *f, exo_err *err)
     f->output = exo_calloc(rows, sizeof *f->output);
     f->tag = exo_calloc(rows, sizeof *f->tag);
     f->scale = exo_calloc(rows, sizeof *f->scale);
+    f->rule = exo_calloc(rows, sizeof *f->rule);
+    f->chosen = exo_calloc(rows, sizeof *f->chosen);
     f->read = exo_array_host(f->logits);
     if (!f->read)
         f->read = f->copy = aligned(EXO_LOGIT_ROWS * (f->pitch + 2), sizeof *f->copy);
@@ -114,8 +124,8 @@ make_plan(exo_forward *f, exo_err *err)
     s->values = aligned(floats, sizeof(float));
     s->places = aligned(floats, sizeof(uint32_t));
     s->order = aligned(floats, sizeof(uint32_t));
-    bool good = f->token && f->position && f->place && f->output && f->tag && f->scale && f->read &&
-                s->weights && s->values && s->places && s->order;
+    bool good = f->token && f->position && f->place && f->output && f->tag && f->scale && f->rule &&
+                f->chosen && f->read && s->weights && s->values && s->places && s->order;
     return good ? EXO_OK
                 : exo_fail(err, EXO_NOMEM, "generation: no memory for passes of %zu tokens", rows);
 }
@@ -179,13 +189,16 @@ void
 exo_forward_release(exo_forward *f)
 {
     exo_array *arrays[] = {&f->weights,   &f->caches, &f->scratch, &f->logits, &f->tokens,
-                           &f->positions, &f->places, &f->which,   &f->scales};
+                           &f->positions, &f->places, &f->which,   &f->scales, &f->rules,
+                           &f->choices,   &f->seen,   &f->weighed};
     void *host[] = {f->token,
                     f->position,
                     f->place,
                     f->output,
                     f->tag,
                     f->scale,
+                    f->rule,
+                    f->chosen,
                     f->copy,
                     f->scratch_of_use.weights,
                     f->scratch_of_use.values,
@@ -379,7 +392,21 @@ exo_pass_begin(exo_forward *f, exo_logits_use use, void *context)
 {
     f->rows = f->outputs = 0;
     f->use = use;
+    f->choice = NULL;
     f->use_context = context;
+}
+
+void
+exo_pass_begin_choice(exo_forward *f, const exo_pass_choice *choice, void *context)
+{
+    exo_pass_begin(f, NULL, context);
+    f->choice = choice;
+}
+
+bool
+exo_forward_chooses(const exo_forward *f)
+{
+    return f->device->device_class->choose != NULL;
 }
 
 static void
@@ -425,9 +452,10 @@ use_row(void *context, size_t index)
     f->use(f->use_context, f->tag[f->first + index], f->read + skip, &scratch);
 }
 
-/* Computes the logits of `count` rows from f->first on, reads them, and uses them. */
-static exo_status
-use_logits(exo_forward *f, size_t count, exo_err *err)
+/* Asks for the logits of `count` rows from f->first on, and for their log-sums if the device gives
+ * them. Returns where they will be. */
+static exo_array
+ask_for_logits(exo_forward *f, size_t count)
 {
     bool with_sums = f->scales.data != NULL;
     exo_array logits = exo_array_part(f->logits, 0, count * (f->pitch + (with_sums ? 2 : 0)));
@@ -436,12 +464,89 @@ use_logits(exo_forward *f, size_t count, exo_err *err)
                    .weights = f->weights.data, .scratch = f->scratch.data, .peers = &f->peers,
                    .scales = with_sums ? (const float *)f->scales.data + f->first : NULL,
                    .log_sums = with_sums ? (float *)logits.data + count * f->pitch : NULL);
+    return logits;
+}
+
+/* Computes the logits of `count` rows from f->first on, reads them, and uses them. */
+static exo_status
+use_logits(exo_forward *f, size_t count, exo_err *err)
+{
+    exo_array logits = ask_for_logits(f, count);
     f->in_use = count;
     exo_status st = f->copy ? exo_array_read(logits, f->copy, err) : end_kernels(f, err);
     if (st == EXO_OK)
         exo_parallel_for(count, use_row, f);
     return st;
 }
+
+/* --- The device chooses ----------------------------------------------------------------------- */
+
+static size_t
+words_of(const exo_forward *f)
+{
+    return (f->shape.spec.vocabulary + 63) / 64;
+}
+
+/* Sends the rules of all rows with logits and, if one has a penalty, what their sequences have seen.
+ * *any: one has. */
+static exo_status
+send_rules(exo_forward *f, bool *any, exo_err *err)
+{
+    size_t bytes = words_of(f) * sizeof(uint64_t);
+    exo_status st = EXO_OK;
+    for (size_t i = 0; i < f->outputs; i++) {
+        const uint64_t *seen = NULL;
+        f->rule[i] = f->choice->rule(f->use_context, f->tag[i], &seen);
+        if (!seen)
+            continue;
+        if (!f->seen.data)
+            st = take(f, &f->seen, EXO_U8, f->shape.rows * bytes, "the choice of tokens", err);
+        if (st != EXO_OK)
+            return st;
+        exo_array_send(exo_array_part(f->seen, i * bytes, bytes), seen);
+        *any = true;
+    }
+    exo_array_send(exo_array_part(f->rules, 0, f->outputs * sizeof *f->rule), f->rule);
+    return EXO_OK;
+}
+
+/* Asks for the logits of `count` rows from f->first on, and for the choice of their tokens. */
+static exo_status
+choose_some(exo_forward *f, size_t count, bool seen, exo_err *err)
+{
+    const float *logits = ask_for_logits(f, count).data;
+    const exo_choose_args args = {
+        .rows = count,
+        .vocabulary = f->shape.spec.vocabulary,
+        .pitch = f->pitch,
+        .logits = logits,
+        .log_sums = logits + count * f->pitch,
+        .rules = (const exo_choice_rule *)f->rules.data + f->first,
+        .seen = seen ? (const uint64_t *)f->seen.data + f->first * words_of(f) : NULL,
+        .weights = f->weighed.data,
+        .choices = (exo_choice *)f->choices.data + f->first};
+    return f->device->device_class->choose(f->device, &args, err);
+}
+
+/* Chooses a token for each row with logits. The host waits once, for all of them. */
+static exo_status
+choose_all(exo_forward *f, exo_err *err)
+{
+    bool seen = false;
+    exo_status st = send_rules(f, &seen, err);
+    for (f->first = 0; st == EXO_OK && f->first < f->outputs; f->first += EXO_LOGIT_ROWS) {
+        size_t left = f->outputs - f->first;
+        st = choose_some(f, left < EXO_LOGIT_ROWS ? left : EXO_LOGIT_ROWS, seen, err);
+    }
+    exo_status read = exo_array_read(exo_array_part(f->choices, 0, f->outputs * sizeof *f->chosen),
+                                     f->chosen, st == EXO_OK ? err : NULL);
+    st = st == EXO_OK ? read : st;
+    for (size_t i = 0; st == EXO_OK && i < f->outputs; i++)
+        f->choice->chosen(f->use_context, f->tag[i], &f->chosen[i]);
+    return st;
+}
+
+/* --- The run ---------------------------------------------------------------------------------- */
 
 exo_status
 exo_pass_run(exo_forward *f, exo_err *err)
@@ -459,6 +564,8 @@ exo_pass_run(exo_forward *f, exo_err *err)
                    .sequences = f->places.data, .weights = f->weights.data,
                    .caches = f->caches.data, .scratch = f->scratch.data, .peers = &f->peers);
     exo_status st = EXO_OK;
+    if (f->choice && f->outputs > 0)
+        return choose_all(f, err);
     for (f->first = 0; st == EXO_OK && f->first < f->outputs; f->first += EXO_LOGIT_ROWS)
         st = use_logits(
             f, f->outputs - f->first < EXO_LOGIT_ROWS ? f->outputs - f->first : EXO_LOGIT_ROWS,

@@ -36,6 +36,14 @@ typedef struct exo_logits_scratch {
 typedef void (*exo_logits_use)(void *context, size_t tag, float *logits,
                                const exo_logits_scratch *scratch);
 
+/* Tokens that the device chooses (exo_choose_args). `rule` is called for each row with requested
+ * logits before the pass, and `chosen` afterwards, both on the thread of exo_pass_run. seen: as many
+ * bits as the vocabulary has tokens; NULL: the rule has no penalty. */
+typedef struct exo_pass_choice {
+    exo_choice_rule (*rule)(void *context, size_t tag, const uint64_t **seen);
+    void (*chosen)(void *context, size_t tag, const exo_choice *choice);
+} exo_pass_choice;
+
 typedef struct exo_forward {
     exo_device *device;
     exo_decoder_shape shape;
@@ -59,6 +67,7 @@ typedef struct exo_forward {
     size_t *tag;                                /* (shape.rows): of the rows with logits */
     float *scale;                               /* likewise */
     exo_logits_use use;
+    const exo_pass_choice *choice; /* NULL: `use` gets the logits */
     void *use_context;
 
     /* A copy of `logits`, or the array itself if it is the host's. */
@@ -69,6 +78,13 @@ typedef struct exo_forward {
     size_t pitch;
     size_t first;                      /* the first of the rows in `read` */
     exo_logits_scratch scratch_of_use; /* (EXO_LOGIT_ROWS, pitch) each */
+
+    /* Of a device that chooses; else empty. */
+    exo_array rules, choices; /* (rows) exo_choice_rule; exo_choice */
+    exo_array seen;           /* (rows, ceil(vocabulary / 64)) words, made for the first penalty */
+    exo_array weighed;        /* (EXO_LOGIT_ROWS, pitch) */
+    exo_choice_rule *rule;    /* (rows) each, on the host */
+    exo_choice *chosen;
 } exo_forward;
 
 /* Makes everything but the caches, on the device of `params`, and packs the parameters. `out` must
@@ -86,6 +102,10 @@ exo_status exo_forward_pack(exo_forward *forward, exo_params *params, exo_err *e
 
 /* Begins an empty plan. The run calls use(context, ...). */
 void exo_pass_begin(exo_forward *forward, exo_logits_use use, void *context);
+/* The same, of a pass whose tokens the device chooses (exo_forward_chooses). `choice` must outlive the
+ * run. */
+void exo_pass_begin_choice(exo_forward *forward, const exo_pass_choice *choice, void *context);
+bool exo_forward_chooses(const exo_forward *forward);
 /* Adds `count` tokens of the sequence that owns cache number `place`, at position, position + 1,
  * ... It requests the logits of the last `wanted` of them, with the tags tag, tag + 1, ... The
  * scale is that of the device's log-sums (exo_logits_sums). The caller guarantees room for the rows,

@@ -203,12 +203,29 @@ exo_sampling_scale(const exo_sampling *s)
     return s->temperature > 0 ? 1.0f / s->temperature : 1.0f; /* as in exo_log_probs */
 }
 
+static float
+penalty_of(const exo_sampling *s)
+{
+    return s->repetition_penalty > 0 ? s->repetition_penalty : 1;
+}
+
+exo_choice_rule
+exo_sampling_rule(const exo_sampling *s, double draw)
+{
+    return (exo_choice_rule){.draw = draw,
+                             .scale = exo_sampling_scale(s),
+                             .penalty = penalty_of(s),
+                             .top_p = s->top_p,
+                             .top_k = s->top_k < UINT32_MAX ? (uint32_t)s->top_k : 0,
+                             .vocabulary = s->vocabulary < UINT32_MAX ? (uint32_t)s->vocabulary : 0,
+                             .greedy = s->temperature <= 0};
+}
+
 /* The logits after penalty and temperature: `out`, or `logits` itself if neither changes them. */
 static const float *
 warp(const exo_sampling *s, const float *logits, size_t count, const uint64_t *seen, float *out)
 {
-    float penalty = s->repetition_penalty > 0 ? s->repetition_penalty : 1;
-    float scale = exo_sampling_scale(s);
+    float penalty = penalty_of(s), scale = exo_sampling_scale(s);
     if (penalty == 1.0f && scale == 1.0f)
         return logits;
     memcpy(out, logits, count * sizeof *out);

@@ -3,16 +3,41 @@
  * forward.c, sampling.c. */
 #include "nn/generate/generator.h"
 
+static double
+draw(const exo_sequence *s)
+{
+    return s->sampling.temperature > 0 ? exo_sampling_draw(s->sampling.seed, s->id, s->length) : 0;
+}
+
 static void
 choose(void *context, size_t place, float *logits, const exo_logits_scratch *scratch)
 {
     exo_generator *g = context;
     exo_sequence *s = &g->sequences[place];
-    double draw =
-        s->sampling.temperature > 0 ? exo_sampling_draw(s->sampling.seed, s->id, s->length) : 0;
     s->finite = exo_sampling_choose(&s->sampling, logits, exo_generator_decoder(g)->vocabulary,
-                                    s->seen, draw, scratch, &s->choice);
+                                    s->seen, draw(s), scratch, &s->choice);
 }
+
+static exo_choice_rule
+rule_of(void *context, size_t place, const uint64_t **seen)
+{
+    exo_generator *g = context;
+    const exo_sequence *s = &g->sequences[place];
+    const exo_choice_rule rule = exo_sampling_rule(&s->sampling, draw(s));
+    *seen = rule.penalty == 1.0f ? NULL : s->seen;
+    return rule;
+}
+
+static void
+chosen(void *context, size_t place, const exo_choice *choice)
+{
+    exo_generator *g = context;
+    exo_sequence *s = &g->sequences[place];
+    s->finite = choice->token >= 0;
+    s->choice = *choice;
+}
+
+static const exo_pass_choice by_device = {.rule = rule_of, .chosen = chosen};
 
 static exo_finish
 finish_of(const exo_generator *g, const exo_sequence *s)
@@ -66,7 +91,10 @@ exo_generator_step(exo_generator *generator, exo_err *err)
 {
     exo_generator *g = generator;
     exo_forward *f = &g->forward;
-    exo_pass_begin(f, choose, g);
+    if (exo_forward_chooses(f))
+        exo_pass_begin_choice(f, &by_device, g);
+    else
+        exo_pass_begin(f, choose, g);
     plan(g);
     exo_status st = exo_pass_run(f, err);
     if (st != EXO_OK)

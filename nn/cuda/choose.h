@@ -1,0 +1,9 @@
+/* The choice of tokens: `choose` of exo_device_class. Read next: choose.cu. */
+#ifndef EXO_CUDA_CHOOSE_H
+#define EXO_CUDA_CHOOSE_H
+
+#include "nn/cuda/device.h"
+
+exo_status exo_cuda_choose(exo_device *device, const exo_choose_args *args, exo_err *err);
+
+#endif
