@@ -92,7 +92,7 @@ peer() {
 }
 
 build=${BUILD:-build/dev}
-targets="exogym_cli exogym_cuda test_unit_gpu bench_gpt_step bench_cnn_step bench_generate"
+targets="exogym_cli exogym_cuda test_unit_gpu bench_gpt_step bench_cnn_step bench_generate bench_matmul"
 [ -n "${BUILD:-}" ] || step build 600 bash -c "cmake --preset dev && cmake --build --preset dev --target $targets" || exit 1
 step doctor 60 "$build"/exogym doctor
 grep -A1 'cuda:' "$out/doctor.log"
@@ -129,22 +129,72 @@ sha() {
     grep -o '"sha256": "[0-9a-f]*"' "$out/runs/$1/result.json" 2>/dev/null | head -1
 }
 rm -rf "$out/runs"
+# same WHAT A B: two runs have the same bits.
+same() {
+    if [ -n "$(sha "$2")" ] && [ "$(sha "$2")" = "$(sha "$3")" ]; then
+        note "$1" 'equal bits'
+    else
+        note "$1" 'other bits'
+        failures=$((failures + 1))
+    fi
+}
 if step bits_1 120 "${job[@]}" --name one "${twice[@]}" && step bits_2 120 "${job[@]}" --name two "${twice[@]}"; then
     for strategy in ddp diloco; do
-        if [ -n "$(sha one/$strategy)" ] && [ "$(sha one/$strategy)" = "$(sha two/$strategy)" ]; then
-            note "bits of two runs, $strategy" equal
-        else
-            note "bits of two runs, $strategy" differ
-            failures=$((failures + 1))
-        fi
+        same "two runs of $strategy" one/$strategy two/$strategy
     done
 fi
+
+# Identities of strategies, on a small model: equal bits, or equal losses where sums have another order.
+cat >"$out/small.yaml" <<'END'
+model: {name: mlp, hidden: [64]}
+data: synthetic
+nodes: 4
+device: cuda
+train: {max_steps: 20, batch_size: 16, val_size: 256}
+strategy: {optimizer: {name: sgd, lr: 1e-2}}
+compare:
+  - ddp
+  - fsdp
+  - {label: fedavg, name: fedavg, H: 1}
+  - {label: sparta, name: sparta, p: 1}
+  - {label: diloco, name: diloco, H: 1, outer_optimizer: {name: sgd, lr: 1}}
+END
+small=("$build"/exogym run "$out/small.yaml" --no-plot --save-dir "$out/runs")
+loss() {
+    sed -n 's/.*"global_loss": *\([0-9.e+-]*\).*/\1/p' "$out/runs/$1/result.json" 2>/dev/null | tail -1
+}
+# agree WHAT A B BOUND: the losses of two runs differ by at most BOUND.
+agree() {
+    if awk -v a="$2" -v b="$3" -v bound="$4" 'BEGIN { d = a - b; exit !(a > 0 && b > 0 && d <= bound && d >= -bound) }'; then
+        note "$1" "equal: losses $2 and $3"
+    else
+        note "$1" "differ: losses '$2' and '$3'"
+        failures=$((failures + 1))
+    fi
+}
+if step identities 120 "${small[@]}" --name identities; then
+    same 'ddp, and fsdp' identities/ddp identities/fsdp
+    same 'fedavg of every step, and sparta of all' identities/fedavg identities/sparta
+    agree 'ddp, and fedavg of every step' "$(loss identities/ddp)" "$(loss identities/fedavg)" 1e-5
+    agree 'ddp, and diloco of every step with plain outer SGD' "$(loss identities/ddp)" "$(loss identities/diloco)" 1e-5
+fi
+
+# Checkpoints of the GPU go on on the CPU, and the other way round.
+for from in cuda cpu; do
+    [ $from = cuda ] && to=cpu || to=cuda
+    once=("${small[@]}" --name from_$from --set 'compare=[ddp]' --set train.checkpoint_interval=10)
+    step from_$from 60 "${once[@]}" --set train.max_steps=10 --set device=$from &&
+        step resumed_on_$to 60 "${once[@]}" --set device=$to --resume &&
+        agree "resumed from $from on $to, and not interrupted" "$(loss from_$from/ddp)" "$(loss identities/ddp)" 1e-4
+done
 
 # GPT-2 of 124 million parameters, bf16; the CNN; generation. Medians of five runs of each program's own.
 settings=(--size base --vocabulary 50304 --block 1024 --batch 16 --dtype bf16 --steps 10 --device cuda)
 step gpt 180 "$build"/bench/bench_gpt_step "${settings[@]}"
 peer gpt_torch 300 bench/peers/gpt_step.py "${settings[@]}" --compile
 row "GPT-2 124M, bf16, 16 x 1,024, training" tokens/s "$(value gpt tokens_per_second)" "$(value gpt_torch tokens_per_second)"
+step matmul 120 "$build"/bench/bench_matmul --device cuda --dtype bf16 --size 8192 --products 20
+row "GPT-2 124M, bf16, training, beside products of 8,192 x 8,192 matrices" GFLOP/s "$(value gpt '"gflops')" "$(value matmul '"gflops')"
 # What it costs a trainer to have the bits of generation.
 settings=(--size base --vocabulary 50304 --block 512 --batch 8 --loss policy --invariant both --steps 10)
 step invariant 180 "$build"/bench/bench_gpt_step "${settings[@]}" --device cuda
