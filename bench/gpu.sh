@@ -182,9 +182,9 @@ fi
 # Checkpoints of the GPU go on on the CPU, and the other way round.
 for from in cuda cpu; do
     [ $from = cuda ] && to=cpu || to=cuda
-    once=("${small[@]}" --name from_$from --set 'compare=[ddp]' --set train.checkpoint_interval=10)
-    step from_$from 60 "${once[@]}" --set train.max_steps=10 --set device=$from &&
-        step resumed_on_$to 60 "${once[@]}" --set device=$to --resume &&
+    once=("${small[@]}" --name "from_$from" --set 'compare=[ddp]' --set train.checkpoint_interval=10)
+    step "from_$from" 60 "${once[@]}" --set train.max_steps=10 --set device="$from" &&
+        step "resumed_on_$to" 60 "${once[@]}" --set device="$to" --resume &&
         agree "resumed from $from on $to, and not interrupted" "$(loss from_$from/ddp)" "$(loss identities/ddp)" 1e-4
 done
 
