@@ -39,18 +39,20 @@ struct how {
     bool together;       /* all nodes are within passes at once */
     size_t passes;       /* that a stage has at once; 0: the model has no stages */
     uint32_t open_units; /* of a copy by units; 0: all */
+    uint64_t step_bytes; /* of a node by units, in the optimizer's step (exo_strategy_step_bytes) */
 };
 
 static exo_status
-plan_step(const char *name, exo_config *options, const exo_fit_opts *opts, size_t minibatch_size,
-          struct how *how, exo_err *err)
+plan_step(const exo_fit_nodes *nodes, size_t minibatch_size, struct how *how, exo_err *err)
 {
+    const exo_fit_opts *opts = nodes->opts;
     exo_strategy *strategy = NULL;
-    exo_status st = exo_strategy_new(&strategy, name, options, err);
+    exo_status st = exo_strategy_new(&strategy, nodes->strategy, nodes->options, err);
     if (st == EXO_OK) {
         how->within = how->passes == 0 && exo_fit_steps_within(strategy, opts->num_nodes,
                                                                opts->batch_size, minibatch_size);
         how->by_units = exo_strategy_keeps_units(strategy);
+        how->step_bytes = exo_strategy_step_bytes(strategy, nodes->model);
         how->together = how->together || how->by_units;
         /* The minibatches of a stage use all units in turn. */
         how->open_units = how->passes > 0 ? 0 : exo_strategy_open_units(strategy);
@@ -172,6 +174,9 @@ plan_units(const exo_model *model, const exo_fit_opts *opts, const struct how *h
     uint64_t two = 2 * largest < values ? 2 * largest : values, open = how->open_units * largest;
     open = how->open_units == 0 || open > values ? values : open;
     uint64_t grads = m->minibatch_size == opts->batch_size ? two : values;
+    /* Of what a pass leaves, the allocator gives the optimizer's step about as much as the open values:
+     * arrays of other sizes, and of other threads, stay apart. */
+    m->optimizer += how->step_bytes > open ? nodes * (how->step_bytes - open) : 0;
     m->parameters = nodes * (open + statistics);
     m->gradients = nodes * grads;
     m->average = values + nodes * statistics;
@@ -209,8 +214,9 @@ plan_copies(const exo_fit_nodes *nodes, exo_dataset *train, exo_dataset *val, bo
 {
     const exo_fit_opts *opts = nodes->opts;
     struct how how = {.together = out->nodes > opts->num_nodes, .passes = passes};
-    exo_status st =
-        plan_step(nodes->strategy, nodes->options, opts, out->minibatch_size, &how, err);
+    exo_status st = plan_step(nodes, out->minibatch_size, &how, err);
+    if (again)
+        how.step_bytes = 0; /* out->optimizer has them */
     if (st == EXO_OK && !again)
         st = exo_fit_memory_nodes(nodes, how.by_units, &out->optimizer, err);
     if (st == EXO_OK)

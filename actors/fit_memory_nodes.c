@@ -14,7 +14,8 @@ enum {
     /* Parameters of the smaller node with which a strategy is measured. Their arrays fill whole
      * pages, also huge ones. */
     FEW = 1 << 21,
-    WIDTH = 1024 /* columns of its matrix */
+    WIDTH = 1024, /* columns of its matrices */
+    PAIRS = 64    /* of a matrix and a vector, where each shard needs some of both */
 };
 
 static size_t
@@ -71,7 +72,8 @@ make_units(exo_model **out, size_t numel, size_t units, exo_err *err)
 /* A model of another number of parameters, which the shapes and groups of the job's do not fit: a
  * matrix of WIDTH columns and a vector, in equal units. */
 struct stand_in {
-    exo_param_info infos[2];
+    exo_param_info infos[2 * PAIRS];
+    size_t num_infos;
     exo_unit_info *units; /* (count) owned */
     size_t count;
     /* If the job's model is a part: the same as models with units of these names, and a whole one that
@@ -88,17 +90,33 @@ free_stand_in(struct stand_in *s)
     exo_model_drop(&s->whole);
 }
 
+/* A matrix with the share `matrices` of the parameters, and a vector; below 1, PAIRS of these. */
+static void
+make_infos(struct stand_in *s, size_t numel, double matrices)
+{
+    const size_t pairs = matrices < 1 ? PAIRS : 1;
+    for (size_t i = 0; i < pairs; i++) {
+        size_t first, length;
+        exo_shard(numel, (uint32_t)pairs, (uint32_t)i, &first, &length);
+        const size_t rows = (size_t)(matrices * (double)length) / WIDTH, cut = rows * WIDTH;
+        s->infos[2 * i] = (exo_param_info){
+            .name = "matrix", .num_dims = 2, .dims = {rows, WIDTH}, .offset = first, .numel = cut};
+        s->infos[2 * i + 1] = (exo_param_info){.name = "vector",
+                                               .num_dims = 1,
+                                               .dims = {length - cut},
+                                               .offset = first + cut,
+                                               .numel = length - cut};
+    }
+    s->num_infos = 2 * pairs;
+}
+
 static exo_status
 make_stand_in(struct stand_in *out, const exo_fit_nodes *nodes, size_t numel, size_t num_units,
-              exo_err *err)
+              double matrices, exo_err *err)
 {
-    const size_t rows = numel / WIDTH, rest = numel % WIDTH;
     const exo_model *whole = nodes->whole;
-    *out = (struct stand_in){.infos = {{.name = "matrix", .num_dims = 2, .dims = {rows, WIDTH}},
-                                       {.name = "vector", .num_dims = 1, .dims = {rest}}},
-                             .count = num_units};
-    out->infos[0].numel = out->infos[1].offset = rows * WIDTH;
-    out->infos[1].numel = rest;
+    *out = (struct stand_in){.count = num_units};
+    make_infos(out, numel, matrices);
     out->units = exo_calloc(num_units, sizeof *out->units);
     if (!out->units)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu units", num_units);
@@ -134,19 +152,39 @@ start_node(exo_node *node, const exo_fit_nodes *subject, exo_comm *comm, exo_str
     return st == EXO_OK ? exo_strategy_start(*out, node, err) : st;
 }
 
+/* What muon needs to be known of its model. */
+struct muon {
+    uint64_t bytes;  /* of the optimizer of a node with a whole copy; 0: another rule, or shards */
+    double matrices; /* of shards: the part of the parameters that muon steps as matrices; else 1 */
+};
+
+static void
+look_at_muon(const exo_node *node, const exo_model *model, struct muon *muon)
+{
+    const size_t numel = exo_model_numel(model);
+    if (node->inner.kind != EXO_MUON)
+        return;
+    if (node->optim)
+        muon->bytes = exo_optim_model_bytes(&node->inner, model);
+    else
+        muon->matrices = (double)exo_optim_matrices(&node->inner, exo_model_infos(model),
+                                                    exo_model_num_infos(model), 0, numel) /
+                         (double)numel;
+}
+
 /* Measures the memory of optimizers and strategies of the first `count` nodes, 1 or 2, with `numel`
- * parameters each. muon, whose state depends on the model's shapes, is left out: exo_optim_bytes
- * gives its memory, *muon, of a node. */
+ * parameters each, of which muon->matrices are in a matrix. muon of a whole copy is left out, because its
+ * memory depends on the model's shapes. */
 static exo_status
 measure_nodes(const exo_fit_nodes *subject, size_t units, uint32_t count, size_t numel,
-              size_t *bytes, uint64_t *muon, exo_err *err)
+              size_t *bytes, struct muon *muon, exo_err *err)
 {
     const exo_fit_opts *opts = subject->opts;
     exo_comm *comm = NULL;
     exo_strategy *strategies[2] = {NULL};
     exo_array params = {0}, grads = {0};
     struct stand_in stands;
-    exo_status st = make_stand_in(&stands, subject, numel, units, err);
+    exo_status st = make_stand_in(&stands, subject, numel, units, muon->matrices, err);
     if (st == EXO_OK)
         st = exo_array_init(&params, exo_device_cpu(), EXO_F32, numel, err);
     if (st == EXO_OK)
@@ -160,20 +198,20 @@ measure_nodes(const exo_fit_nodes *subject, size_t units, uint32_t count, size_t
                           .params = params,
                           .grads = grads,
                           .infos = stands.infos,
-                          .num_infos = 2,
+                          .num_infos = stands.num_infos,
                           .units = stands.units,
                           .num_units = stands.count,
                           .part = stands.whole ? &stands.part : NULL}};
     nodes[1] = nodes[0];
     nodes[1].rank = 1;
     size_t before = allocated();
-    *muon = 0;
+    *muon = (struct muon){.matrices = 1};
     for (uint32_t r = 0; st == EXO_OK && r < count; r++) {
         st = start_node(&nodes[r], subject, comm, &strategies[r], err);
-        if (st == EXO_OK && nodes[r].inner.kind == EXO_MUON) {
-            *muon = exo_optim_model_bytes(&nodes[r].inner, subject->model);
+        if (st == EXO_OK)
+            look_at_muon(&nodes[r], subject->model, muon);
+        if (st == EXO_OK && nodes[r].inner.kind == EXO_MUON)
             exo_optim_free(&nodes[r].optim);
-        }
     }
     size_t after = allocated();
     *bytes = after > before ? after - before : 0;
@@ -195,7 +233,7 @@ measure_nodes(const exo_fit_nodes *subject, size_t units, uint32_t count, size_t
 static exo_status
 plan_nodes(const exo_fit_nodes *nodes, uint32_t count, uint64_t *bytes, exo_err *err)
 {
-    uint64_t muon = 0;
+    struct muon muon = {.matrices = 1};
     size_t numel = exo_model_numel(nodes->model), units = exo_model_num_units(nodes->model),
            few = 0, twice = 0, small = numel < 2 * FEW ? numel : FEW;
     /* The allocator serves blocks differently up to the largest one that it has taken back, and counts
@@ -204,21 +242,22 @@ plan_nodes(const exo_fit_nodes *nodes, uint32_t count, uint64_t *bytes, exo_err 
     exo_status st = measure_nodes(nodes, units, count, most, &few, &muon, err);
     if (st == EXO_OK)
         st = measure_nodes(nodes, units, count, small, &few, &muon, err);
-    *bytes = few + count * muon;
+    *bytes = few + count * muon.bytes;
     if (st != EXO_OK || small == numel)
         return st;
     st = measure_nodes(nodes, units, count, 2 * FEW, &twice, &muon, err);
     double each = twice > few ? (double)(twice - few) / FEW : 0;
-    *bytes = (uint64_t)((double)few + each * (double)(numel - FEW)) + count * muon;
+    *bytes = (uint64_t)((double)few + each * (double)(numel - FEW)) + count * muon.bytes;
     return st;
 }
 
 /* The same for nodes that keep parts of units. They have arrays for each unit, and what the allocator
- * adds to an array to align it would count as growth, so it is measured with one unit. */
+ * adds to an array to align it would count as growth, so it is measured with one unit. The first
+ * measurement also finds which share of the parameters muon steps as matrices. */
 static exo_status
 plan_parts(const exo_fit_nodes *nodes, uint64_t *bytes, exo_err *err)
 {
-    uint64_t muon = 0;
+    struct muon muon = {.matrices = 1};
     size_t few = 0, many = 0;
     exo_status st = measure_nodes(nodes, 1, 1, 5 * FEW, &many, &muon, err);
     if (st == EXO_OK)
@@ -226,8 +265,7 @@ plan_parts(const exo_fit_nodes *nodes, uint64_t *bytes, exo_err *err)
     if (st == EXO_OK)
         st = measure_nodes(nodes, 1, 1, 4 * FEW, &many, &muon, err);
     double each = many > few ? (double)(many - few) / (3 * FEW) : 0;
-    *bytes = nodes->opts->num_nodes *
-             (uint64_t)(each * (double)exo_model_numel(nodes->model) + (double)muon);
+    *bytes = nodes->opts->num_nodes * (uint64_t)(each * (double)exo_model_numel(nodes->model));
     return st;
 }
 

@@ -43,6 +43,7 @@ struct range {
     size_t begin, end, rule;
     size_t rows, cols;      /* of the matrix that Muon steps; 0: each element by itself */
     int slice;              /* the parameter that is a slice of the matrix, or EXO_MUON_WHOLE */
+    size_t offset, count;   /* of the matrix, or the slice, in the flat values; its elements */
     size_t at[MAX_BUFFERS]; /* where the elements begin in the buffers that the rule needs */
 };
 
@@ -62,6 +63,8 @@ struct exo_optim {
     size_t num_ranges;
     exo_muon *muon;          /* NULL: no range is a matrix */
     exo_optim_slices slices; /* count 0: parameters are whole */
+    exo_optim_unit unit;     /* count 0: no matrix is cut by shards */
+    size_t first;            /* the first element in the flat values */
     float *params;           /* of the current step, on the device */
 };
 
@@ -111,6 +114,18 @@ add_range(exo_optim *optim, size_t end, size_t rule, size_t rows, size_t cols, i
     return EXO_OK;
 }
 
+/* The matrix that is, or has a slice that is, the parameter. cut: that of the slice, or NULL. */
+static void
+whole_matrix(const exo_param_info *info, const exo_param_cut *cut, size_t *rows, size_t *cols)
+{
+    *rows = info->dims[0];
+    *cols = info->numel / *rows;
+    if (cut && cut->dim == 0)
+        *rows = cut->whole;
+    else if (cut)
+        *cols = *cols / info->dims[cut->dim] * cut->whole;
+}
+
 /* Adds the matrix that is, or has a slice that is, the index-th parameter. */
 static exo_status
 add_matrix(exo_optim *optim, const exo_param_info *info, size_t index, size_t end, size_t rule,
@@ -118,31 +133,45 @@ add_matrix(exo_optim *optim, const exo_param_info *info, size_t index, size_t en
 {
     const exo_optim_slices *s = &optim->slices;
     const exo_param_cut *cut = s->count > 1 ? exo_model_cut(s->models[s->rank], index) : NULL;
-    size_t rows = info->dims[0], cols = info->numel / rows;
-    if (cut && cut->dim == 0)
-        rows = cut->whole;
-    else if (cut)
-        cols = cols / info->dims[cut->dim] * cut->whole;
-    return add_range(optim, end, rule, rows, cols, cut ? (int)index : EXO_MUON_WHOLE, err);
+    size_t rows, cols;
+    whole_matrix(info, cut, &rows, &cols);
+    exo_status st = add_range(optim, end, rule, rows, cols, cut ? (int)index : EXO_MUON_WHOLE, err);
+    if (st == EXO_OK) {
+        optim->ranges[optim->num_ranges - 1].offset = info->offset;
+        optim->ranges[optim->num_ranges - 1].count = info->numel;
+    }
+    return st;
 }
 
-/* Adds the part of a parameter that lies in [first, first + numel) of the flat values. */
+/* Whether a parameter is in the unit of which the optimizer has a shard. */
+static bool
+is_in_unit(const exo_optim_unit *unit, const exo_param_info *info)
+{
+    return info->offset >= unit->first && info->offset - unit->first < unit->count;
+}
+
+/* Adds the part of a parameter that lies in [first, first + numel) of the flat values. Every matrix of the
+ * unit becomes a range, also one of which the shard has nothing: its members step them together. */
 static exo_status
 add_param(exo_optim *optim, const exo_optim_spec *spec, const exo_param_info *info, size_t index,
-          size_t first, exo_err *err)
+          exo_err *err)
 {
-    const size_t begin = info->offset, end = begin + info->numel, last = first + optim->numel;
+    const size_t first = optim->first, last = first + optim->numel;
+    const size_t begin = info->offset, end = begin + info->numel;
+    const bool outside = optim->numel == 0 || end <= first || begin >= last;
     size_t number = 0;
-    if (info->is_buffer || info->numel == 0 || optim->numel == 0 || end <= first || begin >= last)
+    if (info->is_buffer || info->numel == 0 || (outside && !is_in_unit(&optim->unit, info)))
         return EXO_OK;
     bool matrix = exo_optim_is_matrix(exo_optim_spec_of(spec, info, &number), info);
     size_t rule = spec->kind == EXO_MUON && !matrix ? spec->num_groups + 1 + number : number;
-    if (matrix && (begin < first || end > last))
+    if (outside && !matrix)
+        return EXO_OK;
+    if (matrix && optim->unit.count == 0 && (begin < first || end > last))
         return exo_fail(err, EXO_INVAL,
                         "muon: the matrix %.60s is divided between shards, and muon steps whole "
                         "matrices; choose another optimizer, or a strategy without shards",
                         info->name);
-    const size_t until = (end < last ? end : last) - first;
+    const size_t until = end <= first ? 0 : (end < last ? end : last) - first;
     return matrix ? add_matrix(optim, info, index, until, rule, err)
                   : add_range(optim, until, rule, 0, 0, EXO_MUON_WHOLE, err);
 }
@@ -151,12 +180,12 @@ add_param(exo_optim *optim, const exo_optim_spec *spec, const exo_param_info *in
  * in the order of their infos. */
 static exo_status
 find_ranges(exo_optim *optim, const exo_optim_spec *spec, const exo_param_info *infos,
-            size_t num_infos, size_t first, exo_err *err)
+            size_t num_infos, exo_err *err)
 {
     exo_status st = EXO_OK;
     if (spec->num_groups > 0 || spec->kind == EXO_MUON)
         for (size_t i = 0; st == EXO_OK && i < num_infos; i++)
-            st = add_param(optim, spec, &infos[i], i, first, err);
+            st = add_param(optim, spec, &infos[i], i, err);
     if (st == EXO_OK &&
         (optim->num_ranges == 0 || optim->ranges[optim->num_ranges - 1].end < optim->numel))
         st = add_range(optim, optim->numel, spec->kind == EXO_MUON ? spec->num_groups + 1 : 0, 0, 0,
@@ -192,9 +221,11 @@ prepare_matrices(exo_optim *optim, exo_err *err)
         const struct range *range = &optim->ranges[r];
         if (range->rows == 0)
             continue;
-        if (!optim->muon && (st = exo_muon_new(&optim->muon, optim->device, err)) == EXO_OK)
+        if (!optim->muon && (st = exo_muon_new(&optim->muon, optim->device, err)) == EXO_OK) {
             exo_muon_share(optim->muon, &optim->slices);
-        if (st == EXO_OK)
+            exo_muon_shard(optim->muon, &optim->unit);
+        }
+        if (st == EXO_OK && (range->end > range->begin || range->slice != EXO_MUON_WHOLE))
             st = exo_muon_add(optim->muon, range->rows, range->cols, range->slice, err);
     }
     return st == EXO_OK && optim->muon ? exo_muon_reserve(optim->muon, err) : st;
@@ -263,12 +294,15 @@ check_spec(const exo_optim_spec *spec, const exo_param_info *infos, exo_err *err
 }
 
 /* Makes the optimizer of elements [first, first + numel) of the flat values; slices: NULL, or whose
- * parts they are. */
+ * parts they are; unit: NULL, or of which they are a shard. */
 static exo_status
 make(exo_optim **out, const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos,
-     const exo_optim_slices *slices, exo_device *device, size_t first, size_t numel, exo_err *err)
+     const exo_optim_slices *slices, const exo_optim_unit *unit, exo_device *device, size_t first,
+     size_t numel, exo_err *err)
 {
     exo_status st = check_spec(spec, infos, err);
+    if (st == EXO_OK && slices && !exo_device_is_host(device))
+        st = exo_fail(err, EXO_UNSUPPORTED, "slices of parameters are on the device cpu only");
     if (st != EXO_OK)
         return st;
     exo_optim *optim = exo_calloc(1, sizeof *optim);
@@ -277,11 +311,14 @@ make(exo_optim **out, const exo_optim_spec *spec, const exo_param_info *infos, s
     optim->device = device;
     optim->numel = numel;
     optim->momentum_factor = 1;
+    optim->first = first;
     if (slices)
         optim->slices = *slices;
+    if (unit)
+        optim->unit = *unit;
     st = copy_rules(optim, spec, err);
     if (st == EXO_OK)
-        st = find_ranges(optim, spec, infos, num_infos, first, err);
+        st = find_ranges(optim, spec, infos, num_infos, err);
     if (st == EXO_OK)
         st = make_buffers(optim, err);
     if (st == EXO_OK) {
@@ -298,7 +335,7 @@ exo_optim_new_grouped(exo_optim **out, const exo_optim_spec *spec, const exo_par
                       size_t num_infos, exo_device *device, size_t first, size_t numel,
                       exo_err *err)
 {
-    return make(out, spec, infos, num_infos, NULL, device, first, numel, err);
+    return make(out, spec, infos, num_infos, NULL, NULL, device, first, numel, err);
 }
 
 exo_status
@@ -306,10 +343,16 @@ exo_optim_new_sliced(exo_optim **out, const exo_optim_spec *spec, const exo_opti
                      exo_device *device, exo_err *err)
 {
     const exo_model *own = slices->models[slices->rank];
-    if (!exo_device_is_host(device))
-        return exo_fail(err, EXO_UNSUPPORTED, "slices of parameters are on the device cpu only");
-    return make(out, spec, exo_model_infos(own), exo_model_num_infos(own), slices, device, 0,
+    return make(out, spec, exo_model_infos(own), exo_model_num_infos(own), slices, NULL, device, 0,
                 exo_model_numel(own), err);
+}
+
+exo_status
+exo_optim_new_sharded(exo_optim **out, const exo_optim_spec *spec, const exo_param_info *infos,
+                      size_t num_infos, const exo_optim_slices *slices, const exo_optim_unit *unit,
+                      exo_device *device, size_t first, size_t numel, exo_err *err)
+{
+    return make(out, spec, infos, num_infos, slices, unit, device, first, numel, err);
 }
 
 exo_status
@@ -432,6 +475,8 @@ step_range(const exo_optim *optim, const struct range *range, size_t first, size
         return kernels->adagrad(optim->device, &k.adagrad, err);
     case EXO_MUON:
         assert(first == range->begin && n == range->end - range->begin);
+        if (optim->unit.count > 0) /* step_pieces does it */
+            return EXO_OK;
         exo_muon_step(optim->muon, spec, k.muon_lr, range->rows, range->cols, range->slice, params,
                       grads, buffer_at(optim, range, 3, first));
         return EXO_OK;
@@ -470,6 +515,47 @@ step_part(const exo_optim *optim, size_t first, size_t n, const float *grads)
     }
 }
 
+/* The piece of a matrix that is the range; grads: those of all elements. */
+static exo_muon_piece
+piece_of(const exo_optim *optim, const struct range *range, const float *grads)
+{
+    const size_t count = range->end - range->begin;
+    exo_muon_piece piece = {.rows = range->rows,
+                            .cols = range->cols,
+                            .slice = range->slice,
+                            .at = range->offset - optim->unit.first,
+                            .numel = range->count,
+                            .count = count};
+    if (count > 0) {
+        piece.first = optim->first + range->begin - range->offset;
+        piece.param = optim->params + range->begin;
+        piece.grad = grads + range->begin;
+        piece.buffer = buffer_at(optim, range, 3, range->begin);
+    }
+    return piece;
+}
+
+/* Steps the matrices of the unit of which the optimizer has a shard. */
+static void
+step_pieces(const exo_optim *optim, const float *grads)
+{
+    const struct range *const end = optim->ranges + optim->num_ranges;
+    exo_muon_begin(optim->muon);
+    for (const struct range *r = optim->ranges; r < end; r++) {
+        const exo_muon_piece piece = piece_of(optim, r, grads);
+        if (r->rows > 0)
+            exo_muon_put(optim->muon, &optim->rules[r->rule].spec, &piece);
+    }
+    exo_muon_gather(optim->muon);
+    for (const struct range *r = optim->ranges; r < end; r++) {
+        const struct rule *rule = &optim->rules[r->rule];
+        const exo_muon_piece piece = piece_of(optim, r, grads);
+        if (r->rows > 0)
+            exo_muon_take(optim->muon, &rule->spec, rule->now.muon_lr, &piece);
+    }
+    exo_muon_end(optim->muon);
+}
+
 /* Prepares step number `steps`. */
 static void
 begin_step(exo_optim *optim, exo_array params, float lr, uint64_t steps)
@@ -500,6 +586,8 @@ exo_optim_step(exo_optim *optim, exo_array params, exo_array grads, float lr)
     begin_step(optim, params, lr, optim->steps + 1);
     if (optim->numel > 0)
         step_part(optim, 0, optim->numel, grads.data);
+    if (optim->muon && optim->unit.count > 0)
+        step_pieces(optim, grads.data);
 }
 
 bool
@@ -557,10 +645,45 @@ exo_optim_result(const exo_optim *optim, exo_err *err)
 static uint64_t
 temporary_of(const exo_param_info *info, const exo_param_cut *cut)
 {
-    const uint64_t numel = cut ? info->numel / info->dims[cut->dim] * cut->whole : info->numel;
-    const uint64_t rows = cut && cut->dim == 0 ? cut->whole : info->dims[0], cols = numel / rows;
-    const uint64_t side = rows < cols ? rows : cols;
+    size_t rows, cols;
+    whole_matrix(info, cut, &rows, &cols);
+    const uint64_t numel = (uint64_t)rows * cols, side = rows < cols ? rows : cols;
     return (cut ? 3 : 2) * numel + 2 * side * side; /* a slice: the gathered update, too */
+}
+
+size_t
+exo_optim_matrices(const exo_optim_spec *spec, const exo_param_info *infos, size_t num_infos,
+                   size_t first, size_t count)
+{
+    const exo_optim_unit unit = {.first = first, .count = count};
+    size_t numel = 0;
+    for (size_t i = 0; i < num_infos; i++)
+        if (is_in_unit(&unit, &infos[i]) &&
+            exo_optim_is_matrix(exo_optim_spec_of(spec, &infos[i], NULL), &infos[i]))
+            numel += infos[i].numel;
+    return numel;
+}
+
+uint64_t
+exo_optim_unit_bytes(const exo_optim_spec *spec, const exo_model *model)
+{
+    const exo_param_info *infos = exo_model_infos(model);
+    uint64_t most = 0;
+    for (size_t u = 0; u < exo_model_num_units(model); u++) {
+        const exo_unit_info *info = &exo_model_units(model)[u];
+        const exo_optim_unit unit = {.first = info->first, .count = info->count};
+        uint64_t largest = 0;
+        for (size_t i = 0; i < exo_model_num_infos(model); i++) {
+            if (!is_in_unit(&unit, &infos[i]) ||
+                !exo_optim_is_matrix(exo_optim_spec_of(spec, &infos[i], NULL), &infos[i]))
+                continue;
+            const uint64_t needed = temporary_of(&infos[i], exo_model_cut(model, i));
+            largest = needed > largest ? needed : largest;
+        }
+        if (largest > 0 && largest + unit.count > most)
+            most = largest + unit.count;
+    }
+    return most * sizeof(float);
 }
 
 /* model: NULL, or whose parameters they are. */

@@ -20,11 +20,13 @@ struct exo_muon {
     struct matrix *matrices; /* (count), of different shapes */
     size_t count;
     exo_optim_slices slices;   /* count 0: all matrices are whole */
+    exo_optim_unit unit;       /* count 0: the optimizer has all of its matrices */
     size_t most;               /* elements of the largest matrix */
     size_t most_gathered;      /* of the largest one among members, in as many equal shards */
     size_t scratch_bytes;      /* of the shape that needs the most */
     exo_array update, scratch; /* (most) fp32, (scratch_bytes) */
     exo_array gathered;        /* (most_gathered) fp32 */
+    exo_array all;             /* (unit.count) fp32, within a step: U of all members' pieces */
     exo_err failed;            /* of a step on the host, or of a gather; code OK: none */
 };
 
@@ -39,6 +41,15 @@ exo_muon_new(exo_muon **out, exo_device *device, exo_err *err)
     return EXO_OK;
 }
 
+static void
+release_memory(exo_muon *m)
+{
+    exo_array_release(&m->update);
+    exo_array_release(&m->scratch);
+    exo_array_release(&m->gathered);
+    exo_array_release(&m->all);
+}
+
 void
 exo_muon_free(exo_muon **muon)
 {
@@ -47,9 +58,7 @@ exo_muon_free(exo_muon **muon)
         return;
     for (size_t i = 0; i < m->count; i++)
         exo_plan_free(&m->matrices[i].plan);
-    exo_array_release(&m->update);
-    exo_array_release(&m->scratch);
-    exo_array_release(&m->gathered);
+    release_memory(m);
     exo_free(m->matrices);
     exo_free(m);
     *muon = NULL;
@@ -59,6 +68,12 @@ void
 exo_muon_share(exo_muon *m, const exo_optim_slices *slices)
 {
     m->slices = *slices;
+}
+
+void
+exo_muon_shard(exo_muon *m, const exo_optim_unit *unit)
+{
+    m->unit = *unit;
 }
 
 /* The elements of a member's slice. */
@@ -112,15 +127,23 @@ exo_muon_add(exo_muon *m, size_t rows, size_t cols, int slice, exo_err *err)
     return EXO_OK;
 }
 
-exo_status
-exo_muon_reserve(exo_muon *m, exo_err *err)
+static exo_status
+allocate(exo_muon *m, exo_err *err)
 {
     exo_status st = exo_array_init(&m->update, m->device, EXO_F32, m->most, err);
     if (st == EXO_OK && m->scratch_bytes > 0)
         st = exo_array_init(&m->scratch, m->device, EXO_U8, m->scratch_bytes, err);
     if (st == EXO_OK && m->most_gathered > 0)
         st = exo_array_init(&m->gathered, m->device, EXO_F32, m->most_gathered, err);
+    if (st == EXO_OK && m->unit.count > 0)
+        st = exo_array_init(&m->all, m->device, EXO_F32, m->unit.count, err);
     return st;
+}
+
+exo_status
+exo_muon_reserve(exo_muon *m, exo_err *err)
+{
+    return m->unit.count > 0 ? EXO_OK : allocate(m, err);
 }
 
 static double
@@ -200,6 +223,41 @@ complete(exo_muon *m, const exo_optim_spec *spec, const struct matrix *matrix, i
     return st;
 }
 
+/* Steps the momentum of n elements, and writes their U. */
+static void
+make_update(const exo_muon *m, const exo_optim_spec *spec, size_t n, const float *grad,
+            float *buffer, float *update)
+{
+    exo_device_run(m->device, lerp, .count = n, .y = buffer, .t = (float)(1.0 - spec->momentum),
+                   .x = grad);
+    exo_device_run(m->device, scale, .count = n, .y = update, .a = 1.0f,
+                   .x = spec->nesterov ? grad : buffer);
+    if (spec->nesterov)
+        exo_device_run(m->device, lerp, .count = n, .y = update, .t = (float)spec->momentum,
+                       .x = buffer);
+}
+
+/* Steps n parameters of a matrix (rows, cols) by their newton_schulz(U). */
+static void
+apply(const exo_muon *m, const exo_optim_spec *spec, double lr, size_t rows, size_t cols, size_t n,
+      float *param, const float *update)
+{
+    exo_device_run(m->device, scale, .count = n, .y = param,
+                   .a = (float)(1.0 - lr * spec->weight_decay), .x = param);
+    exo_device_run(m->device, axpy, .count = n, .y = param,
+                   .a = (float)(-lr * rate_of(spec->adjust_lr, (double)rows, (double)cols)),
+                   .x = update);
+}
+
+/* Where this member's U of a matrix is, or its slice of it. */
+static float *
+update_of(const exo_muon *m, int slice)
+{
+    return slice == EXO_MUON_WHOLE
+               ? m->update.data
+               : (float *)m->gathered.data + m->slices.rank * shard_of(m, slice);
+}
+
 void
 exo_muon_step(exo_muon *m, const exo_optim_spec *spec, double lr, size_t rows, size_t cols,
               int slice, float *param, const float *grad, float *buffer)
@@ -208,22 +266,65 @@ exo_muon_step(exo_muon *m, const exo_optim_spec *spec, double lr, size_t rows, s
     const struct matrix *matrix = find(m, rows, cols);
     const size_t n = whole ? rows * cols : slice_numel(m, m->slices.rank, slice);
     const size_t shard = whole ? 0 : shard_of(m, slice);
-    float *update = whole ? m->update.data : (float *)m->gathered.data + m->slices.rank * shard;
+    float *update = update_of(m, slice);
     assert(matrix);
     if (m->failed.code != EXO_OK)
         return; /* the other members may be at another matrix */
-    exo_device_run(m->device, lerp, .count = n, .y = buffer, .t = (float)(1.0 - spec->momentum),
-                   .x = grad);
-    exo_device_run(m->device, scale, .count = n, .y = update, .a = 1.0f,
-                   .x = spec->nesterov ? grad : buffer);
-    if (spec->nesterov)
-        exo_device_run(m->device, lerp, .count = n, .y = update, .t = (float)spec->momentum,
-                       .x = buffer);
-    if (complete(m, spec, matrix, slice, shard, update) != EXO_OK)
+    make_update(m, spec, n, grad, buffer, update);
+    if (complete(m, spec, matrix, slice, shard, update) == EXO_OK)
+        apply(m, spec, lr, rows, cols, n, param, update);
+}
+
+/* --- Of a shard ------------------------------------------------------------------------------- */
+
+/* Notes a failure; the first one is kept. */
+static void
+note(exo_muon *m, exo_status st, const exo_err *reason)
+{
+    if (st != EXO_OK && m->failed.code == EXO_OK)
+        m->failed = *reason;
+}
+
+void
+exo_muon_begin(exo_muon *m)
+{
+    exo_err reason = {0};
+    if (m->failed.code == EXO_OK)
+        note(m, allocate(m, &reason), &reason);
+}
+
+void
+exo_muon_put(exo_muon *m, const exo_optim_spec *spec, const exo_muon_piece *p)
+{
+    if (m->failed.code == EXO_OK && p->count > 0)
+        make_update(m, spec, p->count, p->grad, p->buffer, (float *)m->all.data + p->at + p->first);
+}
+
+void
+exo_muon_gather(exo_muon *m)
+{
+    exo_err reason = {0};
+    if (m->failed.code == EXO_OK)
+        note(m, m->unit.gather(m->unit.context, m->all, &reason), &reason);
+}
+
+void
+exo_muon_take(exo_muon *m, const exo_optim_spec *spec, double lr, const exo_muon_piece *p)
+{
+    const bool whole = p->slice == EXO_MUON_WHOLE;
+    float *update = update_of(m, p->slice);
+    if (m->failed.code != EXO_OK || (whole && p->count == 0))
         return;
-    exo_device_run(m->device, scale, .count = n, .y = param,
-                   .a = (float)(1.0 - lr * spec->weight_decay), .x = param);
-    exo_device_run(m->device, axpy, .count = n, .y = param,
-                   .a = (float)(-lr * rate_of(spec->adjust_lr, (double)rows, (double)cols)),
-                   .x = update);
+    exo_device_run(m->device, scale, .count = p->numel, .y = update, .a = 1.0f,
+                   .x = (float *)m->all.data + p->at);
+    exo_status st = complete(m, spec, find(m, p->rows, p->cols), p->slice,
+                             whole ? 0 : shard_of(m, p->slice), update);
+    if (st == EXO_OK && p->count > 0)
+        apply(m, spec, lr, p->rows, p->cols, p->count, p->param, update + p->first);
+}
+
+void
+exo_muon_end(exo_muon *m)
+{
+    release_memory(m);
 }

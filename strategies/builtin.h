@@ -52,6 +52,10 @@ bool exo_rounds_due(const exo_rounds *rounds, uint64_t step);
 exo_status exo_strategy_composition(char **out, const char *name, const exo_config *options,
                                     exo_err *err);
 
+/* Writes the slices of matrices that the nodes of a copy have, with the collective that gathers them in a
+ * step. False: the node's parameters are whole. */
+bool exo_node_slices(const exo_node *node, exo_optim_slices *out);
+
 /* What a node clips with, on the device of its gradients, which reads none of it. The strategy owns it.
  * All zero before the first use. */
 struct exo_clipping {

@@ -18,6 +18,9 @@
  *     a unit's gradients ready  reduce-scatter their mean in the sharding group, keep the shard
  *     step                      all-reduce the mean of the shards among replicas; clip; optimizer
  *
+ * Muon steps whole matrices: of each unit that has one, the sharding group gathers the updates, and a node
+ * computes the matrices of which its shard has some (exo_optim_new_sharded).
+ *
  * With `across` the groups are apart: instead of the mean of gradients, a strategy such as diloco runs
  * among replicas, on their shards of the parameters.
  *
@@ -42,7 +45,7 @@
  * Traffic of a node in a step, in elements: (g - 1) / g Psi for each time that all units are gathered,
  * (g - 1) / g Psi for gradients, and 2 (N / g - 1) / (N / g) Psi / g among replicas. Units are gathered
  * twice under full_shard, except the one with which forward ends and tables that backward does not
- * read, and once under shard_grad_op.
+ * read, and once under shard_grad_op. With muon, (g - 1) / g times the units that have a matrix more.
  *
  * Owner of the state: the node's compute lane. Read next: exogym/units.h, exogym/shards.h, ddp.c. */
 #include "strategies/builtin.h"
@@ -88,6 +91,7 @@ struct fsdp {
     bool cpu_offload;
     bool offload;             /* and the device is not the host */
     char place[EXO_ERR_TEXT]; /* of group_size in the config */
+    exo_optim_spec inner;     /* the optimizer, for predictions of traffic; owned */
     exo_shards params, grads;
     exo_optim **optims; /* (num_units) for this node's shard of each unit */
     struct unit *units; /* (num_units) */
@@ -141,8 +145,11 @@ fsdp_init(void *self, exo_config *config, exo_err *err)
     snprintf(f->place, sizeof f->place, "fsdp");
     if (size)
         exo_config_where(size, f->place, sizeof f->place);
-    exo_status st =
-        exo_config_choice(config, "sharding_strategy", HYBRID_SHARD, shardings, &f->sharding, err);
+    const exo_optim_spec fallback = exo_optim_spec_init(EXO_ADAMW);
+    exo_status st = exo_optim_spec_read_groups(config, "optimizer", &fallback, &f->inner, err);
+    if (st == EXO_OK)
+        st = exo_config_choice(config, "sharding_strategy", HYBRID_SHARD, shardings, &f->sharding,
+                               err);
     if (st == EXO_OK)
         st = exo_config_u64(config, "group_size", 0, 0, UINT32_MAX, &f->group_size, err);
     if (st == EXO_OK)
@@ -226,6 +233,27 @@ open_replicas(struct fsdp *f, const exo_node *node, exo_err *err)
 }
 
 static exo_status
+gather_unit(void *context, exo_array unit, exo_err *err)
+{
+    const struct circle *c = context;
+    return c->group ? exo_all_gather(c->group, unit, err) : EXO_OK;
+}
+
+/* Makes the optimizer of this node's shard of a unit. */
+static exo_status
+make_optimizer(struct fsdp *f, const exo_node *node, size_t u, exo_device *device, exo_err *err)
+{
+    const exo_unit_info *info = &node->units[u];
+    const exo_optim_unit unit = {
+        .first = info->first, .count = info->count, .gather = gather_unit, .context = &f->step};
+    exo_optim_slices slices;
+    const bool cut = exo_node_slices(node, &slices);
+    return exo_optim_new_sharded(
+        &f->optims[u], &node->inner, node->infos, node->num_infos, cut ? &slices : NULL, &unit,
+        device, exo_shards_first(&f->params, u), exo_shards_of(&f->params, u).count, err);
+}
+
+static exo_status
 make_shards(struct fsdp *f, exo_node *node, exo_err *err)
 {
     uint32_t size = shard_size(f, node->num_nodes);
@@ -238,9 +266,7 @@ make_shards(struct fsdp *f, exo_node *node, exo_err *err)
                              device, err);
     for (size_t u = 0; st == EXO_OK && u < f->num_units; u++) {
         f->units[u].left = node->units[u].count;
-        st = exo_optim_new_grouped(&f->optims[u], &node->inner, node->infos, node->num_infos,
-                                   device, exo_shards_first(&f->params, u),
-                                   exo_shards_of(&f->params, u).count, err);
+        st = make_optimizer(f, node, u, device, err);
     }
     return st;
 }
@@ -620,14 +646,16 @@ sent_to_replicas(const struct fsdp *f, double numel, uint32_t replicas)
 }
 
 static size_t
-fsdp_edges(const void *self, size_t numel, uint32_t num_nodes,
-           exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+fsdp_edges(const void *self, const exo_param_info *infos, size_t num_infos, size_t numel,
+           uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
 {
     const struct fsdp *f = self;
     const uint32_t size = shard_size(f, num_nodes);
     const double n = num_nodes, g = size, psi = (double)numel;
     const double passes = (stays_open(f) ? 1 : 2) + 1; /* gathers, and the gradients */
-    double sent = passes * (g - 1) / g * psi + sent_to_replicas(f, psi / g, num_nodes / size);
+    const double matrices = (double)exo_optim_matrices(&f->inner, infos, num_infos, 0, numel);
+    double sent =
+        (g - 1) / g * (passes * psi + matrices) + sent_to_replicas(f, psi / g, num_nodes / size);
     out[0] = (exo_strategy_edge){.carries = "gradients",
                                  .route = "all_reduce",
                                  .elements = num_nodes > 1 ? sent * n / (2 * (n - 1)) : psi,
@@ -743,6 +771,7 @@ static void
 fsdp_release(void *self)
 {
     struct fsdp *f = self;
+    exo_optim_spec_release(&f->inner);
     exo_part_release(&f->across);
     for (size_t u = 0; f->units && u < f->num_units; u++) {
         exo_array_release(&f->units[u].here);
@@ -769,7 +798,7 @@ const exo_strategy_class exo_fsdp_class = {
     .after_use = fsdp_after_use,
     .gradient_ready = fsdp_gradient_ready,
     .step = fsdp_step,
-    .edges = fsdp_edges,
+    .model_edges = fsdp_edges,
     .open_units = fsdp_open_units,
     .is_elementwise = fsdp_is_elementwise,
     .state = fsdp_state,

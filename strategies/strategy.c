@@ -195,12 +195,6 @@ exo_status
 exo_strategy_check_parts(const exo_strategy *strategy, const char *what, exo_err *err)
 {
     const exo_strategy_class *c = strategy->strategy_class;
-    if (c->keep && strategy->inner.kind == EXO_MUON)
-        return exo_fail(
-            err, EXO_UNSUPPORTED,
-            "%s does not go with muon under the strategy '%s', whose nodes step what they "
-            "have of a matrix by itself: use ddp",
-            what, c->name);
     if (is_elementwise(strategy) || exo_strategy_is_by_parts(strategy))
         return EXO_OK;
     if (c->is_by_parts)
@@ -224,20 +218,30 @@ gather_slices(void *context, exo_array slices, exo_err *err)
     return exo_all_gather(context, slices, err);
 }
 
+bool
+exo_node_slices(const exo_node *node, exo_optim_slices *out)
+{
+    const exo_node_part *part = node->part;
+    if (!part || !part->slices)
+        return false;
+    *out = (exo_optim_slices){.models = part->models,
+                              .count = exo_group_size(part->slices),
+                              .rank = exo_group_rank(part->slices),
+                              .gather = gather_slices,
+                              .context = part->slices};
+    return true;
+}
+
 /* Makes the inner optimizer. */
 static exo_status
 make_optimizer(const exo_strategy *strategy, exo_node *node, exo_err *err)
 {
-    const exo_node_part *part = node->part;
-    if (!part || !part->slices)
-        return exo_optim_new_grouped(&node->optim, &strategy->inner, node->infos, node->num_infos,
-                                     node->params.device, 0, node->numel, err);
-    const exo_optim_slices slices = {.models = part->models,
-                                     .count = exo_group_size(part->slices),
-                                     .rank = exo_group_rank(part->slices),
-                                     .gather = gather_slices,
-                                     .context = part->slices};
-    return exo_optim_new_sliced(&node->optim, &strategy->inner, &slices, node->params.device, err);
+    exo_optim_slices slices;
+    return exo_node_slices(node, &slices)
+               ? exo_optim_new_sliced(&node->optim, &strategy->inner, &slices, node->params.device,
+                                      err)
+               : exo_optim_new_grouped(&node->optim, &strategy->inner, node->infos, node->num_infos,
+                                       node->params.device, 0, node->numel, err);
 }
 
 bool
@@ -291,6 +295,12 @@ bool
 exo_strategy_keeps_units(const exo_strategy *strategy)
 {
     return strategy->strategy_class->keep != NULL;
+}
+
+uint64_t
+exo_strategy_step_bytes(const exo_strategy *strategy, const exo_model *model)
+{
+    return strategy->strategy_class->keep ? exo_optim_unit_bytes(&strategy->inner, model) : 0;
 }
 
 uint32_t

@@ -3,8 +3,9 @@
  *
  * Formulas and defaults are those of PyTorch's torch.optim. An optimizer owns the state of `numel`
  * elements, which may be a whole model or a shard of it, and does not depend on the origin of the
- * gradients. Muon steps whole matrices, so it must know the parameters' shapes, and no shard may
- * cut a matrix; the other rules step each element by itself.
+ * gradients. Muon steps whole matrices, so it must know the parameters' shapes; where shards cut a
+ * matrix, its members gather the update (exo_optim_new_sharded). The other rules step each element by
+ * itself.
  */
 #ifndef EXOGYM_OPTIM_H
 #define EXOGYM_OPTIM_H
@@ -151,6 +152,25 @@ typedef struct exo_optim_slices {
 EXO_API exo_status exo_optim_new_sliced(exo_optim **out, const exo_optim_spec *spec,
                                         const exo_optim_slices *slices, exo_device *device,
                                         exo_err *err);
+/* A unit (units.h) of which each member of a group has a shard. */
+typedef struct exo_optim_unit {
+    size_t first, count; /* the unit: elements of the flat parameters */
+    /* exo_all_gather of the whole unit among the members, in each step of a unit that has a matrix. */
+    exo_status (*gather)(void *context, exo_array unit, exo_err *err);
+    void *context; /* of gather */
+} exo_optim_unit;
+
+/* exo_optim_new_grouped for a shard of a unit, which may cut matrices that muon steps: in a step the
+ * members gather the updates of the unit, and each of them computes the matrices of which its shard has
+ * some (Liu et al., 2025, arXiv:2502.16982). So exo_optim_step is a collective of the members, and
+ * blocks; its memory for matrices is there within a step only. infos are those of slices->models, if
+ * slices (NULL: whole parameters) is given: then a step gathers among both groups, and each member
+ * computes all matrices of the unit. Errors: also UNSUPPORTED, slices on another device than the CPU. */
+EXO_API exo_status exo_optim_new_sharded(exo_optim **out, const exo_optim_spec *spec,
+                                         const exo_param_info *infos, size_t num_infos,
+                                         const exo_optim_slices *slices, const exo_optim_unit *unit,
+                                         exo_device *device, size_t first, size_t numel,
+                                         exo_err *err);
 /* Frees *optim and sets it to NULL; accepts NULL in it. */
 EXO_API void exo_optim_free(exo_optim **optim);
 /* Takes one step: changes params (numel) with gradients (numel) and learning rate `lr`. Both are
@@ -203,6 +223,13 @@ EXO_API uint64_t exo_optim_bytes(const exo_optim_spec *spec, const exo_param_inf
                                  size_t num_infos);
 /* The same for all parameters of a model, which may be a part: with what muon gathers in a step. */
 EXO_API uint64_t exo_optim_model_bytes(const exo_optim_spec *spec, const exo_model *model);
+/* The bytes that a step of a sharded optimizer (exo_optim_new_sharded) takes beside the moments, for the
+ * unit of the model that needs the most; 0: nothing, without muon. */
+EXO_API uint64_t exo_optim_unit_bytes(const exo_optim_spec *spec, const exo_model *model);
+/* The elements of the matrices that muon steps, of those that begin within elements [first, first + count)
+ * of the flat parameters. */
+EXO_API size_t exo_optim_matrices(const exo_optim_spec *spec, const exo_param_info *infos,
+                                  size_t num_infos, size_t first, size_t count);
 /* Adds the moments and the step count to a checkpoint as "name.step", "name.exp_avg" and so on.
  * `name` tells the optimizers of a node apart. */
 EXO_API void exo_optim_state(exo_optim *optim, const char *name, exo_state *state);

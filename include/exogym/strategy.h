@@ -337,6 +337,9 @@ EXO_API exo_status exo_strategy_gradient_ready(exo_strategy *strategy, exo_node 
 EXO_API bool exo_strategy_keeps_units(const exo_strategy *strategy);
 /* The most units whose values are open at once in a step, of a class with `keep`; 0: all. */
 EXO_API uint32_t exo_strategy_open_units(const exo_strategy *strategy);
+/* Of a class with `keep`: the bytes that the optimizer's step of a node with this model takes beside its
+ * moments, while no unit is open (exo_optim_unit_bytes). */
+EXO_API uint64_t exo_strategy_step_bytes(const exo_strategy *strategy, const exo_model *model);
 /* Whether the class has before_use or after_use. All nodes then evaluate together, because these
  * functions may call collectives. */
 EXO_API bool exo_strategy_awaits_units(const exo_strategy *strategy);

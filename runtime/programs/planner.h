@@ -48,7 +48,7 @@ typedef struct exo_job_plan {
     size_t batch_size;           /* samples of a node in a step */
     exo_job_plan_entry *entries; /* (count) those that fit first, best first; else by memory */
     size_t count, num_fitting;
-    /* compositions that the strategy refuses, such as shards under muon, and the first one's reason */
+    /* compositions that the job refuses, such as parts with correlations, and the first one's reason */
     size_t num_refused;
     char refusal[EXO_ERR_TEXT];
     /* of the job, for assignments */

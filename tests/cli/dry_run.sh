@@ -61,6 +61,8 @@ if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
     right '{name: mlp, hidden: [1500, 1500]}' 32 '{name: powersgd, rank: 4}'
     right '{name: mlp, hidden: [1500, 1500]}' 32 '{name: streaming_diloco, H: 3, fragments: 3}'
     right '{name: mlp, hidden: [1500, 1500]}' 32 '{name: fsdp, sharding_strategy: full_shard}'
+    right '{name: mlp, hidden: [1500, 1500]}' 32 \
+        '{name: fsdp, sharding_strategy: full_shard, optimizer: {name: muon, matrices: all, ns_steps: 1}}'
     right '{name: mlp, hidden: [1500, 1500]}' 32 '{name: async_diloco, H: 2}' # with one server
     job=text.yaml
     right '{name: gpt, size: small, context: 64}' 64 '{name: diloco, H: 2}'

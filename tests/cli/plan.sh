@@ -54,9 +54,9 @@ rows 6 'three nodes'
 has out "--set 'parallel={}'"
 ok plan wan.yaml --nodes 4 --set 'strategy={name: fsdp, group_size: 2, across: {name: diloco, H: 2}}'
 rows 4 'groups apart'
-ok plan wan.yaml --step-time 2s --set 'strategy.optimizer=muon'
+ok plan wan.yaml --nodes 4 --step-time 2s --set 'strategy.optimizer=muon'
+rows 10 'shards under muon'
 has out 'a step computes 2 s, as given'
-has out ' more are impossible: '
 sed '/^c[lo].*:/d; /^links:/d; /^hosts:/d' wan.yaml >plain.yaml
 ok plan plain.yaml --nodes 1
 rows 1 'one node'
@@ -72,6 +72,9 @@ has out 'ddp, context of 2'
 # Shared copies: the batch of a copy is that of its nodes, so all compositions learn from as many samples, and the
 # first one is a job that takes the predicted time.
 fox_text 100
+ok plan wan.yaml --set 'model={name: gpt, layers: 2, heads: 2, width: 16, context: 16}' --set 'data={name: text, path: text.txt, block: 16}' \
+    --set train.correlation_interval=5
+has out ' more are impossible: parallel.context does not go with train.correlation_interval'
 gpt=(--set 'model={name: gpt, layers: 4, heads: 2, width: 32, context: 16}' --set 'data={name: text, path: text.txt, block: 16}' --set nodes=4)
 ok plan wan.yaml "${gpt[@]}" --json
 python3 - out "$EXOGYM" "${gpt[@]}" <<'END' || fail 'nodes that share a copy take another time than planned'

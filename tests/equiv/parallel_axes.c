@@ -107,9 +107,9 @@ must_fit(struct run *r, const char *strategy, const char *options)
                  s->tensor, s->pipeline, s->context, options, r->err.text);
 }
 
-/* The parameters of all parts and stages. */
+/* The parameters of all parts and stages; blocks: only those of blocks. */
 static double
-count_parameters(const struct run *r)
+count_parameters(const struct run *r, bool blocks)
 {
     const struct shape *s = &r->shape;
     double sum = 0;
@@ -122,7 +122,10 @@ count_parameters(const struct run *r)
                                  .stages = s->pipeline > 1 ? s->pipeline : 0};
         exo_err err = {0};
         cr_assert_eq(exo_model_share(&model, r->model, &share, &err), EXO_OK, "%s", err.text);
-        sum += (double)exo_model_numel(model);
+        for (size_t u = 0; u < exo_model_num_units(model); u++) {
+            const exo_unit_info *unit = &exo_model_units(model)[u];
+            sum += !blocks || strstr(unit->name, "block") ? (double)unit->count : 0;
+        }
         exo_model_drop(&model);
     }
     return sum;
@@ -145,8 +148,8 @@ closed_form(const struct run *r, bool clips, bool muon)
     if (r->tied && p > 1)
         bytes += c * 8 * VOCABULARY * WIDTH;
     /* Tokens: keys and values, and the sums of all gradients and of the loss. */
-    bytes +=
-        4 * (c - 1) * (6 * LAYERS * rows * WIDTH + 2 * minibatches * (count_parameters(r) + t));
+    bytes += 4 * (c - 1) *
+             (6 * LAYERS * rows * WIDTH + 2 * minibatches * (count_parameters(r, false) + t));
     if (clips)
         bytes += c * 8 * t * p * (t * p - 1);
     if (muon)
@@ -185,9 +188,13 @@ compare(const struct shape *shape, const char *model, const char *strategy, int 
                          exo_params_values(whole.result.params), exo_model_numel(whole.model));
     cr_expect_lt(off, 1e-5, "%u x tensor %u, pipeline %u, context %u, %s: the model is off by %g",
                  shape->copies, shape->tensor, shape->pipeline, shape->context, options, off);
-    double bytes = STEPS * shape->copies *
-                       closed_form(&shares, strstr(options, "max_norm"), strstr(options, "muon")) +
-                   8.0 * rounds * shape->context * (shape->copies - 1) * count_parameters(&shares);
+    double bytes =
+        STEPS * shape->copies *
+            closed_form(&shares, strstr(options, "max_norm"), strstr(options, "muon")) +
+        8.0 * rounds * shape->context * (shape->copies - 1) * count_parameters(&shares, false);
+    if (strcmp(strategy, "fsdp") == 0 && strstr(options, "muon"))
+        bytes +=
+            4.0 * STEPS * shape->context * (shape->copies - 1) * count_parameters(&shares, true);
     expect_close((double)shares.result.traffic.payload_bytes, bytes, "bytes", &shares);
     cr_expect_float_eq((double)shares.result.traffic.payload_bytes, bytes, 0.5);
     run_release(&whole);
@@ -247,6 +254,17 @@ Test(parallel_axes, copies_may_shard_their_parts)
         if (shapes[i].pipeline > 1) /* the units of a stage stay open in a step */
             compare(&shapes[i], "", "fsdp", STEPS, "{sharding_strategy: full_shard, " SGD "}");
     }
+}
+
+/* Muon gathers the units of blocks among the copies, and then the slices of matrices among the parts. */
+Test(parallel_axes, muon_goes_with_shards_of_them)
+{
+    static const char muon[] = "{sharding_strategy: shard_grad_op, "
+                               "optimizer: {name: muon, lr: 0.02, adamw: {lr: 0.01, eps: 1e-2}}}";
+    static const struct shape shapes[] = {
+        {3, 1, 3, 1, false, 2}, {2, 2, 2, 2, true, 2}, {2, 2, 1, 2, false, 4}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i += one_of(2))
+        compare(&shapes[i], i % 2 ? ", tied: false" : "", "fsdp", STEPS, muon);
 }
 
 static void

@@ -138,6 +138,7 @@ static const struct {
     {"optimizer: {name: adamw, groups: [{match: '*.bias', lr: 0.1, amsgrad: true}]}",
      "sharding_strategy: full_shard, prefetch: true", "", 3},
     {"optimizer: muon", "sharding_strategy: no_shard", "", 3},
+    {"optimizer: {name: muon, matrices: all}", "sharding_strategy: full_shard", "", 5},
     {"optimizer: {name: sgd, lr: 0.1, momentum: 0.9}, warmup_steps: 4", "prefetch: true",
      ", frozen: 'fc1.*'", 7},
 };
@@ -225,7 +226,6 @@ Test(reshard, what_cannot_be_converted_is_named)
     fit(&w, "full", 4, "ddp", "{}", HALF);
     refused(&w, "full", 2, "fedavg", "{H: 2}", "the nodes of the strategy 'fedavg' have states");
     refused(&w, "full", 3, "fsdp", "{group_size: 2}", "3 nodes cannot be cut into groups of 2");
-    refused(&w, "full", 2, "fsdp", "{optimizer: muon}", "muon: the matrix fc1.weight is divided");
     refused(&w, "full", 2, "ddp", "{optimizer: sgd}", "the optimizer has other moments");
     refused(&w, "full", 2, "ddp", "{optimizer: adagrad}",
             "other moments than the one of the checkpoint: sum instead of exp_avg");

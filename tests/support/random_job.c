@@ -238,14 +238,6 @@ leaves_ends(const random_job *job)
            (job->frozen && strstr(job->frozen, "blocks.0") && job->layers == 1);
 }
 
-static void
-take_plain_rule(random_job *job)
-{
-    job->optimizer = "{name: sgd, lr: 0.1}";
-    job->muon = false;
-    job->plain_sgd = true;
-}
-
 /* Whether groups of shards are kept together by a strategy that looks at more than each element, or takes
  * some at a time. */
 static bool
@@ -306,8 +298,6 @@ mend_shards(random_job *job)
     if (job->group == 0)
         job->across = NULL;
     job->elastic = false;
-    if (job->muon)
-        take_plain_rule(job);
 }
 
 static void
@@ -521,8 +511,6 @@ refuse_shards(const random_job *job, struct reasons *r)
     refuse_if(r, job->group > 0 && has_own_group(job), "group_size");
     refuse_if(r, job->group > 0 && job->copies % job->group != 0, "cannot be cut into groups");
     refuse_if(r, job->group == 0 && job->across, "across: needs a group_size");
-    const bool has_parts = job->tensor * job->pipeline > 1;
-    refuse_if(r, job->muon && (has_shards(job) || has_parts), "muon");
     refuse_if(r, job->elastic, "elastic");
 }
 

@@ -480,6 +480,87 @@ Test(muon, a_shard_that_cuts_a_matrix_is_refused)
     cr_expect_null(optim);
 }
 
+/* The gathering of a shard's unit, with one member. */
+struct gathering {
+    size_t calls;
+    bool fails;
+};
+
+static exo_status
+gather(void *context, exo_array unit, exo_err *err)
+{
+    struct gathering *g = context;
+    g->calls++;
+    cr_expect_eq(unit.count, NUMEL);
+    return g->fails ? exo_fail(err, EXO_PEER_LOST, "member 1 is gone") : EXO_OK;
+}
+
+/* Elements [first, first + count) of the unit of all elements. */
+static exo_optim *
+shard_of(struct gathering *g, size_t first, size_t count)
+{
+    const exo_optim_spec spec = exo_optim_spec_init(EXO_MUON);
+    const exo_optim_unit unit = {.count = NUMEL, .gather = gather, .context = g};
+    exo_optim *optim = NULL;
+    exo_err err = {0};
+    exo_status st = exo_optim_new_sharded(&optim, &spec, infos, NUM_INFOS, NULL, &unit,
+                                          exo_device_cpu(), first, count, &err);
+    cr_assert_eq(st, EXO_OK, "%s", err.text);
+    return optim;
+}
+
+Test(muon, a_shard_of_all_has_the_bits_of_the_whole_and_one_of_nothing_gathers)
+{
+    struct gathering g = {0};
+    float *grads = numbers_new(NUMEL, 2), *whole = numbers_new(NUMEL, 1),
+          *shard = numbers_new(NUMEL, 1);
+    exo_optim *all = optim_of("muon", infos, NUM_INFOS, exo_device_cpu(), 0, NUMEL);
+    exo_optim *one = shard_of(&g, 0, NUMEL), *none = shard_of(&g, 150, 0);
+    for (int step = 0; step < STEPS; step++) {
+        take_step(all, whole, grads, NUMEL, 0.01f);
+        take_step(one, shard, grads, NUMEL, 0.01f);
+        take_step(none, shard, grads, 0, 0.01f);
+    }
+    cr_expect_arr_eq(whole, shard, NUMEL * sizeof *whole);
+    cr_expect_eq(g.calls, 2 * STEPS);
+    exo_optim_free(&all);
+    exo_optim_free(&one);
+    exo_optim_free(&none);
+    free(grads);
+    free(whole);
+    free(shard);
+}
+
+Test(muon, a_step_of_a_shard_tells_of_a_lost_member_and_of_lacks_of_memory)
+{
+    struct gathering g = {.fails = true};
+    float *grads = numbers_new(NUMEL, 2), *params = numbers_new(NUMEL, 1);
+    exo_err err = {0};
+    exo_optim *optim = shard_of(&g, 100, 300);
+    for (int step = 0; step < 2; step++) {
+        exo_optim_step(optim, numbers_array(params, 300), numbers_array(grads, 300), 0.01f);
+        cr_expect_eq(exo_optim_result(optim, &err), EXO_PEER_LOST);
+        cr_expect_str_eq(err.text, "member 1 is gone");
+    }
+    cr_expect_eq(g.calls, 1, "the other members may be at another unit");
+    exo_optim_free(&optim);
+    exo_status st = EXO_NOMEM;
+    uint64_t n = 0;
+    g.fails = false;
+    while (st != EXO_OK) {
+        optim = shard_of(&g, 100, 300);
+        exo_memory_fail_at(++n);
+        exo_optim_step(optim, numbers_array(params, 300), numbers_array(grads, 300), 0.01f);
+        exo_memory_fail_at(0);
+        st = exo_optim_result(optim, &err);
+        cr_assert(st == EXO_OK || (st == EXO_NOMEM && err.text[0]), "%s", err.text);
+        exo_optim_free(&optim);
+    }
+    cr_expect_geq(n, 3); /* the unit, the update, scratch */
+    free(grads);
+    free(params);
+}
+
 /* --- Options ---------------------------------------------------------------------------------- */
 
 Test(muon, options_default_to_pytorchs)

@@ -479,6 +479,40 @@ Test(strategy, fragments_are_declared_by_the_units_of_the_model)
     exo_strategy_free(&strategy);
 }
 
+/* Each edge's elements are those of an all_reduce among N nodes, 2 (N - 1) / N of which a node sends. */
+Test(strategy, fsdp_declares_the_matrices_that_muon_gathers)
+{
+    static const exo_param_info infos[] = {
+        {.name = "in", .num_dims = 2, .dims = {20, 5}, .numel = 100, .at_boundary = true},
+        {.name = "mid", .num_dims = 2, .dims = {10, 30}, .offset = 100, .numel = 300},
+        {.name = "bias", .num_dims = 1, .dims = {70}, .offset = 400, .numel = 70}};
+    static const struct {
+        const char *options;
+        double elements;
+    } cases[] = {
+        {"{sharding_strategy: shard_grad_op, optimizer: sgd}", 470},
+        {"{sharding_strategy: shard_grad_op, optimizer: muon}", 470 + 300 / 2.0},
+        {"{sharding_strategy: full_shard, optimizer: {name: muon, matrices: all}}",
+         3 * 470 / 2.0 + 400 / 2.0},
+        {"{sharding_strategy: full_shard, optimizer: {name: muon, groups: [{match: mid, matrices: "
+         "none}]}}",
+         3 * 470 / 2.0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exo_strategy *strategy = NULL;
+        exo_strategy_edge edges[EXO_STRATEGY_MAX_EDGES];
+        size_t count = 0;
+        exo_err err = {0};
+        cr_assert_eq(exo_strategy_parse(&strategy, "fsdp", cases[i].options, &err), EXO_OK, "%s",
+                     err.text);
+        cr_assert(exo_strategy_edges(strategy, infos, 3, 470, 4, edges, &count));
+        cr_expect_eq(count, 1);
+        cr_expect_float_eq(edges[0].elements, cases[i].elements, 1e-9, "%s: %g", cases[i].options,
+                           edges[0].elements);
+        exo_strategy_free(&strategy);
+    }
+}
+
 /* With the remainder, which has another shard size and other numbers for its rule. */
 Test(strategy, islands_of_different_sizes_declare_what_they_send)
 {
