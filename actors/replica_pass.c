@@ -83,7 +83,9 @@ run_minibatch(exo_replica *r, exo_tape *tape, const exo_batch *batch, size_t min
         exo_pass_values_skip(&r->passes);
     else
         st = exo_pass_values_keep(&r->passes, tape, out, err);
-    return st == EXO_OK ? exo_tape_backward(tape, out, 1.0f / (float)minibatches, err) : st;
+    if (st == EXO_OK)
+        st = exo_tape_backward(tape, out, 1.0f / (float)minibatches, err);
+    return st == EXO_OK && !r->fit->rehearses ? exo_pass_values_store(&r->passes, err) : st;
 }
 
 /* Takes a tape on the replica's device: on the CPU one of the run's pool, else the replica's own. The

@@ -81,12 +81,12 @@ exo_pass_values_init(exo_pass_values *values, exo_device *device, size_t room, e
 {
     *values = (exo_pass_values){0};
     exo_status st = EXO_OK;
-    if (room > SIZE_MAX / (CELLS * CELL) ||
+    if (room >= SIZE_MAX / (CELLS * CELL) ||
         !(values->host = exo_calloc(room * CELLS, sizeof *values->host)) ||
         !(values->each = exo_calloc(room, sizeof *values->each)))
         st = exo_fail(err, EXO_NOMEM, "no memory for the losses of %zu passes", room);
     if (st == EXO_OK)
-        st = exo_array_init(&values->kept, device, EXO_U8, room * CELLS * CELL, err);
+        st = exo_array_init(&values->kept, device, EXO_U8, (room + 1) * CELLS * CELL, err);
     values->room = room;
     if (st != EXO_OK)
         exo_pass_values_release(values);
@@ -115,7 +115,7 @@ exo_status
 exo_pass_values_keep(exo_pass_values *values, exo_tape *tape, const exo_tensor *loss, exo_err *err)
 {
     assert(values->num < values->room);
-    const size_t first = values->num * CELLS;
+    const size_t first = values->room * CELLS; /* behind those of the passes */
     exo_pass_record *pass = &values->each[values->num];
     exo_status st = EXO_OK;
     *pass = (exo_pass_record){.num = 1 + tape->num_metrics};
@@ -132,6 +132,17 @@ exo_pass_values_keep(exo_pass_values *values, exo_tape *tape, const exo_tensor *
     }
     values->num += st == EXO_OK;
     return st;
+}
+
+exo_status
+exo_pass_values_store(exo_pass_values *values, exo_err *err)
+{
+    exo_device *device = values->kept.device;
+    char *const kept = values->kept.data;
+    assert(values->num > 0);
+    return device->device_class->copy(device, kept + (values->num - 1) * CELLS * CELL,
+                                      kept + values->room * CELLS * CELL, CELLS * CELL,
+                                      EXO_COPY_ON_DEVICE, err);
 }
 
 void

@@ -29,7 +29,7 @@ typedef struct exo_pass_record {
 
 /* Of `num` passes, oldest first. A zero-initialized struct has no room. */
 typedef struct exo_pass_values {
-    exo_array kept;        /* on the device: 8 bytes for each value of each pass */
+    exo_array kept;        /* on the device: 8 bytes for each value; a row behind the passes' */
     uint64_t *host;        /* the same, once read */
     exo_pass_record *each; /* (room) */
     size_t room, num;
@@ -40,9 +40,12 @@ exo_status exo_pass_values_init(exo_pass_values *values, exo_device *device, siz
                                 exo_err *err);
 void exo_pass_values_release(exo_pass_values *values);
 /* Keeps the loss and the metrics of the pass on `tape`, which is before its backward: the device
- * copies them, in the order of its work. There is room. Errors: of the device. */
+ * copies them, in the order of its work, to one place for all passes, so that a pass asks the device
+ * for the same as the one before it. There is room. Errors: of the device. */
 exo_status exo_pass_values_keep(exo_pass_values *values, exo_tape *tape, const exo_tensor *loss,
                                 exo_err *err);
+/* Copies them to the place of their pass, behind its backward. Errors: of the device. */
+exo_status exo_pass_values_store(exo_pass_values *values, exo_err *err);
 /* Counts a pass of a rehearsal, which has no results: its loss is 0. */
 void exo_pass_values_skip(exo_pass_values *values);
 /* Waits for the device, and sets every `mean`. Errors: the first failure of the device's work. */

@@ -92,6 +92,7 @@ run_pass(world *w, size_t number)
     cr_assert_not_null(loss, "%s", (exo_tape_error(w->tape, &err), err.text));
     cr_assert_eq(exo_pass_values_keep(&w->passes, w->tape, loss, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_tape_backward(w->tape, loss, 1.0f / PASSES, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_pass_values_store(&w->passes, &err), EXO_OK, "%s", err.text);
 }
 
 /* A step of the strategy, or the same on a host that waits for the norm. Returns how often it may wait. */
