@@ -143,6 +143,23 @@ if step bits_1 120 "${job[@]}" --name one "${twice[@]}" && step bits_2 120 "${jo
         same "two runs of $strategy" one/$strategy two/$strategy
     done
 fi
+# Passes as graphs: the same bits, and what they cost beside passes whose kernels are started one by one.
+if EXOGYM_CUDA_GRAPHS=on step bits_graphs 120 "${job[@]}" --name graphs "${twice[@]}"; then
+    for strategy in ddp diloco; do
+        if [ -n "$(sha one/$strategy)" ] && [ "$(sha one/$strategy)" = "$(sha graphs/$strategy)" ]; then
+            note "bits with EXOGYM_CUDA_GRAPHS=on, $strategy" equal
+        else
+            note "bits with EXOGYM_CUDA_GRAPHS=on, $strategy" differ
+            failures=$((failures + 1))
+        fi
+    done
+fi
+for size in small base; do
+    settings=(--size $size --block 256 --batch 4 --dtype bf16 --steps 50 --device cuda)
+    step launches_$size 120 "$build"/bench/bench_gpt_step "${settings[@]}"
+    EXOGYM_CUDA_GRAPHS=on step graphs_$size 120 "$build"/bench/bench_gpt_step "${settings[@]}"
+    row "the decoder $size, bf16, 4 x 256, EXOGYM_CUDA_GRAPHS=on beside off" ms "$(value graphs_$size '"step_ms')" "$(value launches_$size '"step_ms')"
+done
 
 # Identities of strategies, on a small model: equal bits, or equal losses where sums have another order.
 cat >"$out/small.yaml" <<'END'

@@ -77,6 +77,8 @@ exo_tape_free(exo_tape **tape)
 void
 exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass)
 {
+    if (pass->grad)
+        exo_device_section_begin(tape->device); /* up to the end of backward */
     tape->pass = *pass;
     tape->params = params;
     tape->error = (exo_err){0};
@@ -351,8 +353,16 @@ walk(exo_tape *tape, exo_err *err)
     return exo_tape_error(tape, err);
 }
 
-exo_status
-exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
+/* Ends what exo_tape_begin has begun. The first failure counts. */
+static exo_status
+end_section(const exo_tape *tape, exo_status st, exo_err *err)
+{
+    const exo_status ended = exo_device_section_end(tape->device, st == EXO_OK ? err : NULL);
+    return st == EXO_OK ? ended : st;
+}
+
+static exo_status
+backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
 {
     if (tape->error.code != EXO_OK)
         return exo_tape_error(tape, err);
@@ -384,7 +394,13 @@ exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
 }
 
 exo_status
-exo_tape_backward_from(exo_tape *tape, exo_tensor *x, const float *grad, exo_err *err)
+exo_tape_backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
+{
+    return end_section(tape, backward(tape, loss, scale, err), err);
+}
+
+static exo_status
+backward_from(exo_tape *tape, exo_tensor *x, const float *grad, exo_err *err)
 {
     bool add = false;
     exo_status st = EXO_OK;
@@ -404,6 +420,12 @@ exo_tape_backward_from(exo_tape *tape, exo_tensor *x, const float *grad, exo_err
                   exo_tape_take(tape, seed, grad, x->numel * sizeof *grad) != EXO_OK))
         return exo_tape_error(tape, err);
     return walk(tape, err);
+}
+
+exo_status
+exo_tape_backward_from(exo_tape *tape, exo_tensor *x, const float *grad, exo_err *err)
+{
+    return end_section(tape, backward_from(tape, x, grad, err), err);
 }
 
 exo_dtype

@@ -4,6 +4,7 @@
 #include "nn/cuda/choose.h"
 #include "nn/cuda/grid.h"
 #include "nn/cuda/kth_largest.h"
+#include "nn/cuda/sections.h"
 
 enum {
     WALK = 64 /* elements that are added one by one */
@@ -293,7 +294,9 @@ exo_status
 exo_cuda_choose(exo_device *device, const exo_choose_args *k, exo_err *err)
 {
     exo_cuda_device *cuda = exo_cuda_of(device);
-    exo_status st = exo_cuda_status(exo_cuda_select(cuda), "choose", err);
+    exo_status st = exo_cuda_catch_up(cuda, err);
+    if (st == EXO_OK)
+        st = exo_cuda_status(exo_cuda_select(cuda), "choose", err);
     if (st != EXO_OK || k->rows == 0)
         return st;
     exo_cuda_launch(choose_rows, static_cast<unsigned>(k->rows), EXO_CUDA_BLOCK, 0, cuda->stream,

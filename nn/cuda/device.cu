@@ -13,6 +13,7 @@
 #include "nn/cuda/matmul.h"
 #include "nn/cuda/own_bytes.h"
 #include "nn/cuda/pages.h"
+#include "nn/cuda/sections.h"
 #include "nn/cuda/share.h"
 
 enum {
@@ -183,15 +184,32 @@ cuda_free(exo_device *device, void *memory, size_t bytes)
     if (!memory)
         return;
     exo_cuda_gave(cuda, EXO_CUDA_ARRAYS, bytes);
+    exo_cuda_catch_up_noted(cuda);
     (void)exo_cuda_select(cuda);
     /* a device that has failed frees nothing; its memory ends with the process */
     if (cudaFreeAsync(memory, cuda->stream) != cudaSuccess)
         (void)cudaGetLastError();
 }
 
-/* Sends a piece that lies in a slot: it lands beside the work of the stream. */
-static cudaError_t
-land(exo_cuda_device *cuda, exo_cuda_slot *slot, char *to, size_t bytes)
+/* Copies on the device, in the order of its work. */
+static exo_status
+copy_on_device(exo_cuda_device *cuda, void *to, const void *from, size_t bytes, bool *taken,
+               exo_err *err)
+{
+    const exo_cuda_copy_args args = {to, from, bytes};
+    const exo_status st =
+        exo_cuda_put_off(cuda, EXO_CUDA_REQUEST_COPY, &args, sizeof args, taken, err);
+    return st != EXO_OK || *taken
+               ? st
+               : exo_cuda_status(
+                     cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda->stream),
+                     "a copy", err);
+}
+
+/* Sends a piece that lies in a slot: it lands beside the work of the stream. If the way from there is
+ * put off, so are the events around it. */
+static exo_status
+land(exo_cuda_device *cuda, exo_cuda_slot *slot, char *to, size_t bytes, exo_err *err)
 {
     cudaError_t error = cudaStreamWaitEvent(cuda->copies, slot->taken, 0);
     if (error == cudaSuccess)
@@ -199,37 +217,43 @@ land(exo_cuda_device *cuda, exo_cuda_slot *slot, char *to, size_t bytes)
                                 cuda->copies);
     if (error == cudaSuccess)
         error = cudaEventRecord(slot->free, cuda->copies);
-    if (error == cudaSuccess)
-        error = cudaStreamWaitEvent(cuda->stream, slot->free, 0);
-    if (error == cudaSuccess)
-        error = cudaMemcpyAsync(to, slot->landing, bytes, cudaMemcpyDeviceToDevice, cuda->stream);
-    if (error == cudaSuccess)
-        error = cudaEventRecord(slot->taken, cuda->stream);
-    return error;
+    slot->used = true;
+    exo_status st = exo_cuda_status(error, "a copy", err);
+    if (st != EXO_OK)
+        return st;
+    const bool waits = !exo_cuda_puts_off(cuda);
+    if (waits)
+        st = exo_cuda_status(cudaStreamWaitEvent(cuda->stream, slot->free, 0), "a copy", err);
+    if (st == EXO_OK)
+        st = copy_on_device(cuda, to, slot->landing, bytes, &slot->lands, err);
+    if (st == EXO_OK && waits)
+        st = exo_cuda_status(cudaEventRecord(slot->taken, cuda->stream), "a copy", err);
+    return st;
 }
 
 /* Copies from the host through pinned memory, piece by piece, so that the caller's memory is free at
  * the return. The host waits only if all slots are full: it is ahead of the device by as much. */
-static cudaError_t
-send(exo_cuda_device *cuda, char *to, const char *from, size_t bytes)
+static exo_status
+send(exo_cuda_device *cuda, char *to, const char *from, size_t bytes, exo_err *err)
 {
-    cudaError_t error = cudaSuccess;
-    while (bytes > 0 && error == cudaSuccess) {
+    exo_status st = EXO_OK;
+    while (bytes > 0 && st == EXO_OK) {
         exo_cuda_slot *slot = &cuda->slots[cuda->next_slot];
         const size_t room = EXO_CUDA_SLOT_BYTES, piece = bytes < room ? bytes : room;
-        if (slot->used)
-            error = cudaEventSynchronize(slot->free);
-        if (error != cudaSuccess)
+        if (slot->lands)
+            st = exo_cuda_catch_up(cuda, err);
+        if (st == EXO_OK && slot->used)
+            st = exo_cuda_status(cudaEventSynchronize(slot->free), "a copy", err);
+        if (st != EXO_OK)
             break;
         memcpy(slot->memory, from, piece);
-        error = land(cuda, slot, to, piece);
-        slot->used = true;
+        st = land(cuda, slot, to, piece, err);
         cuda->next_slot = (cuda->next_slot + 1) % EXO_CUDA_SLOTS;
         to += piece;
         from += piece;
         bytes -= piece;
     }
-    return error;
+    return st;
 }
 
 /* Takes a piece that has arrived in a slot out of it. */
@@ -275,30 +299,34 @@ cuda_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy
           exo_err *err)
 {
     exo_cuda_device *cuda = exo_cuda_of(device);
-    cudaError_t error = exo_cuda_select(cuda);
-    if (error == cudaSuccess && bytes > 0)
-        switch (kind) {
-        case EXO_COPY_TO_DEVICE:
-            error = send(cuda, static_cast<char *>(to), static_cast<const char *>(from), bytes);
-            break;
-        case EXO_COPY_FROM_DEVICE:
-            error = receive(cuda, static_cast<char *>(to), static_cast<const char *>(from), bytes);
-            break;
-        case EXO_COPY_ON_DEVICE:
-            error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda->stream);
-            break;
-        }
-    return exo_cuda_status(error, "a copy", err);
+    bool put_off = false;
+    exo_status st = exo_cuda_status(exo_cuda_select(cuda), "a copy", err);
+    if (st != EXO_OK || bytes == 0)
+        return st;
+    switch (kind) {
+    case EXO_COPY_TO_DEVICE:
+        return send(cuda, static_cast<char *>(to), static_cast<const char *>(from), bytes, err);
+    case EXO_COPY_FROM_DEVICE:
+        st = exo_cuda_catch_up(cuda, err);
+        return st != EXO_OK ? st
+                            : exo_cuda_status(receive(cuda, static_cast<char *>(to),
+                                                      static_cast<const char *>(from), bytes),
+                                              "a copy", err);
+    case EXO_COPY_ON_DEVICE:
+        return copy_on_device(cuda, to, from, bytes, &put_off, err);
+    }
+    return EXO_OK;
 }
 
 static exo_status
 cuda_synchronize(exo_device *device, exo_err *err)
 {
     exo_cuda_device *cuda = exo_cuda_of(device);
+    const exo_status st = exo_cuda_catch_up(cuda, err);
     cudaError_t error = exo_cuda_select(cuda);
     if (error == cudaSuccess)
         error = cudaStreamSynchronize(cuda->stream);
-    return exo_cuda_status(error, "work", err);
+    return st == EXO_OK ? exo_cuda_status(error, "work", err) : st;
 }
 
 /* What the pool of the GPU keeps without using it. */
@@ -345,6 +373,8 @@ make_class(void)
     made.pages_free = exo_cuda_pages_free;
     made.copy = cuda_copy;
     made.synchronize = cuda_synchronize;
+    made.section_begin = exo_cuda_section_begin;
+    made.section_end = exo_cuda_section_end;
     made.kernels = &exo_cuda_kernels;
     made.plan_new = exo_cuda_plan_new;
     made.plan_free = exo_cuda_plan_free;
@@ -493,6 +523,8 @@ exo_cuda_open(exo_device **out, int ordinal, exo_err *err)
     if (st == EXO_OK)
         st = exo_cuda_cudnn_new(&cuda->cudnn, cuda, err);
     if (st == EXO_OK)
+        st = exo_cuda_sections_new(&cuda->sections, err);
+    if (st == EXO_OK)
         *out = &cuda->device;
     else
         exo_cuda_close(&cuda->device);
@@ -506,6 +538,7 @@ exo_cuda_close(exo_device *device)
     (void)exo_cuda_select(cuda);
     if (cuda->stream)
         (void)cudaStreamSynchronize(cuda->stream);
+    exo_cuda_sections_free(cuda->sections);
     exo_cuda_cudnn_free(cuda->cudnn);
     exo_cuda_matmul_free(cuda->matmul);
     close_slots(cuda);

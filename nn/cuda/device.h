@@ -30,8 +30,9 @@ enum {
     EXO_CUDA_PARTS = 1024          /* blocks of a sum that leave one of them, at most */
 };
 
-typedef struct exo_cuda_matmul exo_cuda_matmul; /* matmul.h */
-typedef struct exo_cuda_cudnn exo_cuda_cudnn;   /* cudnn.h */
+typedef struct exo_cuda_matmul exo_cuda_matmul;     /* matmul.h */
+typedef struct exo_cuda_cudnn exo_cuda_cudnn;       /* cudnn.h */
+typedef struct exo_cuda_sections exo_cuda_sections; /* sections.h */
 
 /* A piece of a copy from the host goes through two buffers. The stream `copies` takes it from
  * pinned memory to a landing buffer on the device while the work of earlier steps is under way. The
@@ -48,18 +49,21 @@ typedef struct exo_cuda_slot {
     cudaEvent_t free;  /* behind the last copy from or to `memory` */
     cudaEvent_t taken; /* behind the last copy from `landing` */
     bool used;
+    bool lands; /* the copy from `landing` is put off (sections.h) */
 } exo_cuda_slot;
 
 typedef struct exo_cuda_device {
     exo_device device; /* first */
     int ordinal;       /* of the GPU among those that the process sees */
+    /* What is no kernel of the table calls exo_cuda_catch_up before it asks for work here. */
     cudaStream_t stream;
     cudaStream_t copies; /* from the host to landing buffers */
     exo_cuda_slot slots[EXO_CUDA_SLOTS];
     size_t next_slot;
     double *partials; /* on the device: of sums that have several blocks */
     exo_cuda_matmul *matmul;
-    exo_cuda_cudnn *cudnn; /* NULL: conv.cu computes all convolutions */
+    exo_cuda_cudnn *cudnn;       /* NULL: conv.cu computes all convolutions */
+    exo_cuda_sections *sections; /* NULL: nothing is put off */
 } exo_cuda_device;
 
 static inline exo_cuda_device *

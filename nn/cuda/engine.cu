@@ -17,6 +17,7 @@
 #include "nn/cuda/device.h"
 #include "nn/cuda/engine.h"
 #include "nn/cuda/grid.h"
+#include "nn/cuda/sections.h"
 
 enum {
     MOST_MEMBERS = 64
@@ -372,11 +373,17 @@ open_stream(group *g, const exo_cuda_device *cuda, exo_err *err)
     return st;
 }
 
+static bool
+is_on_gpu(const exo_collective_args *args)
+{
+    return args->device && strcmp(exo_device_name(args->device), "cuda") == 0;
+}
+
 /* Records that the array of a request has been computed when the device's stream gets here. */
 static exo_status
 mark_ready(group *g, meeting *m, const exo_collective_args *args, exo_err *err)
 {
-    if (strcmp(exo_device_name(args->device), "cuda") != 0)
+    if (!is_on_gpu(args))
         return exo_fail(err, EXO_UNSUPPORTED, "engine gpu does not reach the device %s",
                         exo_device_name(args->device));
     const exo_cuda_device *cuda = exo_cuda_of(args->device);
@@ -415,8 +422,10 @@ gpu_begin(void *context, uint32_t rank, exo_engine_request *request, exo_err *er
     group *g = static_cast<group *>(context);
     const exo_collective_args *args = &request->args;
     (void)rank;
+    const exo_status computed =
+        is_on_gpu(args) ? exo_cuda_catch_up(exo_cuda_of(args->device), err) : EXO_OK;
     pthread_mutex_lock(&g->lock);
-    exo_status st = g->broken.code == EXO_OK ? EXO_OK : say_broken(g, err);
+    exo_status st = g->broken.code == EXO_OK ? computed : say_broken(g, err);
     meeting *m = st == EXO_OK ? find_meeting(g, args) : NULL;
     if (st == EXO_OK && !m)
         st = exo_fail(err, EXO_NOMEM, "no memory for a collective");

@@ -18,24 +18,39 @@ forget(exo_cuda_graph *g, const exo_cuda_device *cuda)
     memset(g, 0, sizeof *g);
 }
 
-/* Records the pass, and makes it a graph. */
-static exo_status
-record(exo_cuda_graph *g, exo_cuda_device *cuda, exo_cuda_pass pass, const void *args, exo_err *err)
+exo_status
+exo_cuda_record(exo_cuda_device *cuda, exo_cuda_pass pass, const void *args, cudaGraph_t *out,
+                exo_err *err)
 {
     cudaGraph_t graph = NULL;
+    *out = NULL;
     cudaError_t error = cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal);
     if (error != cudaSuccess)
         return exo_cuda_status(error, "the record of a pass", err);
     exo_status st = pass(&cuda->device, args, err);
     error = cudaStreamEndCapture(cuda->stream, &graph); /* also after a failure */
-    if (st == EXO_OK && error == cudaSuccess)
-        error = cudaGraphInstantiate(&g->exec, graph, 0);
+    if (st == EXO_OK && error == cudaSuccess) {
+        *out = graph;
+        return EXO_OK;
+    }
     if (graph)
         (void)cudaGraphDestroy(graph);
     if (st == EXO_OK)
-        st = exo_cuda_status(error, "the graph of a pass", err);
-    else
-        (void)cudaGetLastError();
+        st = exo_cuda_status(error, "the record of a pass", err);
+    (void)cudaGetLastError();
+    return st;
+}
+
+/* Records the pass, and makes it a graph. */
+static exo_status
+record(exo_cuda_graph *g, exo_cuda_device *cuda, exo_cuda_pass pass, const void *args, exo_err *err)
+{
+    cudaGraph_t graph = NULL;
+    exo_status st = exo_cuda_record(cuda, pass, args, &graph, err);
+    if (st != EXO_OK)
+        return st;
+    st = exo_cuda_status(cudaGraphInstantiate(&g->exec, graph, 0), "the graph of a pass", err);
+    (void)cudaGraphDestroy(graph);
     return st;
 }
 

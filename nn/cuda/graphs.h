@@ -5,7 +5,7 @@
  * and made a graph; from then on the graph is launched. A plan has a few graphs, and forgets the one
  * that it has not used for longest.
  *
- * Owner: the plan. Read next: graphs.cu, decoder.cu. */
+ * Owner: the plan. Read next: graphs.cu, decoder.cu; sections.h, for passes of training. */
 #ifndef EXO_CUDA_GRAPHS_H
 #define EXO_CUDA_GRAPHS_H
 
@@ -27,8 +27,13 @@ typedef struct exo_cuda_graphs {
     uint64_t passes;
 } exo_cuda_graphs;
 
-/* Starts the kernels of a pass on the device's stream; it makes no other calls of CUDA. */
+/* Starts the kernels of a pass on the device's stream; it makes no calls of CUDA that a capture
+ * refuses. */
 typedef exo_status (*exo_cuda_pass)(exo_device *device, const void *args, exo_err *err);
+
+/* Records the kernels of a pass. The caller destroys *out. Errors: those of the pass, FAILED. */
+exo_status exo_cuda_record(exo_cuda_device *cuda, exo_cuda_pass pass, const void *args,
+                           cudaGraph_t *out, exo_err *err);
 
 /* Asks for the pass whose key, of up to EXO_CUDA_KEY_BYTES, this is. */
 exo_status exo_cuda_graphs_run(exo_cuda_graphs *graphs, exo_cuda_device *cuda, const void *key,

@@ -2,6 +2,7 @@
  * CUDA driver. Its functions are asked for by name, so that the plugin links no driver and loads
  * where there is none. State: none; the driver knows which addresses have memory. */
 #include "nn/cuda/pages.h"
+#include "nn/cuda/sections.h"
 
 #include <cuda.h>
 
@@ -137,9 +138,10 @@ void
 exo_cuda_pages_close(exo_device *device, void *pages, size_t bytes)
 {
     driver d;
-    const exo_cuda_device *cuda = exo_cuda_of(device);
+    exo_cuda_device *cuda = exo_cuda_of(device);
     if (open_driver(&d, cuda, NULL) != EXO_OK)
         return;
+    exo_cuda_catch_up_noted(cuda);
     /* memory is taken away at once, not in the order of the stream */
     (void)cudaStreamSynchronize(cuda->stream);
     const size_t all = whole_pages(&d, cuda, bytes);
@@ -152,9 +154,10 @@ void
 exo_cuda_pages_free(exo_device *device, void *pages, size_t bytes)
 {
     driver d;
-    const exo_cuda_device *cuda = exo_cuda_of(device);
+    exo_cuda_device *cuda = exo_cuda_of(device);
     if (!pages || open_driver(&d, cuda, NULL) != EXO_OK)
         return;
+    exo_cuda_catch_up_noted(cuda);
     const CUdeviceptr address = reinterpret_cast<CUdeviceptr>(pages);
     const size_t all = whole_pages(&d, cuda, bytes);
     (void)cudaStreamSynchronize(cuda->stream);

@@ -9,6 +9,7 @@
 #include "nn/cuda/grid.h"
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/row_norm.h"
+#include "nn/cuda/sections.h"
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
@@ -206,6 +207,8 @@ void
 exo_cuda_plan_free(exo_plan *plan)
 {
     exo_cuda_plan *p = exo_cuda_plan_of(plan);
+    exo_cuda_catch_up_noted(p->cuda);
+    exo_cuda_sections_forget(p->cuda); /* another plan may get its address */
     exo_cuda_graphs_free(p->graphs, p->cuda);
     exo_cuda_gave(p->cuda, EXO_CUDA_PLANS, p->bytes);
     if (p->memory) {

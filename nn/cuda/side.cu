@@ -6,6 +6,7 @@
 #include <exogym/memory.h>
 
 #include "nn/cuda/device.h"
+#include "nn/cuda/sections.h"
 
 struct exo_cuda_side {
     exo_cuda_device *cuda;
@@ -76,6 +77,9 @@ exo_cuda_side_stream(exo_cuda_side *side)
 exo_status
 exo_cuda_side_follow(exo_cuda_side *side, exo_err *err)
 {
+    const exo_status st = exo_cuda_catch_up(side->cuda, err);
+    if (st != EXO_OK)
+        return st;
     cudaError_t error = exo_cuda_select(side->cuda);
     if (error == cudaSuccess)
         error = cudaEventRecord(side->asked, side->cuda->stream);

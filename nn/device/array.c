@@ -38,6 +38,20 @@ exo_device_note(exo_device *device, exo_status status, const exo_err *err)
     }
 }
 
+void
+exo_device_section_begin(exo_device *device)
+{
+    if (device->device_class->section_begin)
+        device->device_class->section_begin(device);
+}
+
+exo_status
+exo_device_section_end(exo_device *device, exo_err *err)
+{
+    return device->device_class->section_end ? device->device_class->section_end(device, err)
+                                             : EXO_OK;
+}
+
 exo_status
 exo_device_synchronize(exo_device *device, exo_err *err)
 {

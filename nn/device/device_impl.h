@@ -427,6 +427,13 @@ typedef struct exo_device_class {
                        exo_copy_kind kind, exo_err *err);
     /* Waits for all work. Errors: the first failure of anything that was asked for. */
     exo_status (*synchronize)(exo_device *device, exo_err *err);
+    /* Between the two calls a device may put off what it is asked for, so as to start it together:
+     * up to the end, or to a call that needs its results (a copy to the host, `synchronize`, `free`
+     * and the like). Then `section_end`, or that call, reports a failure of what was put off. A
+     * second begin before the end changes nothing, nor does an end without a begin. NULL, both:
+     * the device starts its work at once. */
+    void (*section_begin)(exo_device *device);
+    exo_status (*section_end)(exo_device *device, exo_err *err);
     const exo_kernels *kernels;
     exo_status (*plan_new)(exo_plan **out, exo_device *device, exo_shape_kind kind,
                            const void *shape, exo_err *err);
@@ -464,6 +471,10 @@ exo_status exo_host_pages_reserve(exo_device *device, size_t bytes, void **out, 
 exo_status exo_host_pages_open(exo_device *device, void *pages, size_t bytes, exo_err *err);
 void exo_host_pages_close(exo_device *device, void *pages, size_t bytes);
 void exo_host_pages_free(exo_device *device, void *pages, size_t bytes);
+
+/* The methods `section_...`, on any device. */
+void exo_device_section_begin(exo_device *device);
+exo_status exo_device_section_end(exo_device *device, exo_err *err);
 
 /* Records the status of a call on the device, unless an earlier call has failed. */
 void exo_device_note(exo_device *device, exo_status status, const exo_err *err);

@@ -69,6 +69,12 @@ is_cudnn(const char *text)
 }
 
 static bool
+is_switch(const char *text)
+{
+    return strcmp(text, "off") == 0 || strcmp(text, "on") == 0;
+}
+
+static bool
 is_anything(const char *text)
 {
     (void)text;
@@ -88,6 +94,7 @@ static const struct {
     {PREFIX "STORE", "a number of bytes", is_size},
     {PREFIX "DUMPABLE", "1", is_one},
     {PREFIX "CUDNN", "off, on or tf32", is_cudnn},
+    {PREFIX "CUDA_GRAPHS", "off or on", is_switch},
 };
 
 enum {

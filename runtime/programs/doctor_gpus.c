@@ -88,6 +88,19 @@ add_cudnn(json_t *findings, const exo_cuda_machine *machine)
                         : NULL);
 }
 
+/* How kernels are started. */
+static void
+add_graphs(json_t *findings)
+{
+    const char *asked = exo_environment("EXOGYM_CUDA_GRAPHS");
+    exo_finding_add(findings, "CUDA graphs",
+                    asked && strcmp(asked, "on") == 0
+                        ? "start steps of generation and passes of training"
+                        : "start steps of generation; EXOGYM_CUDA_GRAPHS=on lets them start passes "
+                          "of training, too",
+                    NULL);
+}
+
 void
 exo_doctor_look_at_gpus(json_t *findings)
 {
@@ -121,6 +134,7 @@ exo_doctor_look_at_gpus(json_t *findings)
                           "GPUs through (docker run --gpus all)"
                         : NULL);
     add_cudnn(findings, &machine);
+    add_graphs(findings);
     for (int g = 0; g < machine.num_gpus; g++)
         add_gpu(findings, &machine, g);
     if (machine.num_gpus == 0 && machine.problem[0])

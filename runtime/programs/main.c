@@ -27,6 +27,9 @@ static const exo_note environment[] = {
     {"EXOGYM_CUDNN",
      "What computes convolutions on a GPU: off (the default: exogym's kernels), on (cuDNN) or tf32 "
      "(cuDNN, which may compute fp32 as tf32)."},
+    {"EXOGYM_CUDA_GRAPHS", "Whether passes of training on a GPU are started as CUDA graphs: off "
+                           "(the default) or on. Changes "
+                           "speed, never numbers."},
     {"EXOGYM_LOG", "How much is logged: error, warn (the default), info or debug."},
     {0},
 };

@@ -29,6 +29,9 @@ ok doctor
 has out 'cuDNN          9.19.0, not used: EXOGYM_CUDNN=on lets it compute convolutions'
 EXOGYM_CUDNN=tf32 ok doctor
 has out 'cuDNN          9.19.0, computes convolutions'
+has out 'CUDA graphs    start steps of generation; EXOGYM_CUDA_GRAPHS=on lets them start passes of training, too'
+EXOGYM_CUDA_GRAPHS=on ok doctor
+has out 'CUDA graphs    start steps of generation and passes of training'
 unset LD_LIBRARY_PATH
 
 # Strategies: equal bits from run to run, over engines and placements; the losses of the CPU.
@@ -70,11 +73,15 @@ cmp -s one.sha two.sha || fail 'engine local gives other bits'
 cmp -s one.sha far.sha || fail 'workers give other bits'
 paste cpu.loss one.loss | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4 || $1 == 0) exit 1 }' || fail "losses: $(paste cpu.loss one.loss)"
 
-# `auto` is the engine gpu for nodes on one GPU: no gradient goes through the host.
+# `auto` is the engine gpu for nodes on one GPU: no gradient goes through the host. With it, passes are graphs,
+# up to the buckets of gradients that the engine takes.
 for engine in "${engines[@]}"; do
-    EXO_CUDA_EMULATOR='say=1' ok run job.yaml --name say --no-plot --overwrite --set device=cuda --set engine=$engine \
+    EXOGYM_CUDA_GRAPHS=$([ "$engine" = auto ] && echo on) EXO_CUDA_EMULATOR='say=1' ok run job.yaml --name say --no-plot --overwrite --set device=cuda --set engine=$engine \
         --set compare='[ddp]' --set train.val_interval=0
     sed -n 's/^cuda: \([0-9]*\) bytes to the host$/\1/p' err >$engine.bytes
+    [ "$(json runs/say/ddp/result.json sha256)" = "$(head -1 one.sha)" ] || fail "engine $engine gives other bits"
+    grep -q '^cuda: 0 graphs' err || [ "$engine" = auto ] || fail "engine $engine: graphs that nobody asked for"
+    [ "$engine" != auto ] || grep -q '^cuda: [1-9][0-9]* graphs' err || fail 'no graphs'
 done
 if [ ${#engines[@]} -gt 0 ]; then
     [ "$(cat auto.bytes)" = "$(cat gpu.bytes)" ] || fail "auto copies $(cat auto.bytes) bytes to the host, gpu $(cat gpu.bytes)"
@@ -121,8 +128,16 @@ waits() {
 sed -i 's/^compare:.*/compare: [ddp]/' job.yaml
 for model in "${models[@]}"; do
     few=$(waits "$model" 2) more=$(waits "$model" 5)
+    cp runs/steps/ddp/result.json "$model.json"
     [ "${few:-0}" -gt 0 ] && [ $((more - few)) -lt 6 ] || fail "$model: '$few' waits in 2 steps, '$more' in 5"
 done
+
+# Its passes are graphs where the environment asks for it, with the same bits: the first one comes to know the
+# kernels, the next ones are recorded for the slots of copies, and then nothing is.
+EXOGYM_CUDA_GRAPHS=on waits job 5 >/dev/null
+read -r graphs records < <(sed -n 's/^cuda: \([0-9]*\) graphs, \([0-9]*\) records$/\1 \2/p' err)
+[ "${graphs:-0}" -ge 9 ] && [ "$records" -le 4 ] || fail "'$graphs' graphs in 10 passes, of which '$records' are recorded"
+cmp -s <(json job.json sha256) <(json runs/steps/ddp/result.json sha256) || fail 'graphs give other bits'
 
 # What knows the host alone says so.
 bad 2 'give a number' run job.yaml --no-plot --name auto --set device=cuda --set train.minibatch_size=auto

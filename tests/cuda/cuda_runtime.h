@@ -44,6 +44,7 @@ typedef enum cudaError {
     cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719,
     cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorGraphExecUpdateFailure = 910,
 } cudaError_t;
 
 cudaError_t cudaGetLastError(void);
@@ -150,7 +151,7 @@ cudaError_t cudaIpcCloseMemHandle(void *memory);
 cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer);
 
 /* Graphs of what is asked for on one stream: kernels, copies and fills. They are done in the order in
- * which they were recorded. */
+ * which they were recorded. A thread that records must not allocate, nor wait for an event. */
 typedef struct emulated_graph *cudaGraph_t;
 typedef struct emulated_exec *cudaGraphExec_t;
 
@@ -161,6 +162,18 @@ typedef enum cudaStreamCaptureMode {
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags);
+/* Changes what later launches do. */
+typedef enum cudaGraphExecUpdateResult {
+    cudaGraphExecUpdateSuccess = 0,
+    cudaGraphExecUpdateErrorTopologyChanged = 2,
+} cudaGraphExecUpdateResult;
+
+typedef struct cudaGraphExecUpdateResultInfo {
+    cudaGraphExecUpdateResult result;
+} cudaGraphExecUpdateResultInfo;
+
+cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph,
+                                cudaGraphExecUpdateResultInfo *info);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);

@@ -37,6 +37,7 @@ struct emulated_work {
     bool counts;                     /* a kernel, a copy or a fill: it can fail */
     bool always;                     /* also on a GPU that has failed */
     bool outside;                    /* what it waits for is not of CUDA (outside.h) */
+    char kind = 0;                   /* of a node: 'k' a kernel, 'c' a copy, 'f' a fill */
 };
 
 struct emulated_graph {
@@ -77,7 +78,8 @@ static std::set<emulated_stream *> streams;
 static std::set<emulated_event *> events;
 static std::set<emulated_graph *> graphs;
 static std::set<emulated_exec *> execs;
-static uint64_t launched_graphs;
+static uint64_t launched_graphs, records, updates, refuse_update_at;
+static thread_local emulated_stream *capturing; /* NULL: the thread records nothing */
 static std::map<const void *, size_t> pinned;
 static std::map<void *, size_t> blocks;          /* of device memory */
 static bool shown;                               /* the host reaches it */
@@ -189,6 +191,27 @@ cuda_emulator_graphs(void)
     return launched_graphs;
 }
 
+uint64_t
+cuda_emulator_records(void)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    return records;
+}
+
+uint64_t
+cuda_emulator_updates(void)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    return updates;
+}
+
+void
+cuda_emulator_refuse_update_at(uint64_t n)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    refuse_update_at = n;
+}
+
 static uint64_t to_host;    /* bytes of copies */
 static uint64_t host_waits; /* for streams */
 static uint64_t seen;       /* GPUs with streams, a bit each */
@@ -203,8 +226,10 @@ cuda_emulator_waits(void)
 static void
 print_to_host(void)
 {
-    fprintf(stderr, "cuda: %llu bytes to the host\ncuda: %llu waits\n",
-            static_cast<unsigned long long>(to_host), static_cast<unsigned long long>(host_waits));
+    fprintf(
+        stderr, "cuda: %llu bytes to the host\ncuda: %llu waits\ncuda: %llu graphs, %llu records\n",
+        static_cast<unsigned long long>(to_host), static_cast<unsigned long long>(host_waits),
+        static_cast<unsigned long long>(launched_graphs), static_cast<unsigned long long>(records));
     for (int gpu = 0; gpu < 64; gpu++)
         if (seen >> gpu & 1)
             fprintf(stderr, "cuda: streams on GPU %d\n", gpu);
@@ -212,7 +237,8 @@ print_to_host(void)
 
 /* For programs that tests start: EXO_CUDA_EMULATOR is "fail_at=200 memory=9000 gpus=2 first=1 seed=7 say=1",
  * of which each may be absent. With say=1 the process says at its end how much it copied to the
- * host, how often it waited for a stream, and on which GPUs it had streams. */
+ * host, how often it waited for a stream, how many graphs it launched and recorded, and on which
+ * GPUs it had streams. */
 __attribute__((constructor)) static void
 read_environment(void)
 {
@@ -298,6 +324,9 @@ static const struct {
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
      "operation not permitted when stream is capturing"},
+    {cudaErrorGraphExecUpdateFailure, "cudaErrorGraphExecUpdateFailure",
+     "the graph update was not performed because it included changes which violated constraints "
+     "specific to instantiated graph update"},
 };
 
 const char *
@@ -470,12 +499,12 @@ cuda_emulated_holds(const void *memory, size_t bytes)
 }
 
 static cudaError_t
-queue(cudaStream_t stream, bool counts, std::function<void()> run)
+queue(cudaStream_t stream, char kind, std::function<void()> run)
 {
     const cudaError_t error = begin();
     if (error != cudaSuccess)
         return error;
-    const emulated_work work = {std::move(run), nullptr, counts, false, false};
+    const emulated_work work = {std::move(run), nullptr, true, false, false, kind};
     if (stream->recorded)
         stream->recorded->work.push_back(work);
     else
@@ -494,6 +523,16 @@ begin_apart(cudaStream_t stream)
     return say(cudaErrorStreamCaptureUnsupported);
 }
 
+/* The beginning of a function that a thread which records must not call, on whatever stream. */
+static cudaError_t
+begin_unsafe(void)
+{
+    if (!capturing)
+        return begin();
+    capturing->spoiled = true;
+    return say(cudaErrorStreamCaptureUnsupported);
+}
+
 void
 emulated_queue_grid(const char *name, dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
                     bool each, std::function<void()> thread)
@@ -509,7 +548,7 @@ emulated_queue_grid(const char *name, dim3 grid, dim3 block, size_t shared, cuda
         say(cudaErrorInvalidResourceHandle);
         return;
     }
-    (void)queue(stream, true,
+    (void)queue(stream, 'k',
                 [=]() { cuda_emulated_grid(name, grid, block, shared, each, thread); });
 }
 
@@ -678,7 +717,7 @@ cudaError_t
 cudaMallocHost(void **out, size_t bytes)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    const cudaError_t error = begin();
+    const cudaError_t error = begin_unsafe();
     if (error == cudaSuccess) {
         *out = malloc(bytes);
         pinned[*out] = bytes;
@@ -715,14 +754,14 @@ cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, c
         fprintf(stderr, "cuda: a copy waits, since the memory of the host is not pinned\n");
         abort();
     }
-    return queue(stream, true, [=]() { memmove(to, from, bytes); });
+    return queue(stream, 'c', [=]() { memmove(to, from, bytes); });
 }
 
 cudaError_t
 cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    return queue(stream, true, [=]() { memset(memory, value, bytes); });
+    return queue(stream, 'f', [=]() { memset(memory, value, bytes); });
 }
 
 /* --- Memory of several processes -------------------------------------------------------------- */
@@ -757,7 +796,7 @@ cudaError_t
 cudaMalloc(void **out, size_t bytes)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    const cudaError_t error = begin();
+    const cudaError_t error = begin_unsafe();
     if (error != cudaSuccess)
         return error;
     if ((no_memory_at > 0 && --no_memory_at == 0) || bytes > all_memory - used)
@@ -1011,6 +1050,8 @@ cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
     const cudaError_t error = begin_apart(stream);
     (void)mode;
     if (error == cudaSuccess) {
+        records++;
+        capturing = stream;
         stream->recorded = new emulated_graph;
         stream->spoiled = false;
         graphs.insert(stream->recorded);
@@ -1022,6 +1063,7 @@ cudaError_t
 cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    capturing = NULL;
     const cudaError_t error = stream->spoiled ? say(cudaErrorStreamCaptureUnsupported) : begin();
     *out = error == cudaSuccess ? stream->recorded : NULL;
     if (error != cudaSuccess) {
@@ -1042,6 +1084,26 @@ cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long
         execs.insert(*out);
     }
     return error;
+}
+
+/* Refuses a graph of other kinds of nodes, or of more. What was launched before stays as it was. */
+cudaError_t
+cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *info)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    const cudaError_t error = begin();
+    if (error != cudaSuccess)
+        return error;
+    bool fits = exec->work.size() == graph->work.size() &&
+                !(refuse_update_at > 0 && --refuse_update_at == 0);
+    for (size_t i = 0; fits && i < exec->work.size(); i++)
+        fits = exec->work[i].kind == graph->work[i].kind;
+    info->result = fits ? cudaGraphExecUpdateSuccess : cudaGraphExecUpdateErrorTopologyChanged;
+    if (!fits)
+        return say(cudaErrorGraphExecUpdateFailure);
+    exec->work = graph->work;
+    updates++;
+    return cudaSuccess;
 }
 
 cudaError_t
@@ -1164,7 +1226,7 @@ cudaError_t
 cudaEventSynchronize(cudaEvent_t event)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    const cudaError_t error = begin();
+    const cudaError_t error = begin_unsafe();
     const std::shared_ptr<bool> reached = event->done;
     while (reached && !*reached)
         if (!do_one())
@@ -1177,7 +1239,7 @@ cudaError_t
 cudaEventQuery(cudaEvent_t event)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    const cudaError_t error = begin();
+    const cudaError_t error = begin_unsafe();
     const std::shared_ptr<bool> reached = event->done;
     if (reached && !*reached)
         (void)do_one();

@@ -27,8 +27,12 @@ void cuda_emulator_set_memory(uint64_t bytes);
 /* The bytes and the other things (streams, events, graphs, pinned blocks) that are in use. */
 uint64_t cuda_emulator_memory(void);
 uint64_t cuda_emulator_things(void);
-/* Graphs that were launched. */
+/* Graphs that were launched, recorded, and changed. */
 uint64_t cuda_emulator_graphs(void);
+uint64_t cuda_emulator_records(void);
+uint64_t cuda_emulator_updates(void);
+/* The n-th change of a graph from now on is refused, once. */
+void cuda_emulator_refuse_update_at(uint64_t n);
 /* Waits of the host for a stream. */
 uint64_t cuda_emulator_waits(void);
 /* Kernels, copies and fills that were done, and calls of functions that can fail. */

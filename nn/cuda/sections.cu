@@ -1,0 +1,399 @@
+/* Sections of work: see sections.h. State: exo_cuda_sections, of one device. */
+#include "nn/cuda/sections.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "nn/cuda/graphs.h"
+#include "nn/cuda/kernels.h"
+
+enum {
+    ALIGNMENT = 16 /* of a request in its list */
+};
+
+/* A request; its arguments follow. */
+struct head {
+    uint32_t request, bytes; /* of the arguments */
+};
+
+struct list {
+    unsigned char *memory;
+    size_t bytes, room;
+    size_t requests;
+};
+
+struct recorded {
+    list asked;
+    uint64_t used;        /* the number of its last list; 0: there was none */
+    cudaGraphExec_t exec; /* NULL: came once */
+    bool stale;           /* an equal list may mean something else by now */
+};
+
+struct exo_cuda_sections {
+    bool open;
+    list asked; /* what is put off */
+    recorded graphs[EXO_CUDA_SECTION_GRAPHS];
+    uint64_t lists;
+};
+
+/* --- Life ------------------------------------------------------------------------------------- */
+
+exo_status
+exo_cuda_sections_new(exo_cuda_sections **out, exo_err *err)
+{
+    const char *asked = getenv("EXOGYM_CUDA_GRAPHS");
+    *out = NULL;
+    if (!asked || !*asked || strcmp(asked, "off") == 0)
+        return EXO_OK;
+    if (strcmp(asked, "on") != 0)
+        return exo_fail(err, EXO_INVAL, "EXOGYM_CUDA_GRAPHS: expected off or on, got '%.60s'",
+                        asked);
+    *out = static_cast<exo_cuda_sections *>(exo_calloc(1, sizeof **out));
+    return *out ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the graphs of a device");
+}
+
+static void
+clear(list *l)
+{
+    l->bytes = l->requests = 0;
+}
+
+/* Nothing is under way of the graph. */
+static void
+drop(recorded *g)
+{
+    if (g->exec)
+        (void)cudaGraphExecDestroy(g->exec);
+    g->exec = NULL;
+    g->used = 0;
+    g->stale = false;
+    clear(&g->asked);
+}
+
+/* The graph may be under way on the stream. */
+static void
+drop_later(recorded *g, const exo_cuda_device *cuda)
+{
+    if (g->exec)
+        (void)cudaStreamSynchronize(cuda->stream);
+    drop(g);
+    (void)cudaGetLastError();
+}
+
+void
+exo_cuda_sections_free(exo_cuda_sections *sections)
+{
+    if (!sections)
+        return;
+    for (recorded &g : sections->graphs) {
+        drop(&g);
+        exo_free(g.asked.memory);
+    }
+    exo_free(sections->asked.memory);
+    exo_free(sections);
+}
+
+/* --- Lists ------------------------------------------------------------------------------------ */
+
+static size_t
+aligned(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Adds a request. The bytes that fill up its place are zero. */
+static exo_status
+add(list *l, exo_cuda_request request, const void *args, size_t bytes, exo_err *err)
+{
+    const size_t first = aligned(sizeof(head)), need = l->bytes + first + aligned(bytes);
+    if (need > l->room) {
+        const size_t room = need * 2;
+        void *larger = exo_realloc(l->memory, room, 1);
+        if (!larger)
+            return exo_fail(err, EXO_NOMEM, "no memory for the requests of a pass");
+        l->memory = static_cast<unsigned char *>(larger);
+        l->room = room;
+    }
+    const head h = {static_cast<uint32_t>(request), static_cast<uint32_t>(bytes)};
+    unsigned char *const at = l->memory + l->bytes;
+    memset(at, 0, need - l->bytes);
+    memcpy(at, &h, sizeof h);
+    memcpy(at + first, args, bytes);
+    l->bytes = need;
+    l->requests++;
+    return EXO_OK;
+}
+
+static head
+head_at(const list *l, size_t at)
+{
+    head h;
+    memcpy(&h, l->memory + at, sizeof h);
+    return h;
+}
+
+static size_t
+behind(size_t at, const head *h)
+{
+    return at + aligned(sizeof *h) + aligned(h->bytes);
+}
+
+static bool
+is_equal(const list *a, const list *b)
+{
+    return a->bytes == b->bytes && memcmp(a->memory, b->memory, a->bytes) == 0;
+}
+
+static bool
+has_same_form(const list *a, const list *b)
+{
+    if (a->bytes != b->bytes || a->requests != b->requests)
+        return false;
+    for (size_t at = 0; at < a->bytes;) {
+        const head one = head_at(a, at), other = head_at(b, at);
+        if (one.request != other.request || one.bytes != other.bytes)
+            return false;
+        at = behind(at, &one);
+    }
+    return true;
+}
+
+/* --- The start of a list ---------------------------------------------------------------------- */
+
+#define STARTER(name)                                                                              \
+    static exo_status start_##name(exo_device *device, const void *args, exo_err *err)             \
+    {                                                                                              \
+        return exo_cuda_##name(device, static_cast<const exo_##name##_args *>(args), err);         \
+    }
+EXO_KERNELS(STARTER)
+#undef STARTER
+
+static exo_status
+start_copy(exo_device *device, const void *args, exo_err *err)
+{
+    const exo_cuda_copy_args *k = static_cast<const exo_cuda_copy_args *>(args);
+    return exo_cuda_status(cudaMemcpyAsync(k->to, k->from, k->bytes, cudaMemcpyDeviceToDevice,
+                                           exo_cuda_of(device)->stream),
+                           "a copy", err);
+}
+
+static exo_status (*const starters[])(exo_device *device, const void *args, exo_err *err) = {
+#define ENTRY(name) start_##name,
+    EXO_KERNELS(ENTRY)
+#undef ENTRY
+        start_copy,
+};
+
+/* exo_cuda_pass: starts the requests of a list one by one. */
+static exo_status
+start_each(exo_device *device, const void *args, exo_err *err)
+{
+    const list *l = static_cast<const list *>(args);
+    exo_status st = EXO_OK;
+    for (size_t at = 0; at < l->bytes && st == EXO_OK;) {
+        const head h = head_at(l, at);
+        st = starters[h.request](device, l->memory + at + aligned(sizeof h), err);
+        at = behind(at, &h);
+    }
+    return st;
+}
+
+/* Makes the graph that of its list. Its exec, if it has one, is changed; the device may refuse that,
+ * if the kernels of a request have become more or fewer. */
+static exo_status
+record(recorded *g, exo_cuda_device *cuda, exo_err *err)
+{
+    cudaGraph_t graph = NULL;
+    exo_status st = exo_cuda_record(cuda, start_each, &g->asked, &graph, err);
+    if (st != EXO_OK)
+        return st;
+    cudaGraphExecUpdateResultInfo info = {};
+    cudaError_t error =
+        g->exec ? cudaGraphExecUpdate(g->exec, graph, &info) : cudaErrorGraphExecUpdateFailure;
+    if (error == cudaErrorGraphExecUpdateFailure) {
+        if (g->exec) {
+            (void)cudaStreamSynchronize(cuda->stream); /* it may be under way */
+            (void)cudaGraphExecDestroy(g->exec);
+        }
+        (void)cudaGetLastError();
+        g->exec = NULL;
+        error = cudaGraphInstantiate(&g->exec, graph, 0);
+    }
+    (void)cudaGraphDestroy(graph);
+    g->stale = false;
+    return exo_cuda_status(error, "the graph of a section", err);
+}
+
+/* The graph whose place a new list takes: an empty one, or the one that was not used for longest. */
+static recorded *
+find_place(exo_cuda_sections *s)
+{
+    recorded *oldest = &s->graphs[0];
+    for (recorded &g : s->graphs)
+        if (g.used < oldest->used)
+            oldest = &g;
+    return oldest;
+}
+
+/* Finds the graph for what is put off. NULL: there is none of the form; else *equal says whether it
+ * is the graph of just that list. */
+static recorded *
+find(exo_cuda_sections *s, bool *equal)
+{
+    recorded *oldest = NULL, *idle = NULL;
+    size_t of_form = 0;
+    for (recorded &g : s->graphs) {
+        if (g.used == 0 || !has_same_form(&g.asked, &s->asked))
+            continue;
+        *equal = g.exec && !g.stale && is_equal(&g.asked, &s->asked);
+        if (*equal)
+            return &g;
+        if (!g.exec || g.stale)
+            idle = &g;
+        if (!oldest || g.used < oldest->used)
+            oldest = &g;
+        of_form++;
+    }
+    recorded *place = find_place(s);
+    if (!idle && of_form > 0 && of_form < EXO_CUDA_FORM_GRAPHS && place->used == 0)
+        return place;
+    return idle ? idle : oldest;
+}
+
+static void
+exchange(list *a, list *b)
+{
+    const list kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+static exo_status
+start_list(exo_cuda_device *cuda, exo_err *err)
+{
+    exo_cuda_sections *s = cuda->sections;
+    if (s->asked.requests < EXO_CUDA_LEAST_REQUESTS)
+        return start_each(&cuda->device, &s->asked, err);
+    bool equal = false;
+    recorded *g = find(s, &equal);
+    const bool came_before = g != NULL;
+    if (!g) {
+        g = find_place(s);
+        drop_later(g, cuda);
+    }
+    if (!equal)
+        exchange(&g->asked, &s->asked);
+    g->used = ++s->lists;
+    if (!came_before)
+        return start_each(&cuda->device, &g->asked, err);
+    exo_status st = equal ? EXO_OK : record(g, cuda, err);
+    if (st == EXO_OK)
+        st = exo_cuda_status(cudaGraphLaunch(g->exec, cuda->stream), "the graph of a section", err);
+    if (st != EXO_OK)
+        drop_later(g, cuda);
+    return st;
+}
+
+/* Orders the copies from the host, which go on meanwhile, before what was put off or behind it. */
+static cudaError_t
+order_copies(exo_cuda_device *cuda, bool behind_them)
+{
+    cudaError_t error = cudaSuccess;
+    for (exo_cuda_slot &slot : cuda->slots) {
+        if (slot.lands && error == cudaSuccess)
+            error = behind_them ? cudaStreamWaitEvent(cuda->stream, slot.free, 0)
+                                : cudaEventRecord(slot.taken, cuda->stream);
+        slot.lands = slot.lands && behind_them;
+    }
+    return error;
+}
+
+/* --- Sections --------------------------------------------------------------------------------- */
+
+exo_status
+exo_cuda_catch_up(exo_cuda_device *cuda, exo_err *err)
+{
+    exo_cuda_sections *s = cuda->sections;
+    if (!s || s->asked.requests == 0)
+        return EXO_OK;
+    cudaError_t error = exo_cuda_select(cuda);
+    if (error == cudaSuccess)
+        error = order_copies(cuda, true);
+    exo_status st = exo_cuda_status(error, "a section", err);
+    if (st == EXO_OK)
+        st = start_list(cuda, err);
+    error = order_copies(cuda, false); /* also after a failure */
+    clear(&s->asked);
+    return st == EXO_OK ? exo_cuda_status(error, "a section", err) : st;
+}
+
+void
+exo_cuda_catch_up_noted(exo_cuda_device *cuda)
+{
+    exo_err reason = {};
+    const exo_status st = exo_cuda_catch_up(cuda, &reason);
+    if (st == EXO_OK || cuda->device.failed.code != EXO_OK)
+        return;
+    cuda->device.failed = reason;
+    cuda->device.failed.code = st;
+}
+
+void
+exo_cuda_section_begin(exo_device *device)
+{
+    exo_cuda_sections *s = exo_cuda_of(device)->sections;
+    if (s)
+        s->open = true;
+}
+
+exo_status
+exo_cuda_section_end(exo_device *device, exo_err *err)
+{
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    const exo_status st = exo_cuda_catch_up(cuda, err);
+    if (cuda->sections)
+        cuda->sections->open = false;
+    return st;
+}
+
+/* Kernels that have graphs of their own, or that cuDNN computes, with memory of the pool. */
+static bool
+is_apart(const exo_cuda_device *cuda, exo_cuda_request request)
+{
+    switch (request) {
+    case EXO_CUDA_REQUEST_decoder_pack:
+    case EXO_CUDA_REQUEST_decoder_pass:
+    case EXO_CUDA_REQUEST_decoder_logits:
+        return true;
+    case EXO_CUDA_REQUEST_conv:
+    case EXO_CUDA_REQUEST_conv_backward:
+        return cuda->cudnn != NULL;
+    default:
+        return false;
+    }
+}
+
+bool
+exo_cuda_puts_off(const exo_cuda_device *cuda)
+{
+    return cuda->sections && cuda->sections->open;
+}
+
+exo_status
+exo_cuda_put_off(exo_cuda_device *cuda, exo_cuda_request request, const void *args, size_t bytes,
+                 bool *taken, exo_err *err)
+{
+    exo_cuda_sections *s = cuda->sections;
+    *taken = exo_cuda_puts_off(cuda) && !is_apart(cuda, request);
+    return *taken ? add(&s->asked, request, args, bytes, err) : exo_cuda_catch_up(cuda, err);
+}
+
+void
+exo_cuda_sections_forget(exo_cuda_device *cuda)
+{
+    exo_cuda_sections *s = cuda->sections;
+    for (size_t g = 0; s && g < EXO_CUDA_SECTION_GRAPHS; g++)
+        s->graphs[g].stale = true;
+}
