@@ -146,16 +146,11 @@ fi
 # Passes as graphs: the same bits, and what they cost beside passes whose kernels are started one by one.
 if EXOGYM_CUDA_GRAPHS=on step bits_graphs 120 "${job[@]}" --name graphs "${twice[@]}"; then
     for strategy in ddp diloco; do
-        if [ -n "$(sha one/$strategy)" ] && [ "$(sha one/$strategy)" = "$(sha graphs/$strategy)" ]; then
-            note "bits with EXOGYM_CUDA_GRAPHS=on, $strategy" equal
-        else
-            note "bits with EXOGYM_CUDA_GRAPHS=on, $strategy" differ
-            failures=$((failures + 1))
-        fi
+        same "$strategy, and with EXOGYM_CUDA_GRAPHS=on" one/$strategy graphs/$strategy
     done
 fi
 for size in small base; do
-    settings=(--size $size --block 256 --batch 4 --dtype bf16 --steps 50 --device cuda)
+    settings=(--size "$size" --block 256 --batch 4 --dtype bf16 --steps 50 --device cuda)
     step launches_$size 120 "$build"/bench/bench_gpt_step "${settings[@]}"
     EXOGYM_CUDA_GRAPHS=on step graphs_$size 120 "$build"/bench/bench_gpt_step "${settings[@]}"
     row "the decoder $size, bf16, 4 x 256, EXOGYM_CUDA_GRAPHS=on beside off" ms "$(value graphs_$size '"step_ms')" "$(value launches_$size '"step_ms')"
@@ -216,6 +211,10 @@ row "GPT-2 124M, bf16, training, beside products of 8,192 x 8,192 matrices" GFLO
 settings=(--size base --vocabulary 50304 --block 512 --batch 8 --loss policy --invariant both --steps 10)
 step invariant 180 "$build"/bench/bench_gpt_step "${settings[@]}" --device cuda
 row "GPT-2 124M, fp32, 8 x 512, a step with the bits of generation beside an ordinary one" ms "$(value invariant invariant_step_ms)" "$(value invariant '"step_ms')"
+settings=(--size base --vocabulary 50304 --block 512 --batch 8 --steps 10 --device cuda)
+step fp32 120 "$build"/bench/bench_gpt_step "${settings[@]}"
+EXOGYM_CUDA_TF32=on step tf32 120 "$build"/bench/bench_gpt_step "${settings[@]}"
+row "GPT-2 124M, fp32, 8 x 512, training, EXOGYM_CUDA_TF32=on beside off" tokens/s "$(value tf32 tokens_per_second)" "$(value fp32 tokens_per_second)"
 for dtype in fp32 bf16; do
     step cnn_$dtype 60 "$build"/bench/bench_cnn_step --dtype $dtype --steps 50 --device cuda
     peer cnn_${dtype}_torch 180 bench/peers/cnn_step.py --dtype $dtype --steps 50 --device cuda --compile

@@ -3,6 +3,7 @@
 #include "nn/cuda/device.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -390,6 +391,16 @@ static const exo_device_class cuda_class = make_class();
 
 /* --- Life ------------------------------------------------------------------------------------- */
 
+static exo_status
+read_tf32(exo_cuda_device *cuda, exo_err *err)
+{
+    const char *asked = getenv("EXOGYM_CUDA_TF32");
+    cuda->tf32 = asked && strcmp(asked, "on") == 0;
+    if (!asked || !*asked || cuda->tf32 || strcmp(asked, "off") == 0)
+        return EXO_OK;
+    return exo_fail(err, EXO_INVAL, "EXOGYM_CUDA_TF32: expected off or on, got '%.60s'", asked);
+}
+
 /* Says why there is no GPU of that ordinal. */
 static exo_status
 find_gpu(int ordinal, exo_err *err)
@@ -516,6 +527,8 @@ exo_cuda_open(exo_device **out, int ordinal, exo_err *err)
     cuda->device.device_class = &cuda_class;
     cuda->ordinal = ordinal;
     st = add_holder(cuda, err);
+    if (st == EXO_OK)
+        st = read_tf32(cuda, err);
     if (st == EXO_OK)
         st = exo_cuda_status(open_memory(cuda), "the start", err);
     if (st == EXO_OK)

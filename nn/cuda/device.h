@@ -61,6 +61,7 @@ typedef struct exo_cuda_device {
     exo_cuda_slot slots[EXO_CUDA_SLOTS];
     size_t next_slot;
     double *partials; /* on the device: of sums that have several blocks */
+    bool tf32;        /* products of fp32 are computed as tf32, but those of generation's order */
     exo_cuda_matmul *matmul;
     exo_cuda_cudnn *cudnn;       /* NULL: conv.cu computes all convolutions */
     exo_cuda_sections *sections; /* NULL: nothing is put off */

@@ -18,8 +18,9 @@ enum {
  *
  * a is (m, k), or (k, m) with transpose_a; b is (k, n), or (n, k) with transpose_b. Rows begin
  * every lda, ldb and ldc elements. With `batch` above 1, the matrices of the next product begin
- * stride_a, stride_b and stride_c elements later. Products are summed in fp32, never as
- * tf32. a and b are of `dtype`, c and added of `out_dtype`. With beta 0 nothing is added. */
+ * stride_a, stride_b and stride_c elements later. Products are summed in fp32. On a
+ * device with `tf32`, exo_cuda_multiply rounds the operands of fp32 to tf32, which has 11 bits of
+ * mantissa. a and b are of `dtype`, c and added of `out_dtype`. With beta 0 nothing is added. */
 typedef struct exo_cuda_product {
     size_t m, n, k, batch; /* batch from 1 */
     bool transpose_a, transpose_b;

@@ -3,7 +3,7 @@
  *
  * The algorithm of a shape is chosen once, by cuBLASLt's heuristic, among those whose bits are the
  * same in each run: parts of a sum are added in the workspace in their order. fp32 is computed as
- * fp32, never as tf32.
+ * fp32, and as tf32 only if EXOGYM_CUDA_TF32 asks for it.
  *
  * State: exo_cuda_matmul, of one device. Read next: matmul.h. */
 #include "nn/cuda/grid.h"
@@ -218,14 +218,15 @@ make_layout(cublasLtMatrixLayout_t *out, size_t dtype, size_t rows, size_t colum
 
 /* bias: one of the alignment that all biases of the shape have. */
 static cublasStatus_t
-make_operation(struct known *known, const float *bias)
+make_operation(struct known *known, bool tf32, const float *bias)
 {
     const struct shape *s = &known->shape;
+    const bool rounds = tf32 && s->dtype == static_cast<size_t>(EXO_F32);
     const cublasOperation_t first = s->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                             second = s->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    cublasStatus_t status =
-        cublasLtMatmulDescCreate(&known->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    cublasStatus_t status = cublasLtMatmulDescCreate(
+        &known->operation, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmulDescSetAttribute(known->operation, CUBLASLT_MATMUL_DESC_TRANSA,
                                                 &first, sizeof first);
@@ -294,7 +295,7 @@ learn(exo_cuda_matmul *m, const struct shape *shape, const float *bias, struct k
     if (!known)
         return exo_fail(err, EXO_NOMEM, "no memory for a product");
     known->shape = *shape;
-    cublasStatus_t status = make_operation(known, bias);
+    cublasStatus_t status = make_operation(known, m->cuda->tf32, bias);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = make_layouts(known);
     if (status == CUBLAS_STATUS_SUCCESS)

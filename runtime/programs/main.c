@@ -30,6 +30,8 @@ static const exo_note environment[] = {
     {"EXOGYM_CUDA_GRAPHS", "Whether passes of training on a GPU are started as CUDA graphs: off "
                            "(the default) or on. Changes "
                            "speed, never numbers."},
+    {"EXOGYM_CUDA_TF32", "Whether products of fp32 on a GPU may be computed as tf32: off (the "
+                         "default) or on."},
     {"EXOGYM_LOG", "How much is logged: error, warn (the default), info or debug."},
     {0},
 };

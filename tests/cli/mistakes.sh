@@ -131,6 +131,7 @@ environment EXOGYM_HEAD localhost:7700 "EXOGYM_HEAD: expected tcp://HOST:PORT or
 environment EXOGYM_STORE 1GB "EXOGYM_STORE: expected a number of bytes, got '1GB'"
 environment EXOGYM_CUDNN yes "EXOGYM_CUDNN: expected off, on or tf32, got 'yes'"
 environment EXOGYM_CUDA_GRAPHS yes "EXOGYM_CUDA_GRAPHS: expected off or on, got 'yes'"
+environment EXOGYM_CUDA_TF32 yes "EXOGYM_CUDA_TF32: expected off or on, got 'yes'"
 environment EXOGYM_THREAD 2 'the environment has EXOGYM_THREAD, which is not read; did you mean EXOGYM_THREADS?'
 environment EXOGYM_log debug 'the environment has EXOGYM_log, which is not read; did you mean EXOGYM_LOG?'
 for right in EXOGYM_THREADS=1 EXOGYM_THREADS=1024 EXOGYM_THREADS= EXOGYM_LOG= EXOGYM_LOG=debug EXOGYM_HEAD= EXOGYM_OF_ANOTHER_PROGRAM=x; do

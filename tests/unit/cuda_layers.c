@@ -3,7 +3,9 @@
  * every kernel in small sizes. */
 #include <criterion/criterion.h>
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -612,4 +614,45 @@ Test(cuda_layers, a_part_of_a_decoder_is_refused)
     cr_expect_eq(exo_plan_new(&none, device, EXO_SHAPE_DECODER, &shape, &err), EXO_UNSUPPORTED);
     cr_expect(strstr(err.text, "300 wide"), "%s", err.text);
     exo_cuda_close(device);
+}
+
+/* --- tf32 ------------------------------------------------------------------------------------- */
+
+/* A linear layer's output; invariant: with the order of generation. */
+static void
+multiply(const char *tf32, size_t invariant, float y[64 * 40])
+{
+    const exo_linear_shape shape = {.rows = 64, .in = 50, .out = 40, .invariant = invariant};
+    cr_assert_eq(setenv("EXOGYM_CUDA_TF32", tf32, 1), 0);
+    call c = {.device = open_gpu()};
+    exo_device *device = c.device;
+    float *const out = drawn(&c, 64 * 40), *const x = drawn(&c, 64 * 50),
+                 *const weight = drawn(&c, 40 * 50);
+    plan(&c, EXO_SHAPE_LINEAR, &shape);
+    ASK(&c, linear, .plan = c.plan, .y = out, .x = x, .weight = weight,
+        .scratch = c.scratch[0].data);
+    cr_assert_eq(exo_array_read(c.x[0], y, NULL), EXO_OK);
+    end(&c);
+    exo_cuda_close(device);
+}
+
+Test(cuda_layers, tf32_rounds_operands_where_it_is_asked_for)
+{
+    float off[64 * 40], on[64 * 40], again[64 * 40];
+    double most = 0;
+    exo_device *device = NULL;
+    exo_err err = {0};
+    multiply("off", 0, off);
+    multiply("on", 0, on);
+    multiply("on", 0, again);
+    cr_expect_eq(memcmp(on, again, sizeof on), 0);
+    for (size_t i = 0; i < 64 * 40; i++)
+        most = fmax(most, fabs((double)on[i] - (double)off[i]));
+    cr_expect(most > 1e-5 && most < 1e-2, "the results are up to %g apart", most);
+    multiply("off", 1, off);
+    multiply("on", 1, on);
+    cr_expect_eq(memcmp(on, off, sizeof on), 0, "the bits of generation stay");
+    cr_assert_eq(setenv("EXOGYM_CUDA_TF32", "yes", 1), 0);
+    cr_expect_eq(exo_cuda_open(&device, 0, &err), EXO_INVAL);
+    cr_expect_str_eq(err.text, "EXOGYM_CUDA_TF32: expected off or on, got 'yes'");
 }
