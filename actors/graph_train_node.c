@@ -26,6 +26,7 @@
 #include "base/grow_text.h"
 #include "base/parallel.h"
 #include "graph/place.h"
+#include "nn/host_params.h"
 
 enum {
     MAX_PATH = 4096
@@ -116,6 +117,20 @@ read_strategy(struct train_node *n, exo_config *config, exo_err *err)
                : exo_config_add_place(exo_config_get(config, "strategy"), err);
 }
 
+/* Checks the device, and copies its name, which has no characters that JSON escapes, into the document. */
+static exo_status
+read_device(struct train_node *n, exo_config *config, exo_err *err)
+{
+    const char *name = NULL;
+    exo_err reason = {0};
+    exo_status st = exo_config_string(config, "device", "cpu", &name, err);
+    if (st == EXO_OK && exo_device_check(name, &reason) != EXO_OK)
+        st = exo_config_fail(exo_config_get(config, "device"), err, "%s", reason.text);
+    if (st == EXO_OK)
+        exo_text_add(&n->document, "\"device\": \"%s\", ", name);
+    return st;
+}
+
 static bool
 is_word(exo_config *map, const char *key, const char *word)
 {
@@ -191,6 +206,8 @@ init(void *self, exo_config *config, exo_err *err)
     exo_status st = read_named(n, config, "model", &map, err);
     if (st == EXO_OK)
         st = read_named(n, config, "data", &map, err);
+    if (st == EXO_OK)
+        st = read_device(n, config, err);
     if (st == EXO_OK)
         st = read_train(n, config, err);
     if (st == EXO_OK)
@@ -331,9 +348,10 @@ write_figure(char out[32], double value)
     return out;
 }
 
+/* params: in host memory. */
 static exo_status
-write_result(const struct train_node *n, const exo_graph_actor *actor, const char *sha256,
-             exo_err *err)
+write_result(const struct train_node *n, const exo_graph_actor *actor, exo_params *params,
+             const char *sha256, exo_err *err)
 {
     const exo_replica *r = n->replica;
     const char *folder = exo_graph_folder(actor), *name = exo_graph_name(actor);
@@ -355,7 +373,7 @@ write_result(const struct train_node *n, const exo_graph_actor *actor, const cha
     exo_status st = exo_file_write_atomic(path, text, (size_t)size, err);
     snprintf(path, sizeof path, "%s/model_%s.safetensors", folder, name);
     return st == EXO_OK && r->node.rank == 0
-               ? exo_checkpoint_save_model(r->fit->model, r->params, exo_strategy_name(r->strategy),
+               ? exo_checkpoint_save_model(r->fit->model, params, exo_strategy_name(r->strategy),
                                            sha256, path, err)
                : st;
 }
@@ -369,10 +387,16 @@ tell_result(struct train_node *n, const exo_graph_actor *actor, exo_err *err)
     const exo_replica *r = n->replica;
     char sha256[65];
     unsigned long long first = 0;
-    exo_sha256(exo_params_values(r->params), r->node.numel * sizeof(float), sha256);
+    exo_params *params = NULL;
+    exo_status st = exo_host_params_take(&params, r->fit->model, r->params, err);
+    if (st != EXO_OK)
+        return st;
+    exo_sha256(exo_params_values(params), r->node.numel * sizeof(float), sha256);
     sscanf(sha256, "%12llx", &first);
     exo_meter_set(n->meters[FINGERPRINT], (double)first);
-    return write_result(n, actor, sha256, err);
+    st = write_result(n, actor, params, sha256, err);
+    exo_host_params_give_back(&params, r->params);
+    return st;
 }
 
 static exo_status
@@ -416,7 +440,7 @@ static const char *const phases[] = {"step", NULL};
 const exo_graph_class exo_train_node_graph_class = {
     .name = "train_node",
     .help = "one of the nodes that train a model under a strategy; config model, data, train, "
-            "strategy as in a job",
+            "strategy, device as in a job",
     .ports = ports,
     .num_ports = sizeof ports / sizeof *ports,
     .phases = phases,

@@ -10,6 +10,7 @@
 
 #include "experience/learner_impl.h"
 #include "experience/named_model.h"
+#include "nn/host_params.h"
 
 enum {
     MAX_SLICES = 1024

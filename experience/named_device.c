@@ -39,31 +39,3 @@ exo_named_device_close(exo_named_device *named)
 {
     exo_device_close(&named->device);
 }
-
-/* --- Host memory ------------------------------------------------------------------------------ */
-
-exo_status
-exo_host_params_take(exo_params **out, exo_model *model, exo_params *params, exo_err *err)
-{
-    *out = NULL;
-    if (exo_device_is_host(exo_params_device(params))) {
-        *out = params;
-        return EXO_OK;
-    }
-    exo_status st = exo_model_copy(model, out, err);
-    if (st == EXO_OK)
-        st = exo_array_read(exo_params_values_array(params), exo_params_values(*out), err);
-    if (st == EXO_OK)
-        st = exo_array_read(exo_params_buffers_array(params), exo_params_buffers(*out), err);
-    if (st != EXO_OK)
-        exo_params_free(out);
-    return st;
-}
-
-void
-exo_host_params_give_back(exo_params **host, const exo_params *params)
-{
-    if (*host == params)
-        *host = NULL;
-    exo_params_free(host);
-}

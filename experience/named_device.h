@@ -6,7 +6,7 @@
 #define EXO_NAMED_DEVICE_H
 
 #include <exogym/config.h>
-#include <exogym/model.h>
+#include <exogym/device.h>
 
 enum {
     EXO_DEVICE_NAME = 32 /* bytes of a name, its NUL included */
@@ -26,11 +26,5 @@ bool exo_named_device_is_cpu(const exo_named_device *named);
 exo_status exo_named_device_open(exo_named_device *named, uint32_t place, exo_err *err);
 /* Closes it, after everything on it was released. */
 void exo_named_device_close(exo_named_device *named);
-
-/* Parameters of a model in host memory: `params` themselves, or a copy without gradients if they are on
- * a device that the host does not reach. The caller gives them back. NOMEM, or the device's. */
-exo_status exo_host_params_take(exo_params **out, exo_model *model, exo_params *params,
-                                exo_err *err);
-void exo_host_params_give_back(exo_params **host, const exo_params *params);
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/config_edit.h"
 #include "experience/named_model.h"
 #include "experience/tuner_impl.h"
+#include "nn/host_params.h"
 
 enum {
     DIGITS = 64,            /* of a SHA-256 */

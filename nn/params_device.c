@@ -2,6 +2,7 @@
 #include <exogym/memory.h>
 
 #include "nn/device/device_impl.h"
+#include "nn/host_params.h"
 #include "nn/params_impl.h"
 
 static exo_status
@@ -77,4 +78,30 @@ exo_params_move(exo_params **params, exo_device *device, exo_err *err)
     exo_params_free(params);
     *params = there;
     return EXO_OK;
+}
+
+exo_status
+exo_host_params_take(exo_params **out, exo_model *model, exo_params *params, exo_err *err)
+{
+    *out = NULL;
+    if (exo_device_is_host(exo_params_device(params))) {
+        *out = params;
+        return EXO_OK;
+    }
+    exo_status st = exo_model_copy(model, out, err);
+    if (st == EXO_OK)
+        st = exo_array_read(exo_params_values_array(params), exo_params_values(*out), err);
+    if (st == EXO_OK)
+        st = exo_array_read(exo_params_buffers_array(params), exo_params_buffers(*out), err);
+    if (st != EXO_OK)
+        exo_params_free(out);
+    return st;
+}
+
+void
+exo_host_params_give_back(exo_params **host, const exo_params *params)
+{
+    if (*host == params)
+        *host = NULL;
+    exo_params_free(host);
 }

@@ -50,7 +50,7 @@ add_top(exo_config_maker *m, exo_config *root, const exo_job *job, const exo_job
 static void
 add_nodes(exo_config_maker *m, exo_config *root, const exo_job *job, const exo_job_run *run)
 {
-    static const char *const own[] = {"model", "data", "train"};
+    static const char *const own[] = {"model", "data", "train", "device"};
     exo_config *from = exo_config_root(job->doc), *hosts = exo_config_get(from, "hosts");
     const char *name = NULL;
     char count[24];

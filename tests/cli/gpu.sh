@@ -119,6 +119,41 @@ for weights in fp32 int8; do
     cmp -s out there || fail "$weights: '$(cat there)' on the GPU, '$(cat out)' on the CPU"
 done
 
+# Nodes of a graph: the losses of the CPU, and equal bits in one process and on workers.
+cat >islands.yaml <<'END'
+exogym: 1
+name: islands
+seed: 42
+actors:
+  node:
+    class: train_node
+    count: 4
+    config:
+      model: {name: mlp, hidden: [16]}
+      data: synthetic
+      train: {max_steps: 4, batch_size: 8, val_size: 32}
+      strategy: {name: islands, island_size: 2, inside: ddp, across: {name: diloco, H: 2}, optimizer: {name: sgd, lr: 0.05}}
+edges:
+  - {from: node, to: node, carries: gradients, route: all_reduce, members: 2}
+  - {from: node, to: node, carries: parameters, route: all_reduce, interval: 2}
+END
+on_gpu='--set actors.node.config.device=cuda'
+if [ ${#engines[@]} -gt 0 ]; then
+    for run in "cpu" "one $on_gpu" "far $on_gpu --workers 2"; do
+        ok run islands.yaml --name $run
+        name=${run%% *}
+        meter "runs/$name/result.json" node_0.val_loss >$name.loss
+        meter "runs/$name/result.json" node_3.fingerprint >$name.print
+    done
+    cmp -s one.print far.print || fail 'nodes of a graph on workers have other bits'
+    cmp -s one.print cpu.print && fail 'the nodes of the graph computed on the CPU'
+    paste cpu.loss one.loss | awk '{ d = $1 - $2; exit !($1 > 0 && d < 1e-4 && d > -1e-4) }' || fail "losses: $(paste cpu.loss one.loss)"
+fi
+EXO_CUDA_EMULATOR='gpus=0' bad 1 'there is no GPU' run islands.yaml --name w $on_gpu
+bad 2 "there is no device 'cude'" run islands.yaml --dry-run --set actors.node.config.device=cude
+ok graph expand gpt.yaml --set device=cuda
+has out 'device: cuda'
+
 # A pass waits for nothing: the losses are read once a request, which has at least one step of two passes.
 waits() {
     EXO_CUDA_EMULATOR='say=1' ok run "$1.yaml" --name steps --no-plot --overwrite --set device=cuda --set nodes=1 \
