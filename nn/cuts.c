@@ -60,10 +60,11 @@ copy_run(float *whole, float *part, size_t count, bool put)
     memcpy(put ? whole : part, put ? part : whole, count * sizeof *part);
 }
 
-/* A band is one run of memory for each index of the dimensions before the one that is cut. */
-void
-exo_cut_copy(const exo_param_info *info, const exo_param_cut *cut, float *whole, float *part,
-             bool put)
+/* Copies the slice `info`, whose cut it is, between the whole parameter's values and its own; put: into
+ * the whole. A band is one run of memory for each index of the dimensions before the one that is cut. */
+static void
+copy_slice(const exo_param_info *info, const exo_param_cut *cut, float *whole, float *part,
+           bool put)
 {
     size_t outer = 1, inner = 1;
     for (size_t d = 0; d < cut->dim; d++)
@@ -111,7 +112,7 @@ copy_unit(const exo_model *whole_model, const exo_model *part_model, uint32_t un
         float *at = whole + (of_whole[w].offset - first);
         float *slice = part + (of_part[i].offset - own_first);
         if (cut)
-            exo_cut_copy(&of_part[i], cut, at, slice, put);
+            copy_slice(&of_part[i], cut, at, slice, put);
         else
             copy_run(at, slice, of_part[i].numel, put);
     }

@@ -6,9 +6,5 @@
 
 /* Whether the slice has this index of the dimension that is cut. */
 bool exo_cut_has(const exo_param_cut *cut, size_t index);
-/* Copies the slice `info`, whose cut it is, between the whole parameter's values and its own; put: into
- * the whole. Host memory. */
-void exo_cut_copy(const exo_param_info *info, const exo_param_cut *cut, float *whole, float *part,
-                  bool put);
 
 #endif

@@ -301,8 +301,6 @@ make(exo_optim **out, const exo_optim_spec *spec, const exo_param_info *infos, s
      size_t numel, exo_err *err)
 {
     exo_status st = check_spec(spec, infos, err);
-    if (st == EXO_OK && slices && !exo_device_is_host(device))
-        st = exo_fail(err, EXO_UNSUPPORTED, "slices of parameters are on the device cpu only");
     if (st != EXO_OK)
         return st;
     exo_optim *optim = exo_calloc(1, sizeof *optim);

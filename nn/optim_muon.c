@@ -6,8 +6,8 @@
 #include <math.h>
 
 #include <exogym/memory.h>
+#include <exogym/parallel.h>
 
-#include "nn/cuts.h"
 #include "nn/device/device_impl.h"
 
 struct matrix {
@@ -187,6 +187,29 @@ exo_muon_result(const exo_muon *m, exo_err *err)
     return m->failed.code;
 }
 
+/* Copies a member's slice of the update, `part`, between the whole matrix and its own shape; put: into
+ * the whole. */
+static void
+copy_slice(exo_muon *m, uint32_t member, int slice, float *part, bool put)
+{
+    const exo_param_info *info = &exo_model_infos(m->slices.models[member])[slice];
+    const exo_param_cut *cut = exo_model_cut(m->slices.models[member], (size_t)slice);
+    size_t rows = 1, inner = 1;
+    for (size_t d = 0; d < cut->dim; d++)
+        rows *= info->dims[d];
+    for (size_t d = cut->dim + 1; d < info->num_dims; d++)
+        inner *= info->dims[d];
+    const size_t width = cut->whole * inner, own = info->dims[cut->dim] * inner;
+    for (size_t b = 0; b < cut->num_bands; b++) {
+        float *whole = (float *)m->update.data + cut->bands[b].first * inner;
+        const size_t count = cut->bands[b].count * inner;
+        exo_device_run(m->device, copy_columns, .rows = rows, .count = count,
+                       .y_pitch = put ? width : own, .x_pitch = put ? own : width,
+                       .y = put ? whole : part, .x = put ? part : whole);
+        part += count;
+    }
+}
+
 /* Gathers the slices of the update, of which this member's is in its shard, into the whole one. */
 static exo_status
 gather(exo_muon *m, int slice, size_t shard)
@@ -198,11 +221,8 @@ gather(exo_muon *m, int slice, size_t shard)
         m->failed = m->failed.code == EXO_OK ? reason : m->failed;
         return st;
     }
-    for (uint32_t i = 0; i < m->slices.count; i++) {
-        const exo_model *model = m->slices.models[i];
-        exo_cut_copy(&exo_model_infos(model)[slice], exo_model_cut(model, (size_t)slice),
-                     m->update.data, (float *)all.data + i * shard, true);
-    }
+    for (uint32_t i = 0; i < m->slices.count; i++)
+        copy_slice(m, i, slice, (float *)all.data + i * shard, true);
     return EXO_OK;
 }
 
@@ -213,13 +233,11 @@ complete(exo_muon *m, const exo_optim_spec *spec, const struct matrix *matrix, i
 {
     if (slice == EXO_MUON_WHOLE)
         return orthogonalize(m, spec, matrix);
-    const exo_model *model = m->slices.models[m->slices.rank];
     exo_status st = gather(m, slice, shard);
     if (st == EXO_OK)
         st = orthogonalize(m, spec, matrix);
     if (st == EXO_OK)
-        exo_cut_copy(&exo_model_infos(model)[slice], exo_model_cut(model, (size_t)slice),
-                     m->update.data, own, false);
+        copy_slice(m, m->slices.rank, slice, own, false);
     return st;
 }
 

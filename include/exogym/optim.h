@@ -148,7 +148,7 @@ typedef struct exo_optim_slices {
 /* exo_optim_new_grouped for all parameters of a part of a model. Of each matrix of which it has a slice,
  * muon gathers the update from all members in a step, and each of them computes the whole step. So
  * exo_optim_step is a collective of the members, and blocks. `slices` is copied, and its models outlive
- * the optimizer. Errors: also UNSUPPORTED, another device than the CPU. */
+ * the optimizer. Errors: as exo_optim_new_grouped. */
 EXO_API exo_status exo_optim_new_sliced(exo_optim **out, const exo_optim_spec *spec,
                                         const exo_optim_slices *slices, exo_device *device,
                                         exo_err *err);
@@ -165,7 +165,7 @@ typedef struct exo_optim_unit {
  * some (Liu et al., 2025, arXiv:2502.16982). So exo_optim_step is a collective of the members, and
  * blocks; its memory for matrices is there within a step only. infos are those of slices->models, if
  * slices (NULL: whole parameters) is given: then a step gathers among both groups, and each member
- * computes all matrices of the unit. Errors: also UNSUPPORTED, slices on another device than the CPU. */
+ * computes all matrices of the unit. Errors: as exo_optim_new_grouped. */
 EXO_API exo_status exo_optim_new_sharded(exo_optim **out, const exo_optim_spec *spec,
                                          const exo_param_info *infos, size_t num_infos,
                                          const exo_optim_slices *slices, const exo_optim_unit *unit,

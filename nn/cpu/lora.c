@@ -58,14 +58,20 @@ exo_cpu_lora_merge(exo_device *device, const exo_lora_merge_args *args, exo_err 
 static void
 columns_piece(void *context, size_t piece)
 {
-    const exo_take_columns_args *k = context;
+    const exo_copy_columns_args *k = context;
     size_t rows = rows_of_piece(k->count), end = piece * rows + rows;
-    for (size_t r = piece * rows; r < end && r < k->rows; r++)
-        memcpy(k->y + r * k->count, k->x + r * k->columns + k->first, k->count * sizeof *k->y);
+    for (size_t r = piece * rows; r < end && r < k->rows; r++) {
+        float *y = k->y + r * k->y_pitch;
+        const float *x = k->x + r * k->x_pitch;
+        if (!k->add)
+            memcpy(y, x, k->count * sizeof *y);
+        for (size_t i = 0; k->add && i < k->count; i++)
+            y[i] += x[i];
+    }
 }
 
 exo_status
-exo_cpu_take_columns(exo_device *device, const exo_take_columns_args *args, exo_err *err)
+exo_cpu_copy_columns(exo_device *device, const exo_copy_columns_args *args, exo_err *err)
 {
     (void)device;
     (void)err;

@@ -73,21 +73,25 @@ EXO_CUDA_EACH_TYPED(max_pool_backward, (k.samples * k.height * k.width * k.chann
 /* --- Columns and transpositions --------------------------------------------------------------- */
 
 __global__ static void
-take_columns_each(exo_take_columns_args k)
+copy_columns_each(exo_copy_columns_args k)
 {
-    for (EXO_CUDA_EACH(i, k.rows * k.count))
-        k.y[i] = k.x[i / k.count * k.columns + k.first + i % k.count];
+    for (EXO_CUDA_EACH(i, k.rows * k.count)) {
+        const size_t row = i / k.count, column = i % k.count;
+        float *y = k.y + row * k.y_pitch + column;
+        const float x = k.x[row * k.x_pitch + column];
+        *y = k.add ? *y + x : x;
+    }
 }
 
 exo_status
-exo_cuda_take_columns(exo_device *device, const exo_take_columns_args *k, exo_err *err)
+exo_cuda_copy_columns(exo_device *device, const exo_copy_columns_args *k, exo_err *err)
 {
     const size_t count = k->rows * k->count;
     if (count == 0)
         return EXO_OK;
-    exo_cuda_launch_each(take_columns_each, exo_cuda_blocks(count, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
+    exo_cuda_launch_each(copy_columns_each, exo_cuda_blocks(count, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
                          exo_cuda_of(device)->stream, *k);
-    return exo_cuda_launched("take_columns", err);
+    return exo_cuda_launched("copy_columns", err);
 }
 
 enum {

@@ -285,7 +285,7 @@ typedef struct exo_newton_schulz_args {
     X(max_pool)                                                                                    \
     X(max_pool_backward)                                                                           \
     X(transpose)                                                                                   \
-    X(take_columns)                                                                                \
+    X(copy_columns)                                                                                \
     X(gate)                                                                                        \
     X(gate_backward)                                                                               \
     X(log_probs)                                                                                   \

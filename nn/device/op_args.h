@@ -138,12 +138,13 @@ typedef struct exo_transpose_args {
     bool add;
 } exo_transpose_args;
 
-/* y (rows, count) = the columns [first, first + count) of x (rows, columns). */
-typedef struct exo_take_columns_args {
-    size_t rows, columns, first, count;
+/* The first `count` elements of each row: y (+)= x, whose rows begin every y_pitch and x_pitch elements. */
+typedef struct exo_copy_columns_args {
+    size_t rows, count, y_pitch, x_pitch;
     float *y;
     const float *x;
-} exo_take_columns_args;
+    bool add;
+} exo_copy_columns_args;
 
 /* A row of x (rows, 2 width) is gate (width), then up (width). y (rows, width) =
  * activation(gate) up. Devices agree to rounding only, because their exponential functions

@@ -210,8 +210,8 @@ backward_of_part(struct back *k, const exo_op *op, size_t part, const float *dy)
     k->dy = dy;
     if (p->rows < out) {
         k->dy = own = exo_tape_buffer(k->tape, k->rows * p->rows * sizeof *own);
-        st = own ? exo_tape_run(k->tape, take_columns, .rows = k->rows, .columns = out,
-                                .first = p->first, .count = p->rows, .y = own, .x = dy)
+        st = own ? exo_tape_run(k->tape, copy_columns, .rows = k->rows, .count = p->rows,
+                                .y_pitch = p->rows, .x_pitch = out, .y = own, .x = dy + p->first)
                  : EXO_NOMEM;
     }
     if (st == EXO_OK)

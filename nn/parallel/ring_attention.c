@@ -134,9 +134,9 @@ begin_keys(exo_tape *tape, const struct state *s, const exo_tensor *x, uint32_t 
     uint32_t partner;
     if (round >= s->members.count || !meets(&s->members, round, &partner))
         return EXO_OK;
-    if (exo_tape_run(tape, take_columns, .rows = x->dims[0], .columns = x->dims[1],
-                     .first = shape->heads * shape->width, .count = kv_width(shape),
-                     .y = turn->data, .x = x->data) != EXO_OK)
+    if (exo_tape_run(tape, copy_columns, .rows = x->dims[0], .count = kv_width(shape),
+                     .y_pitch = kv_width(shape), .x_pitch = x->dims[1], .y = turn->data,
+                     .x = (const float *)x->data + shape->heads * shape->width) != EXO_OK)
         return exo_tape_error(tape, err);
     return begin_swap(&turn->request, tape, s, turn->data, partner, err);
 }
@@ -165,13 +165,10 @@ static exo_status
 add_to_rows(exo_tape *tape, const exo_op *op, float *dx, const float *sum)
 {
     const struct state *s = op->state;
-    const size_t columns = op->in[0]->dims[1], count = kv_width(&s->shape);
-    exo_status st = EXO_OK;
-    for (size_t r = 0; st == EXO_OK && r < op->in[0]->dims[0]; r++)
-        st = exo_tape_run(tape, axpy, .count = count,
-                          .y = dx + r * columns + s->shape.heads * s->shape.width, .a = 1.0f,
-                          .x = sum + r * count);
-    return st;
+    const size_t count = kv_width(&s->shape);
+    return exo_tape_run(tape, copy_columns, .rows = op->in[0]->dims[0], .count = count,
+                        .y_pitch = op->in[0]->dims[1], .x_pitch = count,
+                        .y = dx + s->shape.heads * s->shape.width, .x = sum, .add = true);
 }
 
 /* What backward keeps of other members: their keys and values, the gradients of these, and the sum

@@ -131,13 +131,14 @@ exo_reference_max_pool_backward(exo_device *device, const exo_max_pool_backward_
 }
 
 exo_status
-exo_reference_take_columns(exo_device *device, const exo_take_columns_args *k, exo_err *err)
+exo_reference_copy_columns(exo_device *device, const exo_copy_columns_args *k, exo_err *err)
 {
     (void)device;
     (void)err;
     for (size_t r = 0; r < k->rows; r++)
         for (size_t i = 0; i < k->count; i++)
-            k->y[r * k->count + i] = k->x[r * k->columns + k->first + i];
+            exo_ref_store(EXO_F32, k->y, r * k->y_pitch + i,
+                          exo_ref_load(EXO_F32, k->x, r * k->x_pitch + i), k->add);
     return EXO_OK;
 }
 

@@ -368,12 +368,20 @@ CASE(masked_mean_backward)
         .factor = x[1].data, .dy = x[2].data, .add = true);
 }
 
-/* Columns 1 to 4 of 7. */
-CASE(take_columns)
+/* Columns 1 to 4 of 7, as rows of 4. */
+CASE(copy_columns)
 {
     (void)sum;
-    RUN(take_columns, .rows = x->count / 7, .columns = 7, .first = 1, .count = 4, .y = x[0].data,
-        .x = x[1].data);
+    RUN(copy_columns, .rows = x->count / 7, .count = 4, .y_pitch = 4, .x_pitch = 7, .y = x[0].data,
+        .x = (const float *)x[1].data + 1);
+}
+
+/* The same to columns 3 to 6 of 7. */
+CASE(copy_columns_add)
+{
+    (void)sum;
+    RUN(copy_columns, .rows = x->count / 7, .count = 4, .y_pitch = 7, .x_pitch = 7,
+        .y = (float *)x[0].data + 3, .x = (const float *)x[1].data + 1, .add = true);
 }
 
 const kernel_case op_cases[] = {
@@ -399,7 +407,8 @@ const kernel_case op_cases[] = {
     {"max_pool_backward", "max_pool_backward, add", 0, 3, max_pool_backward_add},
     {"transpose", "transpose", 0, 2, transpose},
     {"transpose", "transpose, add", 0, 3, transpose_add},
-    {"take_columns", "take_columns", 0, 2, take_columns},
+    {"copy_columns", "copy_columns", 0, 2, copy_columns},
+    {"copy_columns", "copy_columns, add", 0, 2, copy_columns_add},
     {"gate", "gate, linear", 1e-6, 2, gate_linear},
     {"gate", "gate, relu", 1e-6, 2, gate_relu},
     {"gate", "gate, gelu", 1e-5, 2, gate_gelu},
