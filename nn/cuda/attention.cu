@@ -24,18 +24,25 @@ turned(const exo_cuda_attention_call &k, const T *head, size_t t, unsigned d)
     return value * turn[0] + (d < half ? -other : other) * turn[half];
 }
 
-/* out (N, H + 2 G, T, D) = x (N T, (H + 2 G) D), queries and keys turned. A block is a token. */
+/* out (N, H + 2 G, T, D) = x (N T, (H + 2 G) D), whose keys and values are those of `others` (N T, 2 G D)
+ * unless it is NULL; queries and keys are turned. A block is a token. */
 __global__ static void
-lay_apart(exo_cuda_attention_call k, const float *x, float *out)
+lay_apart(exo_cuda_attention_call k, const float *x, const float *others, float *out)
 {
     const unsigned all = static_cast<unsigned>(k.heads + 2 * k.kv_heads),
-                   width = static_cast<unsigned>(k.width);
+                   heads = static_cast<unsigned>(k.heads), width = static_cast<unsigned>(k.width);
     const size_t t = blockIdx.x % k.tokens, n = blockIdx.x / k.tokens;
+    const size_t of_query = exo_cuda_position(k, k.rank, t),
+                 of_key = exo_cuda_position(k, k.from, t);
     const float *row = x + static_cast<size_t>(blockIdx.x) * all * width;
+    const float *keys = others ? others + static_cast<size_t>(blockIdx.x) * (all - heads) * width
+                               : row + heads * width;
     for (unsigned e = threadIdx.x; e < all * width; e += blockDim.x) {
         const unsigned head = e / width, d = e % width;
+        const float *from = head < heads ? row + head * width : keys + (head - heads) * width;
         out[((n * all + head) * k.tokens + t) * width + d] =
-            head < k.heads + k.kv_heads ? turned(k, row + head * width, t, d) : row[e];
+            head < heads + k.kv_heads ? turned(k, from, head < heads ? of_query : of_key, d)
+                                      : from[d];
     }
 }
 
@@ -63,10 +70,10 @@ add_parts(const exo_cuda_attention_call &k, const float *part, unsigned share, u
 }
 
 /* dx (N T, (H + 2 G) D) (+)= grads (N, 3 H, T, D), parts added up, and queries and keys turned back.
- * A block is a token. */
+ * Foreign keys and values have theirs in dothers (N T, 2 G D) instead. A block is a token. */
 template <typename T>
 __global__ static void
-lay_together(exo_cuda_attention_call k, const float *grads, void *dx)
+lay_together(exo_cuda_attention_call k, const float *grads, void *dx, float *dothers)
 {
     const unsigned heads = static_cast<unsigned>(k.heads), width = static_cast<unsigned>(k.width),
                    groups = static_cast<unsigned>(k.kv_heads), share = heads / groups,
@@ -80,11 +87,16 @@ lay_together(exo_cuda_attention_call k, const float *grads, void *dx)
         const float *part = grads + ((n * 3 * heads + from) * k.tokens + t) * width;
         float value = add_parts(k, part, parts, d);
         if (d < 2 * half && head < heads + groups) {
-            const float *turn = k.turns + t * k.turned + d % half;
+            const size_t position = exo_cuda_position(k, head < heads ? k.rank : k.from, t);
+            const float *turn = k.turns + position * k.turned + d % half;
             const float other = add_parts(k, part, parts, d < half ? d + half : d - half);
             value = value * turn[0] + (d < half ? other : -other) * turn[half];
         }
-        exo_cuda_store<T>(to, e, value, k.add);
+        if (k.foreign && head >= heads)
+            dothers[static_cast<size_t>(blockIdx.x) * 2 * groups * width + e - heads * width] +=
+                value;
+        else
+            exo_cuda_store<T>(to, e, value, k.add);
     }
 }
 
@@ -113,9 +125,8 @@ weigh(const exo_cuda_attention_call &k, float slope, size_t i0, size_t j0, const
         float most = rows->most[r];
         for (int c = 0; c < count; c++) {
             const size_t j = j0 + x + c * EXO_ATTENTION_SIDE;
-            const bool seen = j <= i && j < k.tokens;
             const float apart = static_cast<float>(j) - static_cast<float>(i);
-            s[r][c] = seen ? fmaf(slope, apart, s[r][c] * k.scale2) : -INFINITY;
+            s[r][c] = exo_cuda_sees(k, i, j) ? fmaf(slope, apart, s[r][c] * k.scale2) : -INFINITY;
             most = fmaxf(most, s[r][c]);
         }
         for (int step = EXO_ATTENTION_SIDE / 2; step > 0; step /= 2)
@@ -129,6 +140,30 @@ weigh(const exo_cuda_attention_call &k, float slope, size_t i0, size_t j0, const
             rows->sum[r] += p;
             weights[(y + r) * (TILE + EXO_ATTENTION_PAD) + column] =
                 p * exo_cuda_kept<TILE>(k, keep, y + r, column);
+        }
+    }
+}
+
+/* The rows of a tile, before their first key: those of the keys before, if the keys are foreign. */
+template <int TILE, int D>
+__device__ static void
+begin_rows(const exo_cuda_attention_call &k, size_t n, size_t head, size_t i0, const float *y,
+           const float *lse, softmax_rows<TILE / EXO_ATTENTION_SIDE> *rows,
+           float out[TILE / EXO_ATTENTION_SIDE][D / EXO_ATTENTION_SIDE])
+{
+    const int count = TILE / EXO_ATTENTION_SIDE;
+    const unsigned first = threadIdx.x / EXO_ATTENTION_SIDE * count,
+                   x = threadIdx.x % EXO_ATTENTION_SIDE;
+    for (int r = 0; r < count; r++) {
+        const size_t i = i0 + first + r;
+        const bool goes_on = k.foreign && i < k.tokens;
+        rows->most[r] = goes_on ? lse[(n * k.heads + head) * k.tokens + i] : -INFINITY;
+        rows->sum[r] = goes_on && x == 0 ? 1.0f : 0.0f;
+        for (int c = 0; c < D / EXO_ATTENTION_SIDE; c++) {
+            const size_t d = x + c * EXO_ATTENTION_SIDE;
+            out[r][c] = goes_on && d < k.width
+                            ? y[((n * k.tokens + i) * k.heads + head) * k.width + d]
+                            : 0.0f;
         }
     }
 }
@@ -187,13 +222,10 @@ __launch_bounds__(EXO_CUDA_BLOCK) forward_tile(exo_cuda_attention_call k, float 
     const float *keys = base + (k.heads + head / (k.heads / k.kv_heads)) * size;
     const float *values = keys + k.kv_heads * size, slope = exo_cuda_slope2(k, head);
     softmax_rows<count> rows;
-    float out[count][D / EXO_ATTENTION_SIDE] = {};
-    for (int r = 0; r < count; r++) {
-        rows.most[r] = -INFINITY;
-        rows.sum[r] = 0;
-    }
+    float out[count][D / EXO_ATTENTION_SIDE];
+    begin_rows<TILE, D>(k, n, head, i0, y, lse, &rows, out);
     exo_cuda_take_rows<float, TILE, D>(queries, base + head * size, k.width, i0, k.tokens, k.width);
-    for (size_t j0 = 0; j0 <= i0; j0 += TILE) {
+    for (size_t j0 = 0, end = exo_cuda_keys_end(k, i0, TILE); j0 < end; j0 += TILE) {
         float s[count][count], shrink[count];
         __syncthreads();
         exo_cuda_take_rows<float, TILE, D>(rows_of_keys, keys, k.width, j0, k.tokens, k.width);
@@ -292,7 +324,7 @@ exo_cuda_attention_scratch(const exo_attention_shape *shape, exo_scratch_use use
 }
 
 static exo_cuda_attention_call
-call_of(const exo_cuda_plan *p, const exo_attention_drop *drop)
+call_of(const exo_cuda_plan *p, const exo_attention_drop *drop, bool foreign)
 {
     const exo_attention_shape *s = &p->attention;
     exo_cuda_attention_call call = {};
@@ -308,6 +340,12 @@ call_of(const exo_cuda_plan *p, const exo_attention_drop *drop)
     call.kept = static_cast<float>(1 / (1 - static_cast<double>(drop->dropped) / 65536));
     call.turns = static_cast<const float *>(p->memory);
     call.turned = s->turned;
+    call.members = s->members;
+    call.rank = s->rank;
+    call.from = s->from;
+    call.foreign = foreign;
+    if (foreign)
+        exo_attention_seen(s, &call.first_query, &call.seen_keys);
     return call;
 }
 
@@ -321,13 +359,14 @@ at_sixteen(const void *address)
  * ones in the scratch. */
 static void
 find_heads(exo_cuda_device *cuda, exo_cuda_attention_call *call, bool half, const room *r,
-           const void *x)
+           const void *x, const void *others)
 {
     const unsigned tokens = static_cast<unsigned>(call->sequences * call->tokens);
     if (!half) {
         call->heads_of_x = r->apart;
         exo_cuda_launch_each(lay_apart, tokens, EXO_CUDA_BLOCK, cuda->stream, *call,
-                             static_cast<const float *>(x), r->apart);
+                             static_cast<const float *>(x), static_cast<const float *>(others),
+                             r->apart);
         return;
     }
     const exo_cuda_bf16 *const from = static_cast<const exo_cuda_bf16 *>(x);
@@ -351,10 +390,10 @@ exo_cuda_attention(exo_device *device, const exo_attention_args *k, exo_err *err
     const bool half = s->dtype == EXO_BF16;
     exo_cuda_device *cuda = exo_cuda_of(device);
     const room r = lay_out(s, EXO_SCRATCH_FORWARD, k->scratch);
-    exo_cuda_attention_call call = call_of(p, &k->drop);
+    exo_cuda_attention_call call = call_of(p, &k->drop, k->others != NULL);
     if (s->sequences * s->tokens * s->heads * s->width == 0)
         return EXO_OK;
-    find_heads(cuda, &call, half, &r, k->x);
+    find_heads(cuda, &call, half, &r, k->x, k->others);
     return half ? exo_cuda_attention_bf16(cuda, &call, k->y, k->lse, err)
                 : forward(cuda, &call, static_cast<float *>(k->y), k->lse, err);
 }
@@ -367,14 +406,14 @@ exo_cuda_attention_backward(exo_device *device, const exo_attention_backward_arg
     const bool half = s->dtype == EXO_BF16;
     exo_cuda_device *cuda = exo_cuda_of(device);
     const room r = lay_out(s, EXO_SCRATCH_BACKWARD, k->scratch);
-    exo_cuda_attention_call call = call_of(p, &k->drop);
+    exo_cuda_attention_call call = call_of(p, &k->drop, k->others != NULL);
     const exo_cuda_attention_gradients g = {
         k->y,    k->dy,   k->lse,
         r.delta, r.grads, direct(s) ? static_cast<exo_cuda_bf16 *>(k->dx) : NULL};
     if (s->sequences * s->tokens * s->heads * s->width == 0)
         return EXO_OK;
-    call.add = k->add;
-    find_heads(cuda, &call, half, &r, k->x);
+    call.add = k->add || call.foreign;
+    find_heads(cuda, &call, half, &r, k->x, k->others);
     exo_status st =
         exo_cuda_attention_delta(cuda, static_cast<exo_dtype>(s->dtype), &call, &g, err);
     if (st == EXO_OK)
@@ -385,9 +424,9 @@ exo_cuda_attention_backward(exo_device *device, const exo_attention_backward_arg
     const unsigned tokens = static_cast<unsigned>(s->sequences * s->tokens);
     if (half)
         exo_cuda_launch_each(lay_together<exo_cuda_bf16>, tokens, EXO_CUDA_BLOCK, cuda->stream,
-                             call, r.grads, k->dx);
+                             call, r.grads, k->dx, static_cast<float *>(NULL));
     else
         exo_cuda_launch_each(lay_together<float>, tokens, EXO_CUDA_BLOCK, cuda->stream, call,
-                             r.grads, k->dx);
+                             r.grads, k->dx, static_cast<float *>(k->dothers));
     return exo_cuda_launched("attention_backward", err);
 }

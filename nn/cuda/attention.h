@@ -28,6 +28,10 @@ typedef struct exo_cuda_attention_call {
     float kept;         /* what dropout multiplies kept weights by */
     const float *turns; /* of the plan, or NULL */
     size_t turned;
+    /* Of sequences that are spread over members; foreign: the keys and values are those of member
+     * `from`, of which queries from `first_query` on see the first `seen_keys`. */
+    size_t members, rank, from, first_query, seen_keys;
+    bool foreign;
     const float *heads_of_x; /* fp32: (N, H + 2 G, T, D), queries and keys are turned */
     /* bf16: rows of a token begin every `pitch` elements, of queries and keys, which are turned, and
      * every `value_pitch` elements. aligned: heads begin at multiples of 16 bytes. */
@@ -35,6 +39,37 @@ typedef struct exo_cuda_attention_call {
     size_t pitch, value_pitch;
     bool aligned;
 } exo_cuda_attention_call;
+
+/* The position in the sequence of a member's token (exo_attention_position). */
+__device__ static inline size_t
+exo_cuda_position(const exo_cuda_attention_call &k, size_t member, size_t token)
+{
+    const size_t half = k.tokens / 2, chunk = token < half ? member : 2 * k.members - 1 - member;
+    return k.members == 0 ? token : chunk * half + token % half;
+}
+
+/* Whether query i sees key j. */
+__device__ static inline bool
+exo_cuda_sees(const exo_cuda_attention_call &k, size_t i, size_t j)
+{
+    return k.foreign ? i >= k.first_query && j < k.seen_keys : j <= i && j < k.tokens;
+}
+
+/* Queries [i0, i0 + tile) see no key from the end on, and keys from j0 on are seen by no query before
+ * the first one. */
+__device__ static inline size_t
+exo_cuda_keys_end(const exo_cuda_attention_call &k, size_t i0, size_t tile)
+{
+    const size_t foreign = i0 + tile > k.first_query ? k.seen_keys : 0;
+    return k.foreign ? foreign : i0 + 1;
+}
+
+__device__ static inline size_t
+exo_cuda_first_query(const exo_cuda_attention_call &k, size_t j0)
+{
+    const size_t foreign = j0 < k.seen_keys ? k.first_query : k.tokens;
+    return k.foreign ? foreign : j0;
+}
 
 /* The slope of ALiBi, times log2 e; 0 without. */
 __device__ static inline float

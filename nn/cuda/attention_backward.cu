@@ -100,7 +100,7 @@ score_gradient(const exo_cuda_attention_call &k, const tiles &t, float slope, si
 {
     const size_t i = i0 + row, j = j0 + column;
     *p = 0;
-    if (j > i || i >= k.tokens)
+    if (!exo_cuda_sees(k, i, j) || i >= k.tokens)
         return 0;
     const float apart = static_cast<float>(j) - static_cast<float>(i);
     const float weight = exp2f(fmaf(slope, apart, s * k.scale2) - t.lse[row]),
@@ -144,7 +144,7 @@ __launch_bounds__(EXO_CUDA_BLOCK)
     const float slope = exo_cuda_slope2(k, head);
     float out[rows][D / EXO_ATTENTION_SIDE] = {};
     take_queries<TILE, D>(k, g, t, n, head, i0);
-    for (size_t j0 = 0; j0 <= i0; j0 += TILE) {
+    for (size_t j0 = 0, end = exo_cuda_keys_end(k, i0, TILE); j0 < end; j0 += TILE) {
         float s[rows][rows], dp[rows][rows], p;
         __syncthreads();
         take_keys<TILE, D>(k, t, n, head / (k.heads / k.kv_heads), j0);
@@ -211,7 +211,7 @@ __launch_bounds__(EXO_CUDA_BLOCK)
     const float slope = exo_cuda_slope2(k, head);
     float dk[rows][D / EXO_ATTENTION_SIDE] = {}, dv[rows][D / EXO_ATTENTION_SIDE] = {};
     take_keys<TILE, D>(k, t, n, head / (k.heads / k.kv_heads), j0);
-    for (size_t i0 = j0; i0 < k.tokens; i0 += TILE) {
+    for (size_t i0 = exo_cuda_first_query(k, j0); i0 < k.tokens; i0 += TILE) {
         __syncthreads();
         take_queries<TILE, D>(k, g, t, n, head, i0);
         if (k.drop.dropped)

@@ -112,14 +112,15 @@ static exo_status
 open_attention(exo_cuda_plan *p, exo_err *err)
 {
     const exo_attention_shape *s = &p->attention;
+    const size_t positions = s->tokens * (s->members > 0 ? s->members : 1);
     if (s->width > EXO_CUDA_MAX_HEAD)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "attention: a head is %zu wide; the most on a GPU is %d", s->width,
                         EXO_CUDA_MAX_HEAD);
     if (s->turned == 0)
         return EXO_OK;
-    exo_status st = make_memory(p, exo_cuda_turns_bytes(s->tokens, s->turned), err);
-    return st == EXO_OK ? exo_cuda_fill_turns(p, s->tokens, s->turned, s->theta,
+    exo_status st = make_memory(p, exo_cuda_turns_bytes(positions, s->turned), err);
+    return st == EXO_OK ? exo_cuda_fill_turns(p, positions, s->turned, s->theta,
                                               s->scaled ? s->factors : NULL, err)
                         : st;
 }
@@ -189,8 +190,6 @@ exo_status
 exo_cuda_plan_new(exo_plan **out, exo_device *device, exo_shape_kind kind, const void *shape,
                   exo_err *err)
 {
-    if (kind == EXO_SHAPE_ATTENTION && static_cast<const exo_attention_shape *>(shape)->members > 0)
-        return exo_fail(err, EXO_UNSUPPORTED, "parallel: context is for the device cpu");
     exo_cuda_plan *p = static_cast<exo_cuda_plan *>(exo_calloc(1, sizeof *p));
     if (!p)
         return exo_fail(err, EXO_NOMEM, "no memory for a plan");

@@ -219,7 +219,7 @@ typedef struct exo_attention_shape {
      * that all have equal work. Positions are those in the sequence. With from == rank, attention is
      * causal among the member's own tokens. Otherwise `others` has the keys and values; the queries that
      * see any see all of them: with from < rank all queries see the first half of the keys, else the
-     * second half of the queries sees all keys. A device may refuse such shapes (UNSUPPORTED). */
+     * second half of the queries sees all keys. */
     size_t members, rank, from;
     double theta, scale;
     float factors[512]; /* (turned / 2) */

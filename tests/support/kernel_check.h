@@ -5,7 +5,7 @@
 #include "support/kernel_cases.h"
 
 /* Runs a case on a device. Returns all arrays, one after the other. The caller frees them with
- * exo_free. NULL: the device refuses the case, and may. */
+ * exo_free. */
 char *kernel_outcome(const kernel_case *c, exo_device *device, size_t count, double *sum);
 /* Expects equal results: to the bit, or within the case's tolerance. */
 void kernel_expect_same(const kernel_case *c, exo_device *a, exo_device *b, size_t count,

@@ -527,17 +527,16 @@ ring_step(const exo_array *x, const exo_attention_shape *shape, exo_err *err)
 }
 
 static exo_status
-ring_of(const exo_array *x, size_t from, exo_err *err)
+ring_of(const exo_array *x, size_t from, size_t tokens, exo_err *err)
 {
     enum {
-        TOKENS = 6,
         ELEMENTS = 4,
         ROW = 4 * ELEMENTS
     };
     exo_attention_shape shape;
     memset(&shape, 0, sizeof shape);
-    shape.sequences = rows_of(x->count, (size_t)ROW * TOKENS) / 4;
-    shape.tokens = TOKENS;
+    shape.sequences = rows_of(x->count, ROW * tokens) / 4;
+    shape.tokens = tokens;
     shape.heads = 2;
     shape.kv_heads = 1;
     shape.width = shape.turned = ELEMENTS;
@@ -556,13 +555,26 @@ ring_of(const exo_array *x, size_t from, exo_err *err)
 CASE(ring_before)
 {
     (void)sum;
-    return ring_of(x, 0, err);
+    return ring_of(x, 0, 6, err);
 }
 
 CASE(ring_after)
 {
     (void)sum;
-    return ring_of(x, 2, err);
+    return ring_of(x, 2, 6, err);
+}
+
+/* Of more tokens than a tile of a GPU has. */
+CASE(ring_before_tiles)
+{
+    (void)sum;
+    return ring_of(x, 0, 74, err);
+}
+
+CASE(ring_after_tiles)
+{
+    (void)sum;
+    return ring_of(x, 2, 74, err);
 }
 
 /* --- Losses over classes ---------------------------------------------------------------------- */
@@ -754,6 +766,8 @@ const kernel_case layer_cases[] = {
     {"attention", "attention, invariant, rotary, alibi", 1e-5, 6, attention_invariant},
     {"attention", "attention, to a member before", 1e-5, 8, ring_before},
     {"attention_backward", "attention, to a member after", 1e-5, 8, ring_after},
+    {"attention", "attention, to a member before, in tiles", 1e-5, 8, ring_before_tiles},
+    {"attention_backward", "attention, to a member after, in tiles", 1e-5, 8, ring_after_tiles},
     {"cross_entropy", "cross_entropy, forward and backward", 1e-5, 4, cross_entropy},
     {"scale_by", "scale_by", 0, 2, scale_by},
     {"hits", "hits", 1e-12, 1, hits},
