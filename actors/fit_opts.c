@@ -53,9 +53,7 @@ not_with_parts(const exo_fit_opts *opts)
         return "failures";
     if (opts->correlation_interval > 0)
         return "train.correlation_interval";
-    if (opts->autocast)
-        return "train.autocast";
-    return opts->device && strcmp(opts->device, "cpu") != 0 ? "a device other than cpu" : NULL;
+    return opts->autocast ? "train.autocast" : NULL;
 }
 
 /* The key by which nodes share copies of the model, for messages. */

@@ -30,6 +30,8 @@ struct exo_pipeline {
     size_t num_slots;
     size_t numel;   /* room of `between` and of the slots' inputs */
     float *between; /* (numel) the stage's result, and its gradient from the stage after */
+    exo_array
+        wire; /* (numel) where a device's engine moves numbers; no elements: in the host's memory */
     exo_grad_ready ready;
     size_t tied_first, tied_count; /* of the flat parameters: an embedding that is the head, too */
     bool tied_waits;               /* its gradient is to be announced */
@@ -65,7 +67,7 @@ exo_pipeline_new(exo_pipeline **out, const exo_replica *r, exo_err *err)
     exo_status st = p->slots ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a stage");
     for (size_t i = 0; st == EXO_OK && i < p->num_slots; i++)
         st = fit->rehearses ? exo_tape_new_rehearsal(&p->slots[i].tape, err)
-                            : exo_tape_new(&p->slots[i].tape, err);
+                            : exo_tape_new_on(&p->slots[i].tape, r->device, err);
     *out = p;
     if (st != EXO_OK)
         exo_pipeline_free(out);
@@ -85,6 +87,7 @@ exo_pipeline_free(exo_pipeline **pipeline)
     }
     exo_free(p->slots);
     exo_free(p->between);
+    exo_array_release(&p->wire);
     exo_free(p);
 }
 
@@ -98,13 +101,17 @@ grow(float **numbers, size_t numel, exo_err *err)
 
 /* Makes room for minibatches of `numel` numbers between stages. */
 static exo_status
-make_room(exo_pipeline *p, size_t numel, exo_err *err)
+make_room(exo_pipeline *p, exo_device *device, size_t numel, exo_err *err)
 {
     exo_status st = EXO_OK;
     if (numel <= p->numel)
         return EXO_OK;
     p->numel = 0;
-    st = grow(&p->between, numel, err);
+    exo_array_release(&p->wire);
+    if (!exo_device_is_host(device))
+        st = exo_array_init(&p->wire, device, EXO_F32, numel, err);
+    if (st == EXO_OK)
+        st = grow(&p->between, numel, err);
     for (size_t i = 0; st == EXO_OK && p->stage > 0 && i < p->num_slots; i++)
         st = grow(&p->slots[i].input, numel, err);
     if (st == EXO_OK)
@@ -119,18 +126,43 @@ enum {
     LATER
 };
 
+/* Numbers as the array that an engine moves; own: with their values. */
+static exo_array
+begin_move(const exo_pipeline *p, float *numbers, size_t numel, bool own)
+{
+    if (p->wire.count == 0)
+        return exo_host_array(EXO_F32, numbers, numel);
+    const exo_array array = exo_array_part(p->wire, 0, numel);
+    if (own)
+        exo_array_send(array, numbers);
+    return array;
+}
+
+/* Takes over what has come. */
+static exo_status
+end_move(const exo_pipeline *p, exo_array array, float *numbers, exo_err *err)
+{
+    return p->wire.count ? exo_array_read(array, numbers, err) : EXO_OK;
+}
+
 /* Moves `numel` numbers from one of two neighbours to the other. */
 static exo_status
-move(exo_group *pair, float *numbers, size_t numel, uint32_t from, exo_err *err)
+move(const exo_pipeline *p, exo_group *pair, float *numbers, size_t numel, uint32_t from,
+     exo_err *err)
 {
-    return exo_broadcast(pair, exo_host_array(EXO_F32, numbers, numel), from, err);
+    const bool own = exo_group_rank(pair) == from;
+    const exo_array array = begin_move(p, numbers, numel, own);
+    exo_status st = exo_broadcast(pair, array, from, err);
+    return st == EXO_OK && !own ? end_move(p, array, numbers, err) : st;
 }
 
 /* Gives the other neighbour `numbers`, which are then what it gives. */
 static exo_status
-swap(exo_group *pair, float *numbers, size_t numel, exo_err *err)
+swap(const exo_pipeline *p, exo_group *pair, float *numbers, size_t numel, exo_err *err)
 {
-    return exo_swap(pair, exo_host_array(EXO_F32, numbers, numel), !exo_group_rank(pair), err);
+    const exo_array array = begin_move(p, numbers, numel, true);
+    exo_status st = exo_swap(pair, array, !exo_group_rank(pair), err);
+    return st == EXO_OK ? end_move(p, array, numbers, err) : st;
 }
 
 /* --- The passes of a step --------------------------------------------------------------------- */
@@ -212,7 +244,7 @@ static exo_status
 take_input(struct step *s, size_t minibatch, exo_err *err)
 {
     return s->r->before[0]
-               ? move(s->r->before[0], slot_of(s, minibatch)->input, s->numel, EARLIER, err)
+               ? move(s->p, s->r->before[0], slot_of(s, minibatch)->input, s->numel, EARLIER, err)
                : EXO_OK;
 }
 
@@ -220,7 +252,7 @@ static exo_status
 give_gradient(struct step *s, size_t minibatch, exo_err *err)
 {
     return s->r->before[0]
-               ? move(s->r->before[0], slot_of(s, minibatch)->input, s->numel, LATER, err)
+               ? move(s->p, s->r->before[0], slot_of(s, minibatch)->input, s->numel, LATER, err)
                : EXO_OK;
 }
 
@@ -234,7 +266,7 @@ fill(struct step *s, size_t count, exo_err *err)
         if (st == EXO_OK)
             st = forward(s, m, err);
         if (st == EXO_OK)
-            st = move(s->r->after[0], s->p->between, s->numel, EARLIER, err);
+            st = move(s->p, s->r->after[0], s->p->between, s->numel, EARLIER, err);
     }
     return st;
 }
@@ -249,13 +281,13 @@ alternate(struct step *s, size_t ahead, exo_err *err)
     for (size_t m = 0; st == EXO_OK && m < rounds; m++) {
         st = forward(s, ahead + m, err);
         if (st == EXO_OK && s->r->after[0])
-            st = swap(s->r->after[0], s->p->between, s->numel, err);
+            st = swap(s->p, s->r->after[0], s->p->between, s->numel, err);
         if (st == EXO_OK)
             st = backward(s, m, err);
         if (st == EXO_OK && m + 1 == rounds)
             st = give_gradient(s, m, err);
         else if (st == EXO_OK && s->r->before[0])
-            st = swap(s->r->before[0], slot_of(s, m)->input, s->numel, err);
+            st = swap(s->p, s->r->before[0], slot_of(s, m)->input, s->numel, err);
     }
     return st;
 }
@@ -266,7 +298,7 @@ drain(struct step *s, size_t count, exo_err *err)
 {
     exo_status st = EXO_OK;
     for (size_t m = s->minibatches - count; st == EXO_OK && m < s->minibatches; m++) {
-        st = move(s->r->after[0], s->p->between, s->numel, LATER, err);
+        st = move(s->p, s->r->after[0], s->p->between, s->numel, LATER, err);
         if (st == EXO_OK)
             st = backward(s, m, err);
         if (st == EXO_OK)
@@ -321,7 +353,7 @@ run_passes(exo_replica *r, const exo_batch *batch, double *loss, exo_err *err)
     p->forwards = p->backwards = 0;
     p->tied_waits = false;
     p->ready = (exo_grad_ready){.tell = gradient_ready, .context = r};
-    exo_status st = make_room(p, s.numel, err);
+    exo_status st = make_room(p, r->device, s.numel, err);
     if (st == EXO_OK)
         st = fill(&s, ahead, err);
     if (st == EXO_OK)
@@ -355,14 +387,14 @@ exo_replica_pipeline_look(exo_replica *r, exo_tape *tape, const exo_batch *batch
     exo_stage_pass pass;
     const size_t numel = exo_stage_numel(r->model, batch);
     *out = NULL;
-    exo_status st = make_room(p, numel, err);
+    exo_status st = make_room(p, r->device, numel, err);
     if (st == EXO_OK && r->before[1])
-        st = move(r->before[1], p->slots[0].input, numel, EARLIER, err);
+        st = move(p, r->before[1], p->slots[0].input, numel, EARLIER, err);
     if (st == EXO_OK && !exo_stage_forward(r->model, tape, batch, p->slots[0].input, &pass))
         st = exo_tape_error(tape, err);
     if (st == EXO_OK && r->after[1]) {
         exo_tensor_read(pass.output, p->between);
-        st = move(r->after[1], p->between, numel, EARLIER, err);
+        st = move(p, r->after[1], p->between, numel, EARLIER, err);
     } else if (st == EXO_OK) {
         *out = pass.output;
     }
