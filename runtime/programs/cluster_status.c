@@ -66,6 +66,22 @@ print_peers(const json_t *peers)
     }
 }
 
+/* Prints the actors to which the head gave GPUs, with these. */
+static void
+print_gpus(const json_t *actors)
+{
+    json_t *having = json_array(), *actor;
+    size_t i;
+    json_array_foreach ((json_t *)(uintptr_t)actors, i, actor)
+        if (json_object_get(actor, "gpus"))
+            json_array_append(having, actor);
+    if (json_array_size(having) > 0) {
+        printf("\n");
+        exo_print_rows("gpus", having, true);
+    }
+    json_decref(having);
+}
+
 /* Prints the reports of the jobs that have one. */
 static void
 print_reports(const json_t *jobs)
@@ -107,6 +123,7 @@ status(exo_visit *visit, const void *arguments, exo_err *err)
         printf("\n");
         exo_print_rows("nodes", nodes, false);
     }
+    print_gpus(actors);
     print_peers(json_object_get(listing, "peers"));
     print_reports(jobs);
     json_decref(listing);
@@ -180,7 +197,8 @@ const exo_command exo_command_status = {
     .description =
         "Nodes with what is free of their cpus, gpus and memory, and how many actors and jobs "
         "there are. Nodes that left in good order, as drivers do, are counted only; `exogym list "
-        "nodes` has them.\n\n"
+        "nodes` has them. Then the actors to which the head gave GPUs (`--resource gpus=1`), with "
+        "the numbers of these at their node.\n\n"
         "Of each job that `exogym run` runs there: its time, its figures, and what went over its "
         "edges so far (the ledger; docs/graph.md explains its columns), as it said about a second "
         "ago.\n\n"

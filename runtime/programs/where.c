@@ -287,6 +287,19 @@ add_amount(json_t *cells, const json_t *node, const char *name)
     add_cell(cells, text);
 }
 
+/* The numbers of a list: "0, 1". */
+static void
+add_numbers(json_t *cells, const json_t *row, const char *key)
+{
+    size_t i;
+    const json_t *number;
+    exo_text text = {0};
+    json_array_foreach (json_object_get(row, key), i, number)
+        exo_text_add(&text, "%s%" JSON_INTEGER_FORMAT, i ? ", " : "", json_integer_value(number));
+    add_cell(cells, text.failed ? "?" : text.data);
+    exo_free(text.data);
+}
+
 static void
 add_object_state(json_t *cells, const json_t *object, const char *key)
 {
@@ -317,6 +330,10 @@ static const struct column {
     {"actors", "node", "node", add_text},
     {"actors", "life", "life", add_count},
     {"actors", "cause", "cause", add_text},
+    {"gpus", "on GPUs", "name", add_text},
+    {"gpus", "namespace", "namespace", add_text},
+    {"gpus", "node", "node", add_text},
+    {"gpus", "gpus", "gpus", add_numbers},
     {"jobs", "job", "name", add_text},
     {"jobs", "state", "state", add_text},
     {"jobs", "cause", "cause", add_text},

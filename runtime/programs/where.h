@@ -72,7 +72,8 @@ exo_status exo_read_argument(const char *word, exo_payload *out, exo_err *err);
 
 /* Prints JSON on standard output and drops it. NULL is NOMEM. */
 exo_status exo_print_json(json_t *json, exo_err *err);
-/* Prints a table of `exogym status` or `exogym list`: "nodes", "actors", "jobs" or "objects".
+/* Prints a table of `exogym status` or `exogym list`: "nodes", "actors", "gpus" (of actors), "jobs" or
+ * "objects".
  * with_left: also nodes that have left. */
 void exo_print_rows(const char *table, const json_t *rows, bool with_left);
 

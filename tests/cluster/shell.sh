@@ -24,7 +24,7 @@ has head_pid.out "exogym-head: boss is ready at ipc://$place/head"
 [ $? = 1 ] || fail 'a second head does not end with 1'
 has err "the cluster 'default' has a head on this host already"
 fails 'the cluster has no worker: start one with `exogym-worker`' spawn counter
-worker w1 --resource memory=2GiB --resource slots=3
+worker w1 --resource memory=2GiB --resource slots=3 --resource gpus=3
 worker w2 --plugin "$plugin"
 
 says one spawn counter 5 --name one --plugin "$plugin" --node w1 --resource memory=1GiB --resource slots=2
@@ -67,6 +67,15 @@ x status --json >out
 x list actors >out
 has out 'one'
 has out 'space'
+# The GPUs of actors are shown where some have any.
+x status >out
+grep -q 'on GPUs' out && fail "no actor has a GPU: $(cat out)"
+says half spawn counter --name half --resource gpus=0.5
+says two spawn counter --name two -n space --resource gpus=2
+tells 'on GPUs  namespace  node  gpus' status || fail "status: $(cat told)"
+grep -Eq '^half +default +w1 +0$' told || fail "half a GPU: $(cat told)"
+grep -Eq '^two +space +w1 +1, 2$' told || fail "two GPUs: $(cat told)"
+x kill half && x kill two -n space || fail 'they are not killed'
 x list jobs >out
 has out 'job  state  cause'
 x list methods one >out
