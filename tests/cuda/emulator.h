@@ -8,6 +8,14 @@
 extern "C" {
 #endif
 
+/* Equal arguments of kernels are equal bytes (clear_padding of nn/cuda/table.cu), so that an equal pass
+ * is not recorded again. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define CUDA_EMULATOR_EQUAL_BYTES 1
+#else
+#define CUDA_EMULATOR_EQUAL_BYTES 0
+#endif
+
 /* From now on the order of streams and threads is drawn from this seed. */
 void cuda_emulator_seed(uint64_t seed);
 /* The number of GPUs, 1 at first; -1: there is no driver. */

@@ -143,7 +143,8 @@ Test(cuda_sections, a_section_that_came_before_is_a_graph)
     for (size_t s = 0; s < 6; s++) {
         section(&w, 1, PAIRS);
         cr_expect_eq(cuda_emulator_graphs(), s);
-        cr_expect_eq(cuda_emulator_records(), s > 0);
+        if (CUDA_EMULATOR_EQUAL_BYTES)
+            cr_expect_eq(cuda_emulator_records(), s > 0);
     }
     check(&w);
     for (size_t s = 0; s < 3; s++) { /* few requests, and requests without a section */
