@@ -453,6 +453,8 @@ choose_engine(exo_fit *fit, exo_config *document, exo_err *err)
         st = exo_config_string(document, "collectives", NULL, &way, err);
     if (st == EXO_OK)
         st = exo_config_bool(document, "any_bits", false, &fit->any_bits, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(document, "engine_suspends", false, &fit->engine_suspends, err);
     /* equal_bits is false here: the trainer has checked the engine's promises. */
     if (st == EXO_OK)
         st = exo_fit_find_engine(&fit->engine, engine, false, err);

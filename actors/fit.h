@@ -15,7 +15,7 @@
  *      nodes: 4, model: {name: ...}, data: {...}, plugins: [...], max_steps: 150,
  *      batch_size: 256, minibatch_size: 256, shuffle: true, autocast: false, seed: 42,
  *      validate: true, val_size: 1024, timeout_ms: 600000, device: cpu, engine: NAME,
- *      collectives: WAY, any_bits: false, measure_links: false, links: TEXT,
+ *      engine_suspends: true, collectives: WAY, any_bits: false, measure_links: false, links: TEXT,
  *      resume_from: PATH, elapsed_ns: 0, graph: TEXT, elastic: false, verify: false, tensor: 1,
  *      sequence: false, context: 1,
  *      pipeline: 1, position: 0}
@@ -78,6 +78,7 @@ typedef struct exo_fit {
     const exo_engine_class *engine; /* the engine that the job names, or NULL */
     exo_way way;                    /* of the messages of the strategy's collectives */
     bool any_bits;                  /* `way` may sum in any order */
+    bool engine_suspends;           /* between two exchanges */
     bool measures;                  /* the nodes measure their links when they are set up */
     /* (num_nodes, num_nodes) links that `way` follows, measured or given; NULL: the declared ones.
      * The first node that has measured them sets it, under `making` of `shared`. */

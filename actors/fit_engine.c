@@ -71,6 +71,17 @@ exo_fit_check_engine(const exo_engine_class *e, const exo_fit_engine_use *use, e
                  : EXO_OK;
 }
 
+exo_status
+exo_fit_check_suspends(const exo_engine_class *e, bool suspends, exo_err *err)
+{
+    return !suspends || (e && e->promises & EXO_ENGINE_SUSPEND)
+               ? EXO_OK
+               : exo_fail(err, EXO_UNSUPPORTED,
+                          "engine %s holds no memory of a GPU that it could give back: choose "
+                          "nccl, or leave engine_suspends out",
+                          e ? e->name : "auto");
+}
+
 bool
 exo_fit_is_foreign(const exo_engine_class *engine)
 {

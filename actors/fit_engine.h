@@ -31,6 +31,8 @@ typedef struct exo_fit_engine_use {
 exo_status exo_fit_check_engine(const exo_engine_class *engine, const exo_fit_engine_use *use,
                                 exo_err *err);
 
+/* UNSUPPORTED: `suspends` is asked of an engine that has nothing to suspend; NULL: of the library's choice. */
+exo_status exo_fit_check_suspends(const exo_engine_class *engine, bool suspends, exo_err *err);
 /* Whether collectives use an engine that is not the library's. */
 bool exo_fit_is_foreign(const exo_engine_class *engine);
 /* Whether the engine's small messages go to other actors (EXO_ENGINE_POST). */

@@ -45,6 +45,8 @@ describe_shared(const struct run *run, exo_time elapsed, json_t *numbers, exo_er
         json_object_set_new(more, "tensor", json_integer((json_int_t)fit->tensor));
     if (more && fit->context > 1)
         json_object_set_new(more, "context", json_integer((json_int_t)fit->context));
+    if (more && fit->engine_suspends)
+        json_object_set_new(more, "engine_suspends", json_true());
     if (more && fit->sequence)
         json_object_set_new(more, "sequence", json_true());
     if (more && fit->stages > 1)

@@ -205,6 +205,20 @@ next_batch(exo_replica *r, const exo_batch **batch, exo_err *err)
     return st;
 }
 
+/* The last exchange before steps without one: others have the engine's memory meanwhile. All nodes come
+ * here in the same steps. */
+static exo_status
+rest(exo_replica *r, exo_err *err)
+{
+    const uint64_t step = r->node.step;
+    const bool rests = r->fit->engine_suspends && step + 1 < r->node.max_steps &&
+                       exo_strategy_meets(r->strategy, step) &&
+                       !exo_strategy_meets(r->strategy, step + 1);
+    const exo_status st = rests ? exo_group_suspend(r->node.group, err) : EXO_OK;
+    /* the step is done: the next exchange will miss the lost node */
+    return st == EXO_PEER_LOST && exo_replica_is_elastic(r) ? EXO_OK : st;
+}
+
 exo_status
 exo_replica_step_ahead(exo_replica *r, exo_err *err)
 {
@@ -223,6 +237,8 @@ exo_replica_step_ahead(exo_replica *r, exo_err *err)
     if (st == EXO_OK && r->node.part && exo_strategy_is_by_parts(r->strategy) &&
         exo_strategy_meets(r->strategy, r->node.step))
         st = exo_replica_agree(r, err);
+    if (st == EXO_OK)
+        st = rest(r, err);
     exo_replica_rehearse(r, false);
     exo_pace_phase(r->pace, NULL, -1);
     if (st != EXO_OK) {

@@ -113,6 +113,12 @@ EXO_API exo_status exo_all_to_all(exo_group *group, exo_array data, exo_err *err
 EXO_API exo_status exo_swap(exo_group *group, exo_array data, uint32_t partner, exo_err *err);
 /* Returns when all members have called it. Counts no bytes. */
 EXO_API exo_status exo_barrier(exo_group *group, exo_err *err);
+/* Gives back the memory of devices that the engine holds for the calls of this group, for a time in which
+ * it makes none and others need the memory. Its next call takes it again. All members call it at the same
+ * place among their calls, with no request under way. Engines that hold no such memory return OK at
+ * once. Errors: also INVAL (a request is under way) and UNSUPPORTED (the engine cannot, and the group
+ * goes on). */
+EXO_API exo_status exo_group_suspend(exo_group *group, exo_err *err);
 
 /* --- Collectives in the background ------------------------------------------------------------
  *

@@ -97,7 +97,8 @@ typedef struct exo_engine_request {
  *   HOSTS      members may be on several hosts
  *   LINKS      emulated links and the virtual clock
  *   BLOCKS     all_to_all and swap
- *   POST       it has `hear`, and among processes it needs small messages (exo_engine_post) */
+ *   POST       it has `hear`, and among processes it needs small messages (exo_engine_post)
+ *   SUSPEND    it has `suspend`: it holds memory of devices, which it can give back meanwhile */
 enum {
     EXO_ENGINE_ORDERED = 1 << 0,
     EXO_ENGINE_DEVICES = 1 << 1,
@@ -110,6 +111,7 @@ enum {
     EXO_ENGINE_LINKS = 1 << 8,
     EXO_ENGINE_BLOCKS = 1 << 9,
     EXO_ENGINE_POST = 1 << 10,
+    EXO_ENGINE_SUSPEND = 1 << 11,
 };
 
 /* Small messages among the members of a group, for an engine whose own transport cannot carry
@@ -187,6 +189,12 @@ typedef struct exo_engine_class {
     /* Only with EXO_ENGINE_POST: takes a message of member `from`, which lives as long as the call.
      * Does not block. Any thread. INVAL: it is no message of this engine. */
     exo_status (*hear)(void *group, uint32_t from, const void *data, size_t bytes, exo_err *err);
+    /* Only with EXO_ENGINE_SUSPEND: gives back the memory that it holds for calls of a member among the
+     * members of `among` (size, place, ranks), until the next of them. Waits for these members, which all
+     * call it, up to the deadline. Errors: those of begin and wait; UNSUPPORTED: it cannot, and the
+     * group goes on. */
+    exo_status (*suspend)(void *group, uint32_t rank, const exo_collective_args *among,
+                          exo_time deadline, exo_err *err);
 } exo_engine_class;
 
 /* The types that exo_collective_take reduces, for `dtypes`. */

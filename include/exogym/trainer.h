@@ -90,6 +90,10 @@ typedef struct exo_fit_opts {
     const char *engine;
     /* False: the engine must promise the same bits as every other (EXO_ENGINE_ORDERED). */
     bool any_bits;
+    /* Between two exchanges the engine gives back the memory of devices that it holds
+     * (exo_group_suspend). Only for an engine with EXO_ENGINE_SUSPEND, and a strategy without rounds in
+     * the background. */
+    bool engine_suspends;
     /* Which messages the strategy's collectives consist of: "direct", "tree", "ring", "halving",
      * "hierarchical" or "auto" (docs/collectives.md); NULL: direct. Those that sum in another order
      * than that of ranks need any_bits. */

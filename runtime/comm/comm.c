@@ -605,6 +605,23 @@ exo_barrier(exo_group *group, exo_err *err)
     return run(group, (exo_array){0}, &args, err);
 }
 
+exo_status
+exo_group_suspend(exo_group *g, exo_err *err)
+{
+    const exo_engine_class *e = g->comm->engine;
+    const exo_collective_args among = {
+        .operation = EXO_BARRIER, .size = g->size, .place = g->place, .ranks = g->ranks};
+    if (g->begun)
+        return exo_fail(err, EXO_INVAL, "suspend: a request is under way: wait for it before");
+    if (!(e->promises & EXO_ENGINE_SUSPEND) || g->size == 1)
+        return EXO_OK;
+    exo_compute_pause();
+    exo_status st =
+        e->suspend(g->comm->state, g->rank, &among, exo_deadline(g->comm->clock, g->timeout), err);
+    exo_compute_resume_after(st);
+    return st;
+}
+
 /* --- Requests --------------------------------------------------------------------------------- */
 
 static exo_request *

@@ -73,6 +73,9 @@ exo_engine_register(const exo_engine_class *e, exo_err *err)
                         e->name);
     if (e->promises & EXO_ENGINE_POST && !e->hear)
         return exo_fail(err, EXO_INVAL, "engine %s: it promises POST and has no hear", e->name);
+    if (e->promises & EXO_ENGINE_SUSPEND && !e->suspend)
+        return exo_fail(err, EXO_INVAL, "engine %s: it promises SUSPEND and has no suspend",
+                        e->name);
     return exo_registry_add(&exo_engine_registry, e, err);
 }
 

@@ -389,6 +389,64 @@ begin(void *group, uint32_t rank, exo_engine_request *r, exo_err *err)
     return EXO_OK;
 }
 
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+/* Waits until all members of the set have come, so that none waits in NCCL for one that is dead. */
+static exo_status
+meet(exo_nccl_group *g, uint32_t rank, const exo_collective_args *among, exo_time deadline,
+     exo_err *err)
+{
+    exo_engine_request r = {.args = *among, .deadline = deadline};
+    r.args.operation = EXO_BARRIER;
+    exo_status st = begin(g, rank, &r, err);
+    return st == EXO_OK ? wait(g, rank, &r, err) : st;
+}
+
+/* Has NCCL give the memory back, and waits for that. An error breaks the group, unless NCCL refuses. */
+static exo_status
+suspend_set(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s, exo_time deadline, exo_err *err)
+{
+    bool busy = true;
+    exo_err reason = {0};
+    exo_status st = exo_nccl_set_suspend(g, rank, s, &reason);
+    if (st == EXO_UNSUPPORTED)
+        return exo_fail(err, st, "%s", reason.text);
+    while (st == EXO_OK && busy && exo_nccl_broken(g, NULL) == EXO_OK) {
+        st = exo_nccl_set_poll(g, s, &busy, &reason);
+        if (st == EXO_OK && busy && exo_now(g->clock) >= deadline)
+            st = exo_fail(&reason, EXO_TIMEOUT, "suspend: NCCL has not ended it in time");
+        if (st == EXO_OK && busy)
+            nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+    }
+    if (st != EXO_OK)
+        give_up(g, rank, st, &reason);
+    st = exo_nccl_broken(g, err);
+    if (st != EXO_OK)
+        exo_nccl_retire(g, rank, true);
+    return st;
+}
+
+static exo_status
+suspend(void *group, uint32_t rank, const exo_collective_args *among, exo_time deadline,
+        exo_err *err)
+{
+    exo_nccl_group *g = group;
+    exo_nccl_member *m = &g->members[rank];
+    exo_nccl_set *s = NULL;
+    if (!exo_nccl_can_suspend(g->nccl))
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "engine nccl: this NCCL does not suspend communicators: install 2.29.7 or "
+                        "later");
+    if (m->first)
+        return exo_fail(err, EXO_INVAL, "suspend: a request is under way: wait for it before");
+    exo_status st = meet(g, rank, among, deadline, err);
+    if (st == EXO_OK)
+        st = exo_nccl_set_of(&s, g, m, among, err);
+    return st == EXO_OK && s->phase == EXO_NCCL_READY /* else it has no memory */
+               ? suspend_set(g, rank, s, deadline, err)
+               : st;
+}
+
 /* --- Members ---------------------------------------------------------------------------------- */
 
 static exo_status
@@ -514,7 +572,7 @@ exo_nccl_register(exo_err *err)
         .help = "NCCL, among nodes that have a GPU each, in processes and on hosts",
         .dtypes = EXO_ENGINE_ALL_DTYPES,
         .promises = EXO_ENGINE_DEVICES | EXO_ENGINE_SOME | EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS |
-                    EXO_ENGINE_BLOCKS | EXO_ENGINE_POST,
+                    EXO_ENGINE_BLOCKS | EXO_ENGINE_POST | EXO_ENGINE_SUSPEND,
         .open = open_group,
         .close = close_group,
         .join = join,
@@ -524,6 +582,7 @@ exo_nccl_register(exo_err *err)
         .test = test,
         .wait = wait,
         .cancel = cancel,
-        .hear = exo_nccl_hear};
+        .hear = exo_nccl_hear,
+        .suspend = suspend};
     return exo_engine_register(&nccl, err);
 }

@@ -140,6 +140,7 @@ exo_nccl_keep(const exo_nccl_group *g, uint32_t rank, const exo_nccl_set *set, e
                             .comm = set->comm,
                             .fate = fate,
                             .deadline = deadline,
+                            .resumes = set->phase == EXO_NCCL_SUSPENDED,
                             .lineage = set->lineage};
     snprintf(r->key, sizeof r->key, "%s", g->key);
     for (uint32_t p = 0; p < set->size; p++)
@@ -218,10 +219,15 @@ end_of(const exo_nccl_remains *r, exo_time latest)
 
 /* Whether the communicator was given back. */
 static bool
-end_one(const exo_nccl_table *nccl, const exo_nccl_remains *r, exo_time latest)
+end_one(const exo_nccl_table *nccl, exo_nccl_remains *r, exo_time latest)
 {
     int result = EXO_NCCL_SUCCESS;
     const bool asked = nccl->CommGetAsyncError(r->comm, &result) == EXO_NCCL_SUCCESS;
+    if (asked && result == EXO_NCCL_SUCCESS && r->resumes) {
+        r->resumes = false;
+        result = nccl->CommFinalize(r->comm);
+        result = result == EXO_NCCL_SUCCESS ? EXO_NCCL_IN_PROGRESS : result;
+    }
     if (asked && result == EXO_NCCL_IN_PROGRESS && exo_now(exo_clock_real()) < end_of(r, latest))
         return false;
     if (asked && result == EXO_NCCL_SUCCESS)

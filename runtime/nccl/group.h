@@ -12,9 +12,13 @@
  *            it is told how          NCCL has connected all members
  *     NEW ------------------> MAKING ------------------------------> READY
  *      |                         |                                     |
+ *      |                         |                                     | ^
+ *      |                         |             exo_group_suspend       v | the next call: RESUMING
+ *      |                         |                                  SUSPENDED
+ *      |                         |                                     |
  *      +-------------------------+-------------------------------------+--> (none)
- *          the group is broken: revoked or aborted; the member leaves: finalized, or left to the
- *          next group of the run
+ *          the group is broken: revoked or aborted; the member leaves: resumed and finalized, or
+ *          left to the next group of the run
  *
  * 1. All calls of NCCL for a member are made by that member's thread, and none of them blocks.
  * 2. Calls are given to NCCL in the order of their begins, on one stream, one after the other.
@@ -111,7 +115,9 @@ typedef struct exo_nccl_digests {
 typedef enum exo_nccl_phase {
     EXO_NCCL_NEW,
     EXO_NCCL_MAKING,
-    EXO_NCCL_READY
+    EXO_NCCL_READY,
+    EXO_NCCL_SUSPENDED, /* its memory is given back, or will be at once */
+    EXO_NCCL_RESUMING
 } exo_nccl_phase;
 
 /* How the end of a communicator goes on. */
@@ -159,6 +165,7 @@ typedef struct exo_nccl_remains {
     uint64_t lineage;
     exo_nccl_fate fate;
     exo_time deadline; /* ENDS: for that */
+    bool resumes;      /* ENDS: first it is resumed: NCCL frees nothing that is suspended */
     bool ending;       /* a thread makes NCCL's calls for that; guarded by estate.c's lock */
 } exo_nccl_remains;
 
@@ -245,6 +252,9 @@ exo_status exo_nccl_set_of(exo_nccl_set **out, exo_nccl_group *group, exo_nccl_m
 /* Makes its communicator as far as that is possible without waiting. */
 exo_status exo_nccl_set_make(exo_nccl_group *group, uint32_t rank, exo_nccl_set *set, bool *ready,
                              exo_err *err);
+/* Asks NCCL for the memory of a communicator that is ready. UNSUPPORTED: NCCL refuses. */
+exo_status exo_nccl_set_suspend(exo_nccl_group *group, uint32_t rank, exo_nccl_set *set,
+                                exo_err *err);
 /* Whether the making waits for what the member at this place has to tell. */
 bool exo_nccl_set_misses(exo_nccl_group *group, const exo_nccl_set *set, uint32_t place);
 

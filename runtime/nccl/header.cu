@@ -39,6 +39,9 @@ static_assert(NCCL_VERSION_CODE >= 21400, "");
 #ifdef NCCL_SHRINK_DEFAULT
 static_assert(NCCL_SHRINK_DEFAULT == 0, "make.c passes 0");
 #endif
+#ifdef NCCL_SUSPEND_MEM
+EQUAL(EXO_NCCL_SUSPEND_MEM, NCCL_SUSPEND_MEM);
+#endif
 #ifdef NCCL_REVOKE_DEFAULT
 static_assert(NCCL_REVOKE_DEFAULT == 0, "set.c passes 0");
 #endif

@@ -36,6 +36,10 @@ enum {
     EXO_NCCL_AVG = 4
 };
 
+enum {
+    EXO_NCCL_SUSPEND_MEM = 1 /* the flag of CommSuspend */
+};
+
 typedef struct exo_nccl_id { /* ncclUniqueId */
     char bytes[128];
 } exo_nccl_id;
@@ -92,7 +96,9 @@ typedef void *exo_nccl_comm; /* ncclComm_t */
     X(int, CommGetUniqueId, (exo_nccl_comm comm, exo_nccl_id * id))                                \
     X(int, CommGrow,                                                                               \
       (exo_nccl_comm comm, int size, const exo_nccl_id *id, int rank, exo_nccl_comm *out,          \
-       exo_nccl_config *config))
+       exo_nccl_config *config))                                                                   \
+    X(int, CommSuspend, (exo_nccl_comm comm, int flags))                                           \
+    X(int, CommResume, (exo_nccl_comm comm))
 
 typedef struct exo_nccl_table {
 #define EXO_NCCL_MEMBER(result, name, parameters) result(*name) parameters;
@@ -106,6 +112,13 @@ static inline bool
 exo_nccl_can_grow(const exo_nccl_table *nccl)
 {
     return nccl->CommGrow && nccl->CommGetUniqueId;
+}
+
+/* Whether it suspends them (NCCL 2.29.7). */
+static inline bool
+exo_nccl_can_suspend(const exo_nccl_table *nccl)
+{
+    return nccl->CommSuspend && nccl->CommResume;
 }
 
 /* Loads the library, once, with NCCL_ALGO and NCCL_PROTO as decision 48 has them. The table stays as long as the process. Errors: UNSUPPORTED (there is no

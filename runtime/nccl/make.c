@@ -5,7 +5,7 @@
  *     GROWN: that of rank 0   asks NCCL for an id to grow by, and tells it to all
  *     all                     call NCCL
  *
- * Only in an elastic run has anybody something to offer; else the first does not wait. What NCCL demands of
+ * A communicator that was suspended is resumed by its next call. Only in an elastic run has anybody something to offer; else the first does not wait. What NCCL demands of
  * a call to grow: https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/api/comms.html#ncclcommgrow */
 #include "nccl/group.h"
 
@@ -422,24 +422,57 @@ leave_parent(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s)
     s->parent = NULL;
 }
 
-static const char *const ways[] = {[EXO_NCCL_ANEW] = "anew",
-                                   [EXO_NCCL_SHRUNK] = "shrunk",
-                                   [EXO_NCCL_GROWN] = "grown",
-                                   [EXO_NCCL_KEPT] = "kept"};
+static void
+be_ready(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s)
+{
+    static const char *const ways[] = {[EXO_NCCL_ANEW] = "anew",
+                                       [EXO_NCCL_SHRUNK] = "shrunk",
+                                       [EXO_NCCL_GROWN] = "grown",
+                                       [EXO_NCCL_KEPT] = "kept"};
+    EXO_LOG(INFO, COMM, "engine=nccl event=communicator way=%s rank=%u members=%u",
+            s->phase == EXO_NCCL_RESUMING ? "resumed" : ways[s->way], rank, s->size);
+    s->phase = EXO_NCCL_READY;
+    leave_parent(g, rank, s);
+}
+
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+exo_status
+exo_nccl_set_suspend(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s, exo_err *err)
+{
+    exo_status st = exo_cuda_side_select(g->members[rank].side, err);
+    if (st != EXO_OK)
+        return st;
+    const int result = g->nccl->CommSuspend(s->comm, EXO_NCCL_SUSPEND_MEM);
+    if (result ==
+        EXO_NCCL_INVALID_USAGE) /* as to all members: its memory manager is switched off */
+        return exo_fail(err, EXO_UNSUPPORTED, "engine nccl: ncclCommSuspend: %s",
+                        g->nccl->GetErrorString(result));
+    s->phase = EXO_NCCL_SUSPENDED;
+    return exo_nccl_status(g, s->comm, result, "ncclCommSuspend", err);
+}
+
+static exo_status
+resume(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s, exo_err *err)
+{
+    exo_status st = exo_cuda_side_select(g->members[rank].side, err);
+    if (st != EXO_OK)
+        return st;
+    s->phase = EXO_NCCL_RESUMING;
+    return exo_nccl_status(g, s->comm, g->nccl->CommResume(s->comm), "ncclCommResume", err);
+}
 
 exo_status
 exo_nccl_set_make(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s, bool *ready, exo_err *err)
 {
     bool busy = false;
-    exo_status st = s->phase == EXO_NCCL_NEW ? begin_making(g, rank, s, err) : EXO_OK;
-    if (st == EXO_OK && s->phase == EXO_NCCL_MAKING) {
+    exo_status st = s->phase == EXO_NCCL_NEW         ? begin_making(g, rank, s, err)
+                    : s->phase == EXO_NCCL_SUSPENDED ? resume(g, rank, s, err)
+                                                     : EXO_OK;
+    if (st == EXO_OK && (s->phase == EXO_NCCL_MAKING || s->phase == EXO_NCCL_RESUMING)) {
         st = exo_nccl_set_poll(g, s, &busy, err);
-        if (st == EXO_OK && !busy) {
-            s->phase = EXO_NCCL_READY;
-            EXO_LOG(INFO, COMM, "engine=nccl event=communicator way=%s rank=%u members=%u",
-                    ways[s->way], rank, s->size);
-            leave_parent(g, rank, s);
-        }
+        if (st == EXO_OK && !busy)
+            be_ready(g, rank, s);
     }
     *ready = st == EXO_OK && s->phase == EXO_NCCL_READY;
     return st;

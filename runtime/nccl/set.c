@@ -128,6 +128,8 @@ ask_end(exo_nccl_group *g, exo_nccl_set *s, bool broken)
         result = g->nccl->CommRevoke(s->parent->comm, 0); /* over which the new one connects */
     else if (!broken && ready)
         result = g->nccl->CommFinalize(s->comm);
+    else if (!broken && s->phase == EXO_NCCL_SUSPENDED)
+        result = g->nccl->CommResume(s->comm); /* and then finalizes it: estate.c */
     const bool asked = result == EXO_NCCL_SUCCESS || result == EXO_NCCL_IN_PROGRESS;
     s->end = asked || making ? EXO_NCCL_IS_BUSY : EXO_NCCL_IS_STUCK;
 }
@@ -139,7 +141,7 @@ poll_ends(exo_nccl_group *g, exo_nccl_set *sets)
     bool any = false;
     for (exo_nccl_set *s = sets; s; s = s->next) {
         bool busy = false;
-        if (s->end != EXO_NCCL_IS_BUSY || (s->phase == EXO_NCCL_READY && !s->comm))
+        if (s->end != EXO_NCCL_IS_BUSY || (s->phase >= EXO_NCCL_READY && !s->comm))
             continue;
         const exo_status st = is_shrinking(s) ? poll_comm(g, s->parent->comm, &busy, NULL)
                                               : exo_nccl_set_poll(g, s, &busy, NULL);
@@ -192,6 +194,8 @@ leave_to_end(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s)
     if (s->end == EXO_NCCL_IS_BUSY && !s->parent &&
         exo_nccl_keep(g, rank, s, EXO_NCCL_ENDS, deadline))
         s->comm = NULL;
+    else if (s->phase == EXO_NCCL_SUSPENDED)
+        s->end = EXO_NCCL_IS_STUCK;
 }
 
 /* Gives back one communicator. An abort of the parent ends a shrink: s->comm is not written after. What

@@ -55,8 +55,8 @@ check_keys(exo_config *root, exo_err *err)
 {
     static const char *const keys[] = {
         "exogym", "name", "seed", "seeds", "plugins", "model", "data", "nodes", "device",
-        "resources", "engine", "equal_bits", "collectives", "parallel", "train", "strategy",
-        "compare", "presets", "clock", "hosts", "links", "compute", "edges", "failures",
+        "resources", "engine", "engine_suspends", "equal_bits", "collectives", "parallel", "train",
+        "strategy", "compare", "presets", "clock", "hosts", "links", "compute", "edges", "failures",
         /* the last: what a run recorded in its config.json */
         "changes"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
@@ -162,8 +162,9 @@ static exo_status
 check_train_keys(exo_config *train, exo_err *err)
 {
     static const char *const job[] = {
-        "nodes",   "seed",   "seeds",      "model",       "data",     "device",    "name",
-        "plugins", "engine", "equal_bits", "collectives", "parallel", "resources", NULL};
+        "nodes",      "seed",        "seeds",    "model",     "data",
+        "device",     "name",        "plugins",  "engine",    "engine_suspends",
+        "equal_bits", "collectives", "parallel", "resources", NULL};
     exo_status st = check_no_strategy_keys(train, err);
     for (size_t i = 0; st == EXO_OK && job[i]; i++)
         if (exo_config_has(train, job[i]))
@@ -317,6 +318,8 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_string(root, "engine", "auto", &o->engine, err);
     if (st == EXO_OK)
+        st = exo_config_bool(root, "engine_suspends", false, &o->engine_suspends, err);
+    if (st == EXO_OK)
         st = exo_config_bool(root, "equal_bits", true, &equal_bits, err);
     if (st == EXO_OK)
         st = exo_job_read_collectives(root, job, err);
@@ -355,8 +358,11 @@ check_engine(exo_config *root, const exo_job *job, exo_err *err)
     exo_status st = exo_fit_find_engine(&engine, job->opts.engine, !job->opts.any_bits, err);
     if (st == EXO_OK && exo_fit_is_foreign(engine) && use.emulated)
         st = exo_fit_check_engine(engine, &use, err);
+    if (st != EXO_OK)
+        return fail_at(root, "engine", err);
+    st = exo_fit_check_suspends(engine, job->opts.engine_suspends, err);
     return st == EXO_OK ? exo_job_check_collectives(root, job, engine, err)
-                        : fail_at(root, "engine", err);
+                        : fail_at(root, "engine_suspends", err);
 }
 
 static exo_status

@@ -118,6 +118,8 @@ write_config(const exo_job *job, exo_job_run *run, exo_err *err)
     exo_make_string(&m, root, "device", job->opts.device);
     exo_make_copy(&m, root, "resources", exo_config_get(exo_config_root(job->doc), "resources"));
     exo_make_string(&m, root, "engine", job->opts.engine);
+    if (job->opts.engine_suspends)
+        exo_make_truth(&m, root, "engine_suspends", true);
     exo_make_truth(&m, root, "equal_bits", !job->opts.any_bits);
     exo_job_write_collectives(&m, root, job);
     add_parallel(&m, root, job);

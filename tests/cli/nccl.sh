@@ -49,6 +49,18 @@ cmp -s local.sha one.sha || fail "one process: $(diff local.sha one.sha)"
 cmp -s local.sha far.sha || fail "workers: $(diff local.sha far.sha)"
 [ -z "$(ls rooms)" ] || fail "communicators are left: $(ls rooms)"
 
+# Between two exchanges NCCL's memory is given back, and the bits stay.
+compare="[{name: diloco, H: 2}]"
+train kept --set engine=nccl --set "compare=$compare"
+EXOGYM_LOG=info train suspended --set engine=nccl --set "compare=$compare" --set engine_suspends=true
+cmp -s kept.sha suspended.sha || fail "suspended: $(diff kept.sha suspended.sha)"
+has err 'way=resumed'
+EXOGYM_LOG=info train suspended_far --set engine=nccl --set "compare=$compare" --set engine_suspends=true --workers 2
+cmp -s kept.sha suspended_far.sha || fail "suspended on workers: $(diff kept.sha suspended_far.sha)"
+has err 'way=resumed'
+bad 2 'holds no memory of a GPU' run job.yaml --no-plot --name host --set engine=local --set engine_suspends=true
+bad 1 "nodes of the strategy 'fsdp' may communicate" run job.yaml --no-plot --name fsdp --set engine=nccl --set compare='[fsdp]' --set engine_suspends=true
+
 # NCCL takes one node a GPU.
 EXO_CUDA_EMULATOR='gpus=1' bad 1 'NCCL takes one node a GPU' run job.yaml --no-plot --name few --set engine=nccl --set compare='[ddp]'
 bad 1 'NCCL takes one node a GPU' run job.yaml --no-plot --name four --set engine=nccl --set compare='[ddp]' --set nodes=4

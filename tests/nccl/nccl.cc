@@ -76,6 +76,7 @@ enum {
 /* What the members of a room share. Counters are of calls. */
 struct seat {
     std::atomic<uint32_t> joined, gone, ended; /* gone: finalized, or ended */
+    std::atomic<uint64_t> asleep, awake;       /* how often it has suspended and resumed */
     std::atomic<int> gpu;
     std::atomic<uint64_t> came, gave;
 };
@@ -125,12 +126,14 @@ struct comm {
     void **child_at = nullptr;
     comm *grown = nullptr; /* that was grown from this one */
     uint32_t growths = 0;
+    uint64_t asleep = 0, awake = 0; /* if they differ it is suspended */
 };
 
 static std::set<comm *> comms;
 static uint64_t calls, ids, fail_at, aborted, revoked, shrunk, grown, finalized, state = 1;
+static uint64_t suspended, resumed;
 static nccl_failure failure;
-static bool revoke_fails, invite_fails;
+static bool revoke_fails, invite_fails, suspend_fails;
 static std::atomic<bool> holds;
 static std::atomic<uint64_t> held;
 static int version = 22809;
@@ -485,6 +488,7 @@ enqueue(comm *c, cudaStream_t stream, const std::vector<part> &parts)
     int result = SUCCESS;
     locked([&]() {
         forbid(c->ended, "a call of an ended communicator");
+        forbid(c->asleep != c->awake, "a call of a suspended communicator");
         forbid(c->in->count(&seat::joined) < c->in->size || c->lag > 0,
                "a call before the one before is started");
         forbid(parts.empty(), "an empty group");
@@ -658,8 +662,11 @@ ncclCommGetAsyncError(void *comm_, int *result)
         }
         if (c->error == SUCCESS && share_gpu(*c->in))
             c->error = INVALID_USAGE;
+        const bool sleeps =
+            !c->in->all(&seat::asleep, c->asleep) || !c->in->all(&seat::awake, c->awake);
         const bool waits =
-            !c->ended && c->in->count(c->final ? &seat::gone : &seat::joined) < c->in->size;
+            !c->ended &&
+            (sleeps || c->in->count(c->final ? &seat::gone : &seat::joined) < c->in->size);
         *result = c->error != SUCCESS && (!c->ended || c->shrank) ? c->error
                   : waits || c->lag > 0                           ? IN_PROGRESS
                                                                   : SUCCESS;
@@ -673,7 +680,8 @@ ncclCommFinalize(void *comm_)
 {
     comm *c = static_cast<comm *>(comm_);
     locked([&]() {
-        forbid(c->ended || c->final, "finalizes an ended communicator");
+        forbid(c->ended || c->final || c->asleep != c->awake,
+               "finalizes an ended or suspended communicator");
         forbid(c->grown && c->grown->in->count(&seat::joined) < c->grown->in->size,
                "finalizes what is still grown");
         c->final = true;
@@ -690,7 +698,7 @@ ncclCommRevoke(void *comm_, int flags)
     comm *c = static_cast<comm *>(comm_);
     int result = IN_PROGRESS;
     locked([&]() {
-        forbid(flags != 0 || c->ended, "revokes wrongly");
+        forbid(flags != 0 || c->ended || c->asleep != c->awake, "revokes wrongly");
         if (revoke_fails) {
             result = INVALID_USAGE;
             return;
@@ -706,7 +714,7 @@ static bool
 is_idle(const comm *c)
 {
     return !c->ended && !c->final && !c->child && c->lag == 0 && c->error == SUCCESS &&
-           c->calls.empty() && c->in->count(&seat::joined) == c->in->size;
+           c->calls.empty() && c->asleep == c->awake && c->in->count(&seat::joined) == c->in->size;
 }
 
 NCCL int
@@ -808,6 +816,52 @@ ncclCommGrow(void *comm_, int size, const id *which, int rank, void **out, confi
     return result;
 }
 
+/* Both wait for all members, as NCCL does, beside the calling thread. */
+static int
+change_memory(comm *c, std::atomic<uint64_t> seat::*what, uint64_t *own, uint64_t *counter)
+{
+    const bool fails = fails_now();
+    if (fails && failure == NCCL_RETURNS) {
+        c->error = SYSTEM_ERROR;
+        return SYSTEM_ERROR;
+    }
+    ++*own;
+    if (!fails)
+        c->in->at->seats[c->rank].*what = *own;
+    if (fails && failure == NCCL_LATER)
+        c->error = SYSTEM_ERROR;
+    c->lag = draw_lag();
+    ++*counter;
+    return IN_PROGRESS;
+}
+
+NCCL int
+ncclCommSuspend(void *comm_, int flags)
+{
+    comm *c = static_cast<comm *>(comm_);
+    int result = SUCCESS;
+    locked([&]() {
+        forbid(flags != 1 || !is_idle(c), "suspends what is not ready");
+        result =
+            suspend_fails ? INVALID_USAGE : change_memory(c, &seat::asleep, &c->asleep, &suspended);
+    });
+    return result;
+}
+
+NCCL int
+ncclCommResume(void *comm_)
+{
+    comm *c = static_cast<comm *>(comm_);
+    int result = SUCCESS;
+    locked([&]() {
+        forbid(c->asleep == c->awake || c->ended || c->lag > 0 ||
+                   !c->in->all(&seat::asleep, c->asleep),
+               "resumes what is not suspended");
+        result = change_memory(c, &seat::awake, &c->awake, &resumed);
+    });
+    return result;
+}
+
 NCCL int
 ncclCommDestroy(void *comm_)
 {
@@ -817,7 +871,7 @@ ncclCommDestroy(void *comm_)
         usleep(1000);
     held--;
     locked([&]() {
-        forbid((!c->final && !c->ended) || c->lag > 0 || c->child ||
+        forbid((!c->final && !c->ended) || c->lag > 0 || c->child || c->asleep != c->awake ||
                    (!c->ended && c->in->count(&seat::gone) < c->in->size),
                "destroys what is not quiet");
         free_comm(c);
@@ -935,6 +989,12 @@ set_invite_fails(int fails)
 }
 
 static void
+set_suspend_fails(int fails)
+{
+    locked([&]() { suspend_fails = fails != 0; });
+}
+
+static void
 set_version(int number)
 {
     locked([&]() { version = number; });
@@ -1005,13 +1065,26 @@ get_grown(void)
 }
 
 static uint64_t
+get_suspended(void)
+{
+    return read(&suspended);
+}
+
+static uint64_t
+get_resumed(void)
+{
+    return read(&resumed);
+}
+
+static uint64_t
 get_finalized(void)
 {
     return read(&finalized);
 }
 
 NCCL const nccl_test nccl_test_calls;
-const nccl_test nccl_test_calls = {set_fail_at, set_revoke_fails,  set_invite_fails, set_version,
-                                   set_seed,    set_hold_destroys, get_held,         get_comms,
-                                   get_calls,   get_aborted,       get_revoked,      get_shrunk,
-                                   get_grown,   get_finalized};
+const nccl_test nccl_test_calls = {
+    set_fail_at, set_revoke_fails,  set_invite_fails, set_suspend_fails, set_version,
+    set_seed,    set_hold_destroys, get_held,         get_comms,         get_calls,
+    get_aborted, get_revoked,       get_shrunk,       get_grown,         get_suspended,
+    get_resumed, get_finalized};

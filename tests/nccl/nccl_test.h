@@ -23,6 +23,8 @@ typedef struct nccl_test {
     void (*revoke_fails)(int fails);
     /* From now on: whether ncclCommGetUniqueId refuses, as with NCCL_COMM_ID. */
     void (*invite_fails)(int fails);
+    /* From now on: whether ncclCommSuspend refuses, as without a memory manager. */
+    void (*suspend_fails)(int fails);
     /* The number that ncclGetVersion has. */
     void (*version)(int number);
     /* The seed of how long things take. */
@@ -39,6 +41,9 @@ typedef struct nccl_test {
     uint64_t (*revoked)(void);
     uint64_t (*shrunk)(void);
     uint64_t (*grown)(void);
+    /* How often one was suspended, or resumed. */
+    uint64_t (*suspended)(void);
+    uint64_t (*resumed)(void);
     uint64_t (*finalized)(void);
 } nccl_test;
 
