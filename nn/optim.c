@@ -506,9 +506,10 @@ step_part(const exo_optim *optim, size_t first, size_t n, const float *grads)
     for (size_t done = 0; done < n; range++) {
         size_t left = n - done, until = range->end - (first + done),
                count = until < left ? until : left;
-        exo_device_note(optim->device,
-                        step_range(optim, range, first + done, count, grads + done, &reason),
-                        &reason);
+        if (count > 0) /* not a matrix of which a shard has nothing */
+            exo_device_note(optim->device,
+                            step_range(optim, range, first + done, count, grads + done, &reason),
+                            &reason);
         done += count;
     }
 }

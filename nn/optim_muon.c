@@ -330,9 +330,9 @@ void
 exo_muon_take(exo_muon *m, const exo_optim_spec *spec, double lr, const exo_muon_piece *p)
 {
     const bool whole = p->slice == EXO_MUON_WHOLE;
-    float *update = update_of(m, p->slice);
     if (m->failed.code != EXO_OK || (whole && p->count == 0))
         return;
+    float *update = update_of(m, p->slice);
     exo_device_run(m->device, scale, .count = p->numel, .y = update, .a = 1.0f,
                    .x = (float *)m->all.data + p->at);
     exo_status st = complete(m, spec, find(m, p->rows, p->cols), p->slice,

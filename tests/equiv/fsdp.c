@@ -195,8 +195,7 @@ Test(fsdp, muon_is_that_of_ddp_and_gathers_the_units_with_a_matrix)
 {
     static const char *const rules[] = {
         "optimizer: {name: muon, lr: 0.02, adamw: {lr: 0.01, eps: 1e-2}}",
-        "optimizer: {name: muon, lr: 0.02, matrices: all, nesterov: false, "
-        "groups: [{match: fc3.weight, matrices: none}, {match: fc1.*, lr: 0.01}]}",
+        "optimizer: {name: muon, matrices: all, groups: [{match: fc3.weight, matrices: none}]}",
         "max_norm: 0.05, optimizer: {name: muon, adjust_lr_fn: match_rms_adamw, matrices: all}",
     };
     for (size_t k = 0; k < KINDS; k += one_of(2)) {
