@@ -55,6 +55,7 @@ typedef struct holder {
 
 static pthread_mutex_t holders_lock = PTHREAD_MUTEX_INITIALIZER;
 static holder *holders;
+static uint64_t shared_bytes[EXO_CUDA_COUNTED_GPUS]; /* by ordinal: share.cu's, guarded as well */
 
 static holder **
 find_holder_locked(const exo_cuda_device *cuda)
@@ -110,6 +111,15 @@ exo_cuda_gave(const exo_cuda_device *cuda, exo_cuda_use use, size_t bytes)
     pthread_mutex_unlock(&holders_lock);
 }
 
+void
+exo_cuda_shared(int ordinal, int64_t bytes)
+{
+    pthread_mutex_lock(&holders_lock);
+    if (ordinal >= 0 && ordinal < EXO_CUDA_COUNTED_GPUS)
+        shared_bytes[ordinal] += static_cast<uint64_t>(bytes);
+    pthread_mutex_unlock(&holders_lock);
+}
+
 static uint64_t
 sum_of(const holder *h)
 {
@@ -139,20 +149,23 @@ exo_cuda_say_full(const exo_cuda_device *cuda, const char *what, size_t bytes, e
             others += sum_of(h);
             devices++;
         }
+    const unsigned long long shared =
+        cuda->ordinal < EXO_CUDA_COUNTED_GPUS ? shared_bytes[cuda->ordinal] : 0;
     pthread_mutex_unlock(&holders_lock);
-    const unsigned long long taken = all - left, here = sum_of(&own) + others + idle;
+    const unsigned long long taken = all - left, here = sum_of(&own) + others + shared + idle;
     const uint64_t *uses = own.bytes;
     return exo_fail(
         err, EXO_NOMEM,
         "no memory for %s of %zu bytes on GPU %d: %zu of %zu bytes are free; the "
         "arrays of this node hold %llu, its plans %llu, pages of caches %llu and "
-        "workspaces %llu, the %u others in this process %llu, their pool keeps %llu, and "
-        "libraries and other processes have %llu (nvidia-smi names them)",
+        "workspaces %llu, the %u others in this process %llu, arrays that others may hold %llu, "
+        "their pool keeps %llu, and libraries and other processes have %llu (nvidia-smi names "
+        "them)",
         what, bytes, cuda->ordinal, left, all,
         static_cast<unsigned long long>(uses[EXO_CUDA_ARRAYS]),
         static_cast<unsigned long long>(uses[EXO_CUDA_PLANS]),
         static_cast<unsigned long long>(uses[EXO_CUDA_PAGES]),
-        static_cast<unsigned long long>(uses[EXO_CUDA_WORKSPACES]), devices, others, idle,
+        static_cast<unsigned long long>(uses[EXO_CUDA_WORKSPACES]), devices, others, shared, idle,
         taken > here ? taken - here : 0);
 }
 
@@ -384,6 +397,14 @@ make_class(void)
     made.share_new = exo_cuda_share_new;
     made.share_open = exo_cuda_share_open;
     made.share_free = exo_cuda_share_free;
+    made.share_is_on = exo_cuda_share_is_on;
+    made.share_mark = exo_cuda_share_mark;
+    made.share_follow = exo_cuda_share_follow;
+    made.share_wait = exo_cuda_share_wait;
+    made.share_reached = exo_cuda_share_reached;
+    made.share_unmark = exo_cuda_share_unmark;
+    made.share_read = exo_cuda_share_read;
+    made.share_reader_free = exo_cuda_share_reader_free;
     return made;
 }
 

@@ -26,6 +26,7 @@ extern "C" {
 enum {
     EXO_CUDA_SLOTS = 4,
     EXO_CUDA_SLOT_BYTES = 1 << 20, /* for one piece of a copy from or to the host */
+    EXO_CUDA_COUNTED_GPUS = 64,    /* of a process, whose shared memory is counted */
     EXO_CUDA_PARTIALS = 1 << 16,   /* doubles of exo_cuda_device.partials */
     EXO_CUDA_PARTS = 1024          /* blocks of a sum that leave one of them, at most */
 };
@@ -89,6 +90,9 @@ typedef enum exo_cuda_use {
 /* Counts memory that the device takes, or gives back. Any thread. */
 void exo_cuda_took(const exo_cuda_device *cuda, exo_cuda_use use, size_t bytes);
 void exo_cuda_gave(const exo_cuda_device *cuda, exo_cuda_use use, size_t bytes);
+/* Counts memory of a GPU that belongs to no device (share.cu); negative: it is given back. Any
+ * thread. */
+void exo_cuda_shared(int ordinal, int64_t bytes);
 /* NOMEM: says that there is no memory for `what`, and who holds that of the GPU. */
 exo_status exo_cuda_say_full(const exo_cuda_device *cuda, const char *what, size_t bytes,
                              exo_err *err);

@@ -1,4 +1,4 @@
-/* Memory of a GPU that several processes open, by CUDA's handles of memory. They exist for what
+/* Memory of a GPU that several threads and processes hold, by CUDA's handles of memory. They exist for what
  * cudaMalloc gives, not for the pool of device.cu, and name whole pages of the driver: so each share
  * has pages of its own, and its handle shows nothing else. State: none; nn/device/ipc.c knows what
  * is open. */
@@ -31,16 +31,28 @@ bytes_behind(const void *memory)
     return range(&base, &bytes, at) == CUDA_SUCCESS ? base + bytes - at : 0;
 }
 
+/* What an allocation of so many bytes takes of the GPU. */
+static uint64_t
+pages_of(uint64_t bytes)
+{
+    return bytes ? (bytes + PAGE - 1) / PAGE * PAGE : PAGE;
+}
+
 static cudaError_t
 allocate(const exo_cuda_device *cuda, exo_device_share *out)
 {
-    const uint64_t bytes = (out->bytes + PAGE - 1) / PAGE * PAGE;
-    cudaError_t error = cudaMalloc(&out->memory, bytes ? bytes : PAGE);
-    if (error != cudaErrorMemoryAllocation)
-        return error;
-    (void)cudaGetLastError();
-    exo_cuda_trim(cuda); /* the pool may keep what is needed here */
-    return cudaMalloc(&out->memory, bytes ? bytes : PAGE);
+    const uint64_t bytes = pages_of(out->bytes);
+    cudaError_t error = cudaMalloc(&out->memory, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        exo_cuda_trim(cuda); /* the pool may keep what is needed here */
+        error = cudaMalloc(&out->memory, bytes);
+    }
+    if (error != cudaSuccess)
+        out->memory = NULL;
+    else
+        exo_cuda_shared(cuda->ordinal, static_cast<int64_t>(bytes));
+    return error;
 }
 
 exo_status
@@ -57,17 +69,17 @@ exo_cuda_share_new(exo_device *device, uint64_t bytes, exo_device_share *out, ex
         error = cudaGetDeviceProperties(&properties, cuda->ordinal);
     if (error == cudaSuccess)
         error = allocate(cuda, out);
-    if (error == cudaSuccess)
-        error = cudaIpcGetMemHandle(&handle, out->memory);
-    if (error == cudaSuccess) {
-        memcpy(out->unit, &properties.uuid, sizeof out->unit);
+    if (error == cudaErrorMemoryAllocation)
+        return exo_cuda_say_full(cuda, "an array that others may hold", bytes, err);
+    if (error != cudaSuccess)
+        return exo_cuda_status(error, "memory that others may hold", err);
+    memcpy(out->unit, &properties.uuid, sizeof out->unit);
+    if (cudaIpcGetMemHandle(&handle, out->memory) == cudaSuccess) {
         memcpy(out->handle, &handle, sizeof out->handle);
-        return EXO_OK;
+        out->named = 1;
     }
-    if (out->memory)
-        (void)cudaFree(out->memory);
-    out->memory = NULL;
-    return exo_cuda_status(error, "memory that other processes read", err);
+    (void)cudaGetLastError(); /* without a handle it is memory of this process alone */
+    return EXO_OK;
 }
 
 /* The GPU of a UUID among those that the process sees; -1: it sees no such one. */
@@ -134,5 +146,63 @@ exo_cuda_share_free(const exo_device_share *share, bool foreign)
 {
     if (cudaSetDevice(share->ordinal) == cudaSuccess)
         (void)(foreign ? cudaIpcCloseMemHandle(share->memory) : cudaFree(share->memory));
+    (void)cudaGetLastError();
+    if (!foreign)
+        exo_cuda_shared(share->ordinal, -static_cast<int64_t>(pages_of(share->bytes)));
+}
+
+bool
+exo_cuda_share_is_on(const exo_device *device, const exo_device_share *share)
+{
+    return reinterpret_cast<const exo_cuda_device *>(device)->ordinal == share->ordinal;
+}
+
+/* --- Marks ------------------------------------------------------------------------------------ */
+
+/* A mark is an event. Any stream may wait for it, also one of another GPU. */
+exo_status
+exo_cuda_share_mark(exo_device *device, void **mark, exo_err *err)
+{
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    cudaEvent_t event = static_cast<cudaEvent_t>(*mark);
+    cudaError_t error = exo_cuda_select(cuda);
+    if (error == cudaSuccess && !event)
+        error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    if (error == cudaSuccess) {
+        *mark = event;
+        error = cudaEventRecord(event, cuda->stream);
+    }
+    return exo_cuda_status(error, "a mark", err);
+}
+
+exo_status
+exo_cuda_share_follow(exo_device *device, void *mark, exo_err *err)
+{
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    cudaError_t error = exo_cuda_select(cuda);
+    if (error == cudaSuccess)
+        error = cudaStreamWaitEvent(cuda->stream, static_cast<cudaEvent_t>(mark), 0);
+    return exo_cuda_status(error, "the order of two devices", err);
+}
+
+exo_status
+exo_cuda_share_wait(void *mark, exo_err *err)
+{
+    return exo_cuda_status(cudaEventSynchronize(static_cast<cudaEvent_t>(mark)),
+                           "the work that fills an array", err);
+}
+
+bool
+exo_cuda_share_reached(void *mark)
+{
+    const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(mark));
+    (void)cudaGetLastError();
+    return error != cudaErrorNotReady;
+}
+
+void
+exo_cuda_share_unmark(void *mark)
+{
+    (void)cudaEventDestroy(static_cast<cudaEvent_t>(mark));
     (void)cudaGetLastError();
 }

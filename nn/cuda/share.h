@@ -9,5 +9,16 @@ exo_status exo_cuda_share_new(exo_device *device, uint64_t bytes, exo_device_sha
                               exo_err *err);
 exo_status exo_cuda_share_open(exo_device *device, exo_device_share *share, exo_err *err);
 void exo_cuda_share_free(const exo_device_share *share, bool foreign);
+bool exo_cuda_share_is_on(const exo_device *device, const exo_device_share *share);
+exo_status exo_cuda_share_mark(exo_device *device, void **mark, exo_err *err);
+exo_status exo_cuda_share_follow(exo_device *device, void *mark, exo_err *err);
+exo_status exo_cuda_share_wait(void *mark, exo_err *err);
+bool exo_cuda_share_reached(void *mark);
+void exo_cuda_share_unmark(void *mark);
+
+/* share_read.cu */
+exo_status exo_cuda_share_read(void **reader, const exo_device_share *share, void *mark, void *to,
+                               uint64_t bytes, exo_err *err);
+void exo_cuda_share_reader_free(void *reader);
 
 #endif

@@ -387,13 +387,14 @@ typedef enum exo_copy_kind {
     EXO_COPY_ON_DEVICE,
 } exo_copy_kind;
 
-/* Memory of a device that several processes of this host open. */
+/* Memory of a device that belongs to no exo_device, and that several processes of this host open. */
 typedef struct exo_device_share {
     uint64_t bytes;
     uint8_t unit[16];   /* which device has it: the UUID of a GPU */
     uint8_t handle[64]; /* by which another process opens it */
     void *memory;       /* its address in this process */
     int ordinal;        /* of the GPU by which this process has it */
+    uint32_t named;     /* 0: no other process can open it */
 } exo_device_share;
 
 typedef struct exo_device_class {
@@ -444,8 +445,8 @@ typedef struct exo_device_class {
                       exo_scratch_use use);
     /* The bytes that can still be allocated; 0: unknown. */
     uint64_t (*free_memory)(const exo_device *device);
-    /* Memory of several processes (exogym/ipc.h); NULL, all three: the device has none. `share_new`
-     * makes memory, with any contents. `share_open` opens what another process made: bytes, unit and
+    /* Memory of several threads and processes (joint.h); NULL, all of them: the device has none.
+     * Functions without a device are called by any thread. `share_new` makes memory, with any contents. `share_open` opens what another process made: bytes, unit and
      * handle are given, from an untrusted process; memory and ordinal are written. `share_free` frees
      * the memory, or closes it if it is `foreign`. Errors: NOMEM; UNSUPPORTED: this device or process
      * cannot open it; INVAL: it is smaller than it says. */
@@ -453,6 +454,21 @@ typedef struct exo_device_class {
                             exo_err *err);
     exo_status (*share_open)(exo_device *device, exo_device_share *share, exo_err *err);
     void (*share_free)(const exo_device_share *share, bool foreign);
+    /* Whether the device's kernels reach the memory. */
+    bool (*share_is_on)(const exo_device *device, const exo_device_share *share);
+    /* Marks in the order of devices' work. `share_mark` makes one if *mark is NULL, and puts it behind
+     * what the device was asked. `share_follow`: what the device is asked from now on begins behind
+     * it. `share_wait` waits for it, and `share_reached` says whether it has come, or never will. */
+    exo_status (*share_mark)(exo_device *device, void **mark, exo_err *err);
+    exo_status (*share_follow)(exo_device *device, void *mark, exo_err *err);
+    exo_status (*share_wait)(void *mark, exo_err *err);
+    bool (*share_reached)(void *mark);
+    void (*share_unmark)(void *mark);
+    /* Copies to the host, behind the mark if there is one, beside the work of devices. *reader has
+     * what it needs for that, and is made if it is NULL. */
+    exo_status (*share_read)(void **reader, const exo_device_share *share, void *mark, void *to,
+                             uint64_t bytes, exo_err *err);
+    void (*share_reader_free)(void *reader);
 } exo_device_class;
 
 /* A device. A class embeds this struct at the beginning of its own. */

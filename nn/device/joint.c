@@ -1,0 +1,450 @@
+/* Memory of a device that several threads and processes hold: see joint.h.
+ *
+ * The name of an array is that of an object (store/store.h) which says how its memory is opened. Who
+ * opens the array imports the object and holds it, so the kernel knows which processes read, and
+ * forgets those that are killed. The owner frees the memory when nobody does:
+ *
+ *     owner                                         reader
+ *     marks the object as closed                    imports the object
+ *     looks for borrowers; none: frees              looks for the mark; none: opens the memory
+ *
+ * Each does the first before the second, so at least one of them notices the other.
+ *
+ * State: the list of the memory that this process made or opened, under its lock. Read next:
+ * runtime/store/store.h, nn/cuda/share.cu. */
+#include "nn/device/joint.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <exogym/memory.h>
+
+#include "nn/device/device_impl.h"
+#include "store/store.h"
+
+static const char magic[8] = "EXOSHRD";
+
+/* The content of the object. */
+struct record {
+    char magic[8];
+    char device[16]; /* the name of its class */
+    uint64_t count;
+    uint32_t dtype;
+    _Atomic uint32_t closed; /* nobody may begin to read */
+    exo_device_share share;  /* memory and ordinal are meaningless to others */
+};
+
+enum {
+    /* Larger than what readers copy instead of borrowing (store/segment.h). */
+    RECORD_BYTES = 8192
+};
+
+static_assert(sizeof(struct record) <= RECORD_BYTES, "a record fits into its object");
+static_assert(sizeof(exo_ipc_handle) == sizeof(exo_object_handle), "one handle");
+
+/* Work of a reader behind which the memory may be freed. */
+struct use {
+    struct use *next;
+    void *mark;
+};
+
+struct exo_joint {
+    exo_joint *next;
+    unsigned references; /* 0: only other processes, or devices, read it */
+    bool foreign;
+    const exo_device_class *device_class;
+    const exo_device *opener; /* if foreign: only this device reads it */
+    exo_object *object;       /* NULL: it has no name */
+    exo_device_share share;
+    exo_dtype dtype;
+    size_t count;
+    void *ready; /* a mark behind which the array is complete; NULL: it is */
+    struct use *uses;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static exo_joint *all; /* guarded, with the references and uses of each */
+
+/* --- Life ------------------------------------------------------------------------------------- */
+
+static struct record *
+record_of(const exo_joint *s)
+{
+    return exo_object_data(s->object);
+}
+
+static void
+free_shared(exo_joint *s)
+{
+    for (struct use *u = s->uses, *next; u; u = next) {
+        next = u->next;
+        s->device_class->share_unmark(u->mark);
+        exo_free(u);
+    }
+    if (s->ready)
+        s->device_class->share_unmark(s->ready);
+    if (s->share.memory)
+        s->device_class->share_free(&s->share, s->foreign);
+    exo_object_drop(&s->object); /* behind it, as the object says that the memory is in use */
+    exo_free(s);
+}
+
+/* Whether nobody uses the memory. */
+static bool
+is_idle_locked(const exo_joint *s)
+{
+    bool idle =
+        s->references == 0 && (s->foreign || !s->object || exo_object_borrowers(s->object) == 0);
+    for (const struct use *u = s->uses; u && idle; u = u->next)
+        idle = s->device_class->share_reached(u->mark);
+    return idle;
+}
+
+void
+exo_joint_sweep(void)
+{
+    exo_joint *idle = NULL;
+    pthread_mutex_lock(&lock);
+    for (exo_joint **at = &all; *at;) {
+        exo_joint *s = *at;
+        if (!is_idle_locked(s)) {
+            at = &s->next;
+            continue;
+        }
+        *at = s->next;
+        s->next = idle;
+        idle = s;
+    }
+    pthread_mutex_unlock(&lock);
+    while (idle) {
+        exo_joint *s = idle;
+        idle = s->next;
+        free_shared(s);
+    }
+}
+
+static void
+add(exo_joint *s)
+{
+    s->references = 1;
+    pthread_mutex_lock(&lock);
+    s->next = all;
+    all = s;
+    pthread_mutex_unlock(&lock);
+}
+
+exo_joint *
+exo_joint_hold(exo_joint *shared)
+{
+    pthread_mutex_lock(&lock);
+    shared->references++;
+    pthread_mutex_unlock(&lock);
+    return shared;
+}
+
+void
+exo_joint_drop(exo_joint **shared)
+{
+    exo_joint *s = *shared;
+    *shared = NULL;
+    if (!s)
+        return;
+    pthread_mutex_lock(&lock);
+    if (--s->references == 0 && !s->foreign && s->object)
+        atomic_store(&record_of(s)->closed, 1);
+    pthread_mutex_unlock(&lock);
+}
+
+size_t
+exo_joint_count(void)
+{
+    size_t count = 0;
+    exo_joint_sweep();
+    pthread_mutex_lock(&lock);
+    for (const exo_joint *s = all; s; s = s->next)
+        count++;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+/* --- Making ----------------------------------------------------------------------------------- */
+
+/* Says in an object how other processes open the memory. */
+static exo_status
+write_record(exo_joint *s, const exo_device *device, exo_err *err)
+{
+    exo_status st = exo_object_new(&s->object, RECORD_BYTES, err);
+    if (st != EXO_OK)
+        return st;
+    struct record *r = record_of(s);
+    memset(r, 0, RECORD_BYTES);
+    memcpy(r->magic, magic, sizeof magic);
+    strncpy(r->device, exo_device_name(device), sizeof r->device - 1);
+    r->count = s->count;
+    r->dtype = (uint32_t)s->dtype;
+    r->share = s->share;
+    r->share.memory = NULL;
+    exo_object_seal(s->object);
+    return EXO_OK;
+}
+
+exo_status
+exo_joint_new(exo_joint **out, exo_device *device, exo_dtype dtype, size_t count, exo_err *err)
+{
+    const exo_device_class *c = device->device_class;
+    size_t bytes = 0;
+    *out = NULL;
+    if (!c->share_new)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "the device %s has no memory that other threads and processes hold",
+                        exo_device_name(device));
+    if (__builtin_mul_overflow(count, exo_dtype_size(dtype), &bytes))
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu elements", count);
+    exo_joint_sweep();
+    exo_joint *s = exo_calloc(1, sizeof *s);
+    if (!s)
+        return exo_fail(err, EXO_NOMEM, "no memory for a shared array");
+    *s = (exo_joint){.device_class = c, .dtype = dtype, .count = count};
+    exo_status st = c->share_new(device, bytes, &s->share, err);
+    if (st == EXO_OK && s->share.named)
+        st = write_record(s, device, err);
+    if (st != EXO_OK) {
+        free_shared(s);
+        return st;
+    }
+    add(s);
+    *out = s;
+    return EXO_OK;
+}
+
+exo_array
+exo_joint_array(const exo_joint *shared, exo_device *device)
+{
+    return (exo_array){.device = device,
+                       .data = shared->share.memory,
+                       .count = shared->count,
+                       .dtype = shared->dtype};
+}
+
+bool
+exo_joint_is_on(const exo_joint *shared, const exo_device *device)
+{
+    return device->device_class == shared->device_class &&
+           device->device_class->share_is_on(device, &shared->share);
+}
+
+bool
+exo_joint_suits(const exo_joint *shared, const exo_device *device)
+{
+    return device->device_class == shared->device_class;
+}
+
+bool
+exo_joint_is_foreign(const exo_joint *shared)
+{
+    return shared->foreign;
+}
+
+size_t
+exo_joint_bytes(const exo_joint *shared)
+{
+    return shared->count * exo_dtype_size(shared->dtype);
+}
+
+/* --- The order of work ------------------------------------------------------------------------ */
+
+exo_status
+exo_joint_mark(exo_joint *shared, exo_device *device, exo_err *err)
+{
+    return shared->device_class->share_mark(device, &shared->ready, err);
+}
+
+exo_status
+exo_joint_follow(const exo_joint *shared, exo_device *device, exo_err *err)
+{
+    return shared->ready ? shared->device_class->share_follow(device, shared->ready, err) : EXO_OK;
+}
+
+exo_status
+exo_joint_wait(const exo_joint *shared, exo_err *err)
+{
+    return shared->ready ? shared->device_class->share_wait(shared->ready, err) : EXO_OK;
+}
+
+void
+exo_joint_use(exo_joint *shared, exo_device *device)
+{
+    struct use *use = exo_calloc(1, sizeof *use);
+    if (use && exo_joint_suits(shared, device) &&
+        shared->device_class->share_mark(device, &use->mark, NULL) == EXO_OK) {
+        pthread_mutex_lock(&lock);
+        use->next = shared->uses;
+        shared->uses = use;
+        pthread_mutex_unlock(&lock);
+        return;
+    }
+    if (use && use->mark)
+        shared->device_class->share_unmark(use->mark);
+    exo_free(use);
+    exo_device_synchronize(device, NULL); /* the device remembers a failure */
+}
+
+exo_status
+exo_joint_read(exo_joint_reader *reader, const exo_joint *shared, void *to, exo_err *err)
+{
+    if (shared->count == 0)
+        return EXO_OK;
+    if (reader->device_class != shared->device_class)
+        exo_joint_reader_release(reader);
+    reader->device_class = shared->device_class;
+    return shared->device_class->share_read(&reader->inside, &shared->share, shared->ready, to,
+                                            exo_joint_bytes(shared), err);
+}
+
+void
+exo_joint_reader_release(exo_joint_reader *reader)
+{
+    if (reader->inside)
+        reader->device_class->share_reader_free(reader->inside);
+    *reader = (exo_joint_reader){0};
+}
+
+/* --- Names ------------------------------------------------------------------------------------ */
+
+bool
+exo_joint_name(const exo_joint *shared, exo_ipc_handle *out)
+{
+    exo_object_handle handle;
+    if (shared->foreign || !shared->object ||
+        exo_object_export(shared->object, &handle, NULL) != EXO_OK)
+        return false;
+    memcpy(out, &handle, sizeof handle);
+    return true;
+}
+
+/* The memory of an object that this process made or has opened on such a device, with one more
+ * reference. */
+static exo_joint *
+find(const exo_object *object, const exo_device *device)
+{
+    pthread_mutex_lock(&lock);
+    exo_joint *s = all;
+    while (s && (s->object != object || s->references == 0 || (s->foreign && s->opener != device)))
+        s = s->next;
+    if (s && s->device_class == device->device_class)
+        s->references++;
+    else
+        s = NULL;
+    pthread_mutex_unlock(&lock);
+    return s;
+}
+
+/* Checks what an object says, which its owner may be changing, and copies it. */
+static exo_status
+read_record(const exo_object *object, struct record *r, exo_err *err)
+{
+    uint64_t bytes = 0;
+    if (exo_object_size(object) != RECORD_BYTES)
+        return exo_fail(err, EXO_INVAL, "the object that is named is no shared array");
+    memcpy(r, exo_object_data(object), sizeof *r);
+    if (memcmp(r->magic, magic, sizeof magic) != 0 || r->dtype > EXO_I64 ||
+        __builtin_mul_overflow(r->count, exo_dtype_size((exo_dtype)r->dtype), &bytes) ||
+        bytes > r->share.bytes)
+        return exo_fail(err, EXO_INVAL, "the object that is named is no shared array");
+    r->device[sizeof r->device - 1] = 0;
+    return EXO_OK;
+}
+
+exo_status
+exo_joint_import(exo_object **out, const exo_ipc_handle *handle, exo_err *err)
+{
+    exo_store *store = NULL;
+    exo_object_handle name;
+    struct record r;
+    memcpy(&name, handle, sizeof name);
+    *out = NULL;
+    exo_status st = exo_store_default(&store, err);
+    if (st == EXO_OK)
+        st = exo_object_import(store, &name, out, err);
+    if (st != EXO_OK)
+        return st;
+    st = read_record(*out, &r, err);
+    if (st == EXO_OK && exo_object_is_imported(*out) &&
+        atomic_load(&((struct record *)exo_object_data(*out))->closed))
+        st = exo_fail(err, EXO_NOT_FOUND, "the shared array was dropped by its maker");
+    if (st != EXO_OK)
+        exo_object_drop(out);
+    return st;
+}
+
+static exo_status
+describe(exo_joint *s, const exo_device *device, exo_err *err)
+{
+    struct record r;
+    exo_status st = read_record(s->object, &r, err);
+    if (st != EXO_OK)
+        return st;
+    if (strcmp(r.device, exo_device_name(device)) != 0)
+        return exo_fail(err, EXO_UNSUPPORTED, "the shared array is on the device %s, not on %s",
+                        r.device, exo_device_name(device));
+    s->share = r.share;
+    s->share.memory = NULL;
+    s->dtype = (exo_dtype)r.dtype;
+    s->count = r.count;
+    return EXO_OK;
+}
+
+/* Opens the memory that an object names; the reference to the object moves to it. */
+static exo_status
+open_shared(exo_joint **out, exo_device *device, exo_object **object, exo_err *err)
+{
+    exo_joint *s = exo_calloc(1, sizeof *s);
+    if (!s)
+        return exo_fail(err, EXO_NOMEM, "no memory for a shared array");
+    *s = (exo_joint){
+        .foreign = true, .device_class = device->device_class, .opener = device, .object = *object};
+    *object = NULL;
+    exo_status st = describe(s, device, err);
+    if (st == EXO_OK)
+        st = device->device_class->share_open(device, &s->share, err);
+    if (st != EXO_OK) {
+        free_shared(s);
+        return st;
+    }
+    add(s);
+    *out = s;
+    return EXO_OK;
+}
+
+exo_status
+exo_joint_open(exo_joint **out, exo_device *device, exo_object **name, exo_err *err)
+{
+    exo_object_handle handle;
+    exo_object *object = *name;
+    *name = NULL;
+    *out = NULL;
+    exo_status st = exo_object_export(object, &handle, err);
+    if (st != EXO_OK) {
+        exo_object_drop(&object);
+        return st;
+    }
+    if (!device->device_class->share_new)
+        st = exo_fail(err, EXO_UNSUPPORTED,
+                      "the device %s shares no memory with other processes; send the bytes",
+                      exo_device_name(device));
+    else if (!(*out = find(object, device)) && !exo_object_is_imported(object))
+        st = exo_fail(err, EXO_NOT_FOUND,
+                      "this process holds no shared array of this name on a device %s",
+                      exo_device_name(device));
+    else if (!*out)
+        st = open_shared(out, device, &object, err);
+    exo_object_drop(&object);
+    /* the object may still be mapped from before its maker ended */
+    if (st == EXO_UNSUPPORTED && kill((pid_t)handle.owner, 0) != 0 && errno == ESRCH)
+        return exo_fail(err, EXO_PEER_LOST, "process %u, which made the shared array, has ended",
+                        handle.owner);
+    return st;
+}
