@@ -41,6 +41,7 @@
 #include <exogym/clock.h>
 #include <exogym/comm.h>
 #include <exogym/config.h>
+#include <exogym/device.h>
 #include <exogym/meter.h>
 #include <exogym/status.h>
 #include <exogym/tensor.h>
@@ -64,7 +65,10 @@ enum {
 typedef struct exo_item_part {
     exo_dtype dtype; /* type of the elements */
     size_t count;    /* elements */
-    void *data;      /* (count), aligned to 64 bytes; owned by the item */
+    void *data;      /* (count), aligned to 64 bytes; owned by the item. NULL: it is on `device` */
+    /* Where the array is; NULL: host memory. Of a sender: for which device it was made. Of a receiver:
+     * that of exo_port_set_device, if the array is in its memory. */
+    exo_device *device;
 } exo_item_part;
 
 /* The unit that travels over an edge: arrays, with the sender and the times. */
@@ -84,15 +88,54 @@ typedef struct exo_item {
     uint32_t life;     /* the sender's life (exo_graph_life) when it sent the item */
 } exo_item;
 
-/* Makes an item with zeroed arrays of the given types and counts; `data` of `parts` is ignored. The
- * caller drops the item or sends it. Errors: INVAL (no array, or more than EXO_MAX_PARTS),
- * NOMEM. */
+/* Makes an item with arrays of the given types and counts; `data` of `parts` is ignored. Arrays in
+ * host memory are zero, those on another device have any contents. The caller drops the item or sends
+ * it. Errors: INVAL (no array, or more than EXO_MAX_PARTS), NOMEM (of a GPU, the text says who has
+ * its memory), UNSUPPORTED (arrays of this device cannot be in items), or the device's. */
 EXO_API exo_status exo_item_new(exo_item **out, const exo_item_part *parts, size_t num_parts,
                                 exo_err *err);
 /* Counts one more reference and returns `item`. */
 EXO_API exo_item *exo_item_hold(exo_item *item);
-/* Drops a reference and sets *item to NULL; accepts NULL in it. Any thread. */
+/* Drops a reference and sets *item to NULL; accepts NULL in it. Any thread. Who has asked a device for
+ * work with an array of the item has waited for it, or calls exo_item_drop_after. */
 EXO_API void exo_item_drop(exo_item **item);
+
+/* --- Arrays on devices ------------------------------------------------------------------------
+ *
+ * An array of an item can be on a device, so that results go from one GPU's actor to the next one
+ * without the host:
+ *
+ *     const exo_item_part part = {.dtype = EXO_F32, .count = n, .device = gpu};
+ *     exo_item_new(&item, &part, 1, err);                                       the sender
+ *     exo_vec_copy(exo_item_array(item, 0), activations);
+ *     exo_port_send(port, &item, EXO_PORT_TIMEOUT, err);
+ *
+ *     exo_port_set_device(port, gpu);                                           the receiver
+ *     exo_port_receive(port, EXO_PORT_TIMEOUT, &item, err);
+ *     exo_item_import(&activations, item, 0, gpu, err);
+ *     ...                                                     asks for work with `activations`
+ *     exo_array_release(&activations);
+ *     exo_item_drop_after(&item, gpu);
+ *
+ * The same code runs with the CPU as `gpu`. Nobody waits on the host: the sender's device may still
+ * compute when the item is sent, and the receiver's begins when it is done. The way depends on
+ * where the receiver is (docs/graph.md, "Arrays on devices"): in the same process it gets the memory
+ * itself; in another process of the host it opens the memory, which costs a message of some bytes;
+ * else the bytes are copied to the host, sent, and copied to the receiver's device. Values and
+ * counted bytes are the same. On an edge with a codec the bytes go over the host, too. */
+
+/* The elements of an array of the item, on part.device or in host memory: for the sender, which fills
+ * it before it sends the item, on the thread of the device. */
+EXO_API exo_array exo_item_array(const exo_item *item, size_t part);
+/* Makes an array of the item available to a device, on its thread: the item's own memory if the
+ * device reaches it, else a copy. The device's later work finds the values there. The caller only
+ * reads *out, and releases it before it drops the item. Errors: UNSUPPORTED (another kind of
+ * device), NOMEM, or the device's. */
+EXO_API exo_status exo_item_import(exo_array *out, const exo_item *item, size_t part,
+                                   exo_device *device, exo_err *err);
+/* As exo_item_drop, but the memory stays until the device has done what it was asked so far. On the
+ * device's thread. */
+EXO_API void exo_item_drop_after(exo_item **item, exo_device *device);
 
 /* --- Ports ------------------------------------------------------------------------------------ */
 
@@ -137,9 +180,13 @@ EXO_API bool exo_graph_may_restart(const exo_graph_actor *actor);
 /* Receives the next item of any sender, in the order of arrival; items of one sender arrive in the
  * order of sending. Waits up to `timeout`; 0 does not wait. The caller drops the item. Errors:
  * TIMEOUT, CLOSED (all senders have ended, and all of their items were received), CANCELLED (the
- * run ends). A wait of at least the edge's deadline counts as a wait for an item that must come: a
+ * run ends); of arrays on devices also NOMEM, FULL and the device's. A wait of at least the edge's deadline counts as a wait for an item that must come: a
  * cycle of actors in such waits is a stall, and ends the run. */
 EXO_API exo_status exo_port_receive(exo_port *port, exo_time timeout, exo_item **out, exo_err *err);
+/* Arrays of items that arrive here stay on a GPU if `device` reaches it; without a device, and on the
+ * CPU, all arrive in host memory. Before the first receive; the device is closed after the last one.
+ * A NULL port does nothing. */
+EXO_API void exo_port_set_device(exo_port *port, exo_device *device);
 /* The number of items that have arrived, are decoded, and are not yet received. */
 EXO_API size_t exo_port_pending(const exo_port *port);
 /* Ends an output: nothing more will be sent; sent items still arrive. The end of `run` finishes

@@ -1,6 +1,6 @@
 /* Traffic of an edge between two hosts: a row of the ledger. The counts are exact. For the same
  * graph they are the same in one process, in workers, over any transport and on either clock; only
- * times differ. */
+ * times and device_bytes differ. */
 #ifndef EXOGYM_TRAFFIC_H
 #define EXOGYM_TRAFFIC_H
 
@@ -22,6 +22,9 @@ typedef struct exo_traffic {
     uint64_t drops;        /* items that the edge's rule on_full discarded */
     exo_time send_blocked; /* time that the sender waited for room */
     exo_time recv_blocked; /* time that the receiver waited for an item */
+    /* Of payload_bytes, those of arrays that stayed in the memory of their device. Unlike the other
+     * counts it depends on where the actors are. */
+    uint64_t device_bytes;
 } exo_traffic;
 
 EXO_DECLS_END

@@ -18,6 +18,9 @@ const exo_meter_class exo_traffic_columns[EXO_TRAFFIC_COLUMNS] = {
     {.name = "recv_blocked",
      .unit = "ns",
      .help = "time that receivers waited for something to come"},
+    {.name = "device_bytes",
+     .unit = "bytes",
+     .help = "of the payload, arrays that stayed on their device"},
 };
 
 static const size_t offsets[EXO_TRAFFIC_COLUMNS] = {
@@ -25,6 +28,7 @@ static const size_t offsets[EXO_TRAFFIC_COLUMNS] = {
     offsetof(exo_traffic, payload_bytes), offsetof(exo_traffic, encoded_bytes),
     offsetof(exo_traffic, wire_bytes),    offsetof(exo_traffic, drops),
     offsetof(exo_traffic, send_blocked),  offsetof(exo_traffic, recv_blocked),
+    offsetof(exo_traffic, device_bytes),
 };
 
 _Static_assert(sizeof(exo_traffic) == EXO_TRAFFIC_COLUMNS * sizeof(uint64_t),

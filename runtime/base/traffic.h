@@ -11,7 +11,7 @@
 #include "base/meter.h"
 
 enum {
-    EXO_TRAFFIC_COLUMNS = 8
+    EXO_TRAFFIC_COLUMNS = 9
 };
 
 /* Counters, in the order of files. Those with the unit "ns" are times. */

@@ -183,6 +183,8 @@ read_arrival(exo_place *place, exo_inlet *in, const exo_channel_header *header,
     if (st != EXO_OK || !timely)
         return st;
     st = exo_item_read(&item, message, header, in->codec, site->spec->seed, err);
+    if (st == EXO_PEER_LOST || st == EXO_NOT_FOUND)
+        return EXO_OK; /* the life of the sender has ended, and its arrays with it */
     exo_arrival *a = st == EXO_OK ? exo_calloc(1, sizeof *a) : NULL;
     if (st == EXO_OK && !a)
         st = exo_fail(err, EXO_NOMEM, "no memory for an item");
@@ -254,7 +256,7 @@ take_item(exo_place *place, exo_port *port, exo_inlet *in, const exo_channel_hea
 
 /* --- Messages --------------------------------------------------------------------------------- */
 
-/* Handles a receiver's answer: CREDIT or GONE. */
+/* Handles a receiver's answer: CREDIT, GONE or REACH. */
 static exo_status
 take_answer(exo_place *place, exo_outlet *o, const exo_channel_header *header, exo_err *err)
 {
@@ -269,6 +271,8 @@ take_answer(exo_place *place, exo_outlet *o, const exo_channel_header *header, e
     }
     if (header->kind == EXO_CHANNEL_GONE)
         o->gone = true;
+    else if (header->kind == EXO_CHANNEL_REACH)
+        o->reach = header->number == 1 ? EXO_REACH_YES : EXO_REACH_NO;
     else if (header->number > o->capacity - o->credits - o->credits_coming)
         st = exo_fail(err, EXO_INVAL, "more credits came than were given");
     for (uint64_t i = 0; st == EXO_OK && header->kind == EXO_CHANNEL_CREDIT && i < header->number;
@@ -279,6 +283,7 @@ take_answer(exo_place *place, exo_outlet *o, const exo_channel_header *header, e
         exo_place_signal_locked(place, o, due);
     }
     pthread_mutex_unlock(&place->lock);
+    exo_outlet_take_back(o, false);
     return st;
 }
 
@@ -308,7 +313,8 @@ exo_place_deliver(exo_place *place, exo_payload *message, uint64_t from, exo_err
     exo_outlet *o = NULL;
     exo_inlet *in = NULL;
     exo_status st = exo_channel_read(message, &header, &reason);
-    bool answers = header.kind == EXO_CHANNEL_CREDIT || header.kind == EXO_CHANNEL_GONE;
+    bool answers = header.kind == EXO_CHANNEL_CREDIT || header.kind == EXO_CHANNEL_GONE ||
+                   header.kind == EXO_CHANNEL_REACH;
     if (st == EXO_OK && answers)
         o = find_outlet(place, &header);
     else if (st == EXO_OK)

@@ -83,12 +83,15 @@ on_departure(void *context, exo_time at)
 }
 
 /* Sends a message on the real clock, or schedules its arrival on the virtual one; *message is
- * moved. On the real clock the header has the rest of its way (`passing`). */
+ * moved. On the real clock the header has the rest of its way (`passing`), and *answered is completed
+ * when the message was read. answered may be NULL. */
 static exo_status
 hand_over(exo_place *place, exo_place *to, exo_ref target, exo_payload *message, exo_time arrives,
-          exo_err *err)
+          exo_future **answered, exo_err *err)
 {
     exo_site *site = place->actor.site;
+    if (!site->sim && answered)
+        return exo_call(place->runtime, target, "channel", *message, INT64_MAX, answered, err);
     if (!site->sim)
         return exo_send(place->runtime, target, "channel", *message, INT64_MAX, err);
     struct passage *p = exo_calloc(1, sizeof *p);
@@ -150,7 +153,7 @@ tell(struct telling *t)
     exo_status st = exo_channel_write(&message, &t->header, NULL, 0, &err);
     if (st == EXO_OK)
         st = hand_over(place, site->sim ? peer_of(place, t->edge, from, to, t->to_receiver) : NULL,
-                       t->target, &message, transit.arrives, &err);
+                       t->target, &message, transit.arrives, NULL, &err);
     if (st != EXO_OK && !is_loss(st))
         fail_place(place, &err);
 }
@@ -193,8 +196,8 @@ exo_inlet_tell(exo_inlet *in, exo_channel_kind kind, uint64_t number, exo_channe
 }
 
 static exo_status
-write_item(exo_outlet *o, const struct exo_outgoing *out, exo_payload *message, uint64_t *encoded,
-           exo_err *err)
+write_item(exo_outlet *o, const struct exo_outgoing *out, exo_payload *message,
+           exo_item_sizes *sizes, exo_err *err)
 {
     const exo_channel_header header = {.kind = EXO_CHANNEL_DATA,
                                        .edge = o->edge_id,
@@ -206,8 +209,11 @@ write_item(exo_outlet *o, const struct exo_outgoing *out, exo_payload *message, 
                                        .version = out->item->version,
                                        .key = out->item->key,
                                        .sent = out->item->sent};
-    return exo_item_write(message, &header, out->item, o->codec, o->place->actor.site->spec->seed,
-                          encoded, err);
+    const exo_item_form form = {.codec = o->codec,
+                                .seed = o->place->actor.site->spec->seed,
+                                .way = out->way,
+                                .reader = &o->reader};
+    return exo_item_write(message, &header, out->item, &form, sizes, err);
 }
 
 /* Requests the link's times for a message of `bytes` that leaves now. */
@@ -224,12 +230,13 @@ pass(exo_outlet *o, uint64_t bytes)
 }
 
 static void
-count_locked(exo_outlet *o, const exo_item *item, uint64_t encoded, uint64_t wire)
+count_locked(exo_outlet *o, const exo_item *item, const exo_item_sizes *sizes)
 {
     o->traffic->messages++;
     o->traffic->payload_bytes += exo_item_bytes(item);
-    o->traffic->encoded_bytes += encoded;
-    o->traffic->wire_bytes += wire;
+    o->traffic->encoded_bytes += sizes->encoded;
+    o->traffic->wire_bytes += sizes->message + EXO_CHANNEL_ENVELOPE;
+    o->traffic->device_bytes += sizes->on_device;
 }
 
 /* --- The next item ---------------------------------------------------------------------------- */
@@ -267,6 +274,7 @@ take_locked(exo_outlet *o)
 {
     struct exo_outgoing first = o->outbox[0];
     first.lives = lives_locked(o);
+    first.way = exo_outlet_way_locked(o, first.item);
     memmove(&o->outbox[0], &o->outbox[1], (EXO_OUTBOX - 1) * sizeof o->outbox[0]);
     o->waiting--;
     o->left = first.number + 1;
@@ -286,15 +294,14 @@ transmit_virtually_locked(exo_outlet *o)
     struct exo_outgoing out = take_locked(o);
     exo_payload message = {0};
     exo_err err = {0};
-    uint64_t encoded = 0;
+    exo_item_sizes sizes = {0};
     pthread_mutex_unlock(&place->lock);
-    exo_status st = write_item(o, &out, &message, &encoded, &err);
+    exo_status st = write_item(o, &out, &message, &sizes, &err);
     exo_transit transit = {0};
-    uint64_t wire = message.size + EXO_CHANNEL_ENVELOPE;
     if (st == EXO_OK) {
-        transit = pass(o, wire);
+        transit = pass(o, sizes.message + EXO_CHANNEL_ENVELOPE);
         st = hand_over(place, peer_of(place, o->edge, place->actor.index, o->to, true),
-                       out.lives.peer, &message, transit.arrives, &err);
+                       out.lives.peer, &message, transit.arrives, NULL, &err);
     }
     if (st == EXO_OK)
         st = exo_sim_at(site->sim, transit.sent + site->origin, on_departure, o, &err);
@@ -302,7 +309,7 @@ transmit_virtually_locked(exo_outlet *o)
         fail_place(place, &err);
     pthread_mutex_lock(&place->lock);
     if (st == EXO_OK)
-        count_locked(o, out.item, encoded, wire);
+        count_locked(o, out.item, &sizes);
     exo_item_drop(&out.item);
 }
 
@@ -370,14 +377,15 @@ transmit_locked(exo_outlet *o)
     struct exo_outgoing out = take_locked(o);
     exo_payload message = {0};
     exo_err err = {0};
-    uint64_t encoded = 0;
+    exo_item_sizes sizes = {0};
+    exo_future *answered = NULL;
+    const bool lends = out.way == EXO_WAY_NAME || out.way == EXO_WAY_TRY;
     exo_place_signal_locked(place, o, 0); /* the outbox has room */
     pthread_mutex_unlock(&place->lock);
-    exo_status st = write_item(o, &out, &message, &encoded, &err);
-    uint64_t wire = message.size + EXO_CHANNEL_ENVELOPE;
+    exo_status st = write_item(o, &out, &message, &sizes, &err);
     exo_transit transit = {0};
     if (st == EXO_OK) {
-        transit = pass(o, wire);
+        transit = pass(o, sizes.message + EXO_CHANNEL_ENVELOPE);
         ((exo_channel_header *)message.data)->passing = transit.arrives - transit.sent;
     }
     pthread_mutex_lock(&place->lock);
@@ -387,15 +395,19 @@ transmit_locked(exo_outlet *o)
             sleep_until_locked(o, transit.sent);
             o->passing = false;
         }
-        count_locked(o, out.item, encoded, wire);
+        count_locked(o, out.item, &sizes);
     }
     pthread_mutex_unlock(&place->lock);
     if (st == EXO_OK)
-        st = hand_over(place, NULL, out.lives.peer, &message, transit.arrives, &err);
+        st = hand_over(place, NULL, out.lives.peer, &message, transit.arrives,
+                       lends ? &answered : NULL, &err);
     bool lost = is_loss(st);
     if (st != EXO_OK && !lost)
         fail_place(place, &err);
+    if (answered)
+        exo_outlet_lend(o, &out.item, &answered);
     exo_item_drop(&out.item);
+    exo_outlet_take_back(o, false);
     pthread_mutex_lock(&place->lock);
     if (lost && is_life_locked(o, out.lives))
         o->connected = false; /* until the receiver's next life */
@@ -403,11 +415,14 @@ transmit_locked(exo_outlet *o)
     pthread_cond_broadcast(&o->changed); /* for exo_outlet_stop */
 }
 
-/* True: the outlet's thread transmits the next item. */
+/* True: the outlet's thread transmits the next item. What waits for a device, or copies from it, is
+ * never light. */
 static bool
 is_heavy_locked(const exo_outlet *o)
 {
-    return o->links || exo_item_bytes(o->outbox[0].item) > EXO_LIGHT_ITEM;
+    const exo_item *item = o->outbox[0].item;
+    bool waits = exo_item_is_far(item) && exo_outlet_way_locked(o, item) != EXO_WAY_ITSELF;
+    return o->links || waits || exo_item_host_bytes(item) > EXO_LIGHT_ITEM;
 }
 
 static void *outlet_main(void *argument);

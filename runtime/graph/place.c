@@ -120,6 +120,10 @@ free_edge(exo_port_edge *edge)
             exo_item_drop(&o->outbox[k].item);
         exo_codec_free(&o->codec);
         exo_free(o->credit_due);
+        exo_joint_reader_release(&o->reader);
+        if (o->num_lent > 0)
+            exo_outlet_take_back(o, true);
+        exo_free(o->lent);
         if (o->place) /* the condition was initialized */
             pthread_cond_destroy(&o->changed);
     }
@@ -139,6 +143,7 @@ release_port(exo_port *port)
         exo_free(a);
     }
     exo_item_drop(&port->newest);
+    exo_joint_reader_release(&port->reader);
     for (uint32_t e = 0; e < port->num_edges; e++)
         free_edge(port->edges[e]);
     exo_free(port->edges);
@@ -170,6 +175,7 @@ exo_place_free(exo_place **place)
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);
     exo_free(p);
+    exo_joint_sweep();
 }
 
 /* Makes an outlet for each receiver that this sender reaches over the edge. */

@@ -43,8 +43,8 @@ enum {
     EXO_CHANNEL_ENVELOPE = 60
 };
 
-/* The sending end of a channel. Guarded by the place's lock, except for the codec, which belongs to
- * the thread that transmits. */
+/* The sending end of a channel. Guarded by the place's lock, except for the codec and the reader, which
+ * belong to the thread that transmits. */
 /* The lives of the two actors of a channel, as one end knows them, and the other actor in its life
  * (unset on the virtual clock). */
 typedef struct exo_channel_lives {
@@ -64,7 +64,8 @@ typedef struct exo_outlet {
     struct exo_outgoing {
         exo_item *item; /* held */
         uint64_t number;
-        exo_channel_lives lives; /* when it was taken from the outbox */
+        exo_channel_lives lives; /* when it was taken from the outbox, as is its way */
+        exo_item_way way;
     } outbox[EXO_OUTBOX];
     uint16_t peer_life; /* of the receiver */
     uint32_t waiting;   /* items in the outbox */
@@ -84,6 +85,18 @@ typedef struct exo_outlet {
     bool has_thread;
     pthread_t thread;
     pthread_cond_t changed; /* wakes the thread */
+    /* Arrays on devices, way.c. */
+    exo_joint_reader reader;
+    enum {
+        EXO_REACH_UNKNOWN,
+        EXO_REACH_YES,
+        EXO_REACH_NO,
+    } reach; /* whether the receiver, in another process, opens arrays by their names */
+    struct exo_lent {
+        exo_item *item;     /* held until the receiver has taken the names in its message */
+        exo_future *future; /* held: of the message */
+    } * lent;               /* (num_lent) */
+    uint32_t num_lent, lent_room;
 } exo_outlet;
 
 /* The receiving end. Guarded by the place's lock, except for the codec, which belongs to the thread
@@ -142,6 +155,9 @@ struct exo_port {
     exo_arrival *first, *last; /* of an input: its arrivals in the order of `ready` */
     exo_item *newest;          /* of a `retained` output: the item sent last; held */
     bool finished;
+    /* Of an input: where arrays arrive. Owner: the actor's thread. */
+    exo_device *device;
+    exo_joint_reader reader;
 };
 
 /* A collective with this actor as a member. */
@@ -311,6 +327,19 @@ void exo_outlet_tell_end(exo_outlet *outlet, exo_channel_lives lives);
 /* Puts an item into the outbox, which has room, and transmits what may leave. Under the lock, which
  * may open meanwhile. port.c */
 void exo_outlet_put_locked(exo_outlet *outlet, exo_item *item);
+
+/* --- way.c ------------------------------------------------------------------------------------ */
+
+/* The way of the arrays of an item that are on devices. Under the lock. */
+exo_item_way exo_outlet_way_locked(const exo_outlet *outlet, const exo_item *item);
+/* Keeps an item until the receiver has answered its message; takes both references. Not under the
+ * lock. */
+void exo_outlet_lend(exo_outlet *outlet, exo_item **item, exo_future **future);
+/* Drops the items whose messages were answered, or all. Not under the lock. */
+void exo_outlet_take_back(exo_outlet *outlet, bool all);
+/* Brings a received item's arrays to where the port wants them, and tells the sender if it let the
+ * receiver try a name. PEER_LOST: its sender has died with them. On the actor's thread. */
+exo_status exo_port_land(exo_port *port, exo_inlet *inlet, exo_item *item, exo_err *err);
 
 /* --- inlet.c ---------------------------------------------------------------------------------- */
 

@@ -386,8 +386,9 @@ exo_port_send(exo_port *port, exo_item **item, exo_time timeout, exo_err *err)
         exo_sim_sync(place->pace.lane);
     struct patience patience = patience_of(place, port, timeout);
     i->sent = exo_place_now(place);
+    exo_status st = exo_item_mark(i, err);
     pthread_mutex_lock(&place->lock);
-    exo_status st = begin_send_locked(port, err);
+    st = st == EXO_OK ? begin_send_locked(port, err) : st;
     if (st == EXO_OK && port->class_port->retained) {
         exo_item_drop(&port->newest);
         port->newest = exo_item_hold(i);
@@ -457,8 +458,9 @@ exo_port_send_to(exo_port *port, uint32_t target, exo_item **item, exo_time time
         exo_sim_sync(place->pace.lane);
     struct patience patience = patience_of(place, port, timeout);
     i->sent = exo_place_now(place);
+    exo_status st = exo_item_mark(i, err);
     pthread_mutex_lock(&place->lock);
-    exo_status st = begin_send_locked(port, err);
+    st = st == EXO_OK ? begin_send_locked(port, err) : st;
     if (st == EXO_OK)
         st = send_to_target_locked(port, target, i, patience, err);
     pthread_mutex_unlock(&place->lock);
@@ -536,10 +538,10 @@ exo_port_may_restart(const exo_port *port)
 
 /* Takes the first arrival, and grants its sender the room. */
 static void
-take_locked(exo_port *port, exo_item **out)
+take_locked(exo_port *port, exo_item **out, exo_inlet **inlet)
 {
     exo_arrival *a = port->first;
-    exo_inlet *in = a->inlet;
+    exo_inlet *in = *inlet = a->inlet;
     port->first = a->next;
     if (!port->first)
         port->last = NULL;
@@ -577,7 +579,8 @@ nothing_came(const exo_port *port, struct patience patience, exo_err *err)
 }
 
 static exo_status
-receive_locked(exo_port *port, struct patience patience, exo_item **out, exo_err *err)
+receive_locked(exo_port *port, struct patience patience, exo_item **out, exo_inlet **inlet,
+               exo_err *err)
 {
     exo_place *place = port->place;
     exo_time deadline = patience.deadline;
@@ -593,7 +596,7 @@ receive_locked(exo_port *port, struct patience patience, exo_item **out, exo_err
              * not see a wait whose item is gone from the port. */
             if (waited)
                 exo_place_wait_end_locked(place);
-            take_locked(port, out);
+            take_locked(port, out, inlet);
             break;
         }
         if (!port->first && (port->finished || all_have_ended_locked(port))) {
@@ -639,9 +642,20 @@ exo_port_receive(exo_port *port, exo_time timeout, exo_item **out, exo_err *err)
     if (place->pace.lane)
         exo_sim_sync(place->pace.lane);
     struct patience patience = patience_of(place, port, timeout);
-    pthread_mutex_lock(&place->lock);
-    exo_status st = receive_locked(port, patience, out, err);
-    pthread_mutex_unlock(&place->lock);
+    exo_status st = EXO_PEER_LOST;
+    while (st == EXO_PEER_LOST) { /* an item whose arrays died with its sender has never come */
+        exo_inlet *inlet = NULL;
+        exo_item_drop(out);
+        pthread_mutex_lock(&place->lock);
+        st = receive_locked(port, patience, out, &inlet, err);
+        pthread_mutex_unlock(&place->lock);
+        exo_joint_sweep();
+        if (st != EXO_OK)
+            return st;
+        st = exo_port_land(port, inlet, *out, err);
+    }
+    if (st != EXO_OK)
+        exo_item_drop(out);
     return st;
 }
 

@@ -42,6 +42,7 @@ open_outlet_locked(exo_outlet *o, bool closed)
     o->credits = o->capacity;
     o->credits_coming = 0;
     o->gone = o->ending = o->ended = closed;
+    o->reach = EXO_REACH_UNKNOWN;
     if (closed)
         drop_outbox_locked(o);
 }
@@ -195,6 +196,7 @@ empty_port_locked(exo_port *port)
     port->last = NULL;
     exo_item_drop(&port->newest);
     port->finished = port->inside = false;
+    port->device = NULL;
 }
 
 static void

@@ -15,7 +15,8 @@ key_of(size_t column, exo_traffic_form form, char key[MAX_KEY])
     const char *name = exo_traffic_columns[column].name;
     bool is_time = exo_traffic_is_time(column);
     if (form == EXO_TRAFFIC_CALLS) {
-        if (strcmp(name, "drops") == 0 || strcmp(name, "send_blocked") == 0)
+        if (strcmp(name, "drops") == 0 || strcmp(name, "send_blocked") == 0 ||
+            strcmp(name, "device_bytes") == 0)
             return NULL;
         return strcmp(name, "items") == 0 ? "calls" : is_time ? "waited_s" : name;
     }

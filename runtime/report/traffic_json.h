@@ -8,8 +8,9 @@
 #include "base/traffic.h"
 
 typedef enum exo_traffic_form {
-    EXO_TRAFFIC_SECONDS, /* {"messages", ..., "send_blocked_s", "recv_blocked_s"}: for people */
-    /* [messages, ..., send_blocked, recv_blocked], times in ns: among actors, and in checkpoints */
+    /* {"messages", ..., "send_blocked_s", "recv_blocked_s", "device_bytes"}: for people */
+    EXO_TRAFFIC_SECONDS,
+    /* [messages, ..., send_blocked, recv_blocked, device_bytes], times in ns: among actors, and in checkpoints */
     EXO_TRAFFIC_NUMBERS,
     /* {"messages", "calls", ..., "wire_bytes", "waited_s"}: a collective in result.json */
     EXO_TRAFFIC_CALLS,

@@ -34,7 +34,7 @@ has out 'predicted: '
 has out 'source>sink:numbers'
 first=$(json runs/flow/result.json time_s)
 [ "$(awk -v t="$first" 'BEGIN { print (t > 2.0 && t < 4.5) }')" = 1 ] || fail "predicted $first s"
-has runs/flow/ledger.csv 'edge,actor,host,messages,items,payload_bytes,encoded_bytes,wire_bytes,drops,send_blocked_s,recv_blocked_s'
+has runs/flow/ledger.csv 'edge,actor,host,messages,items,payload_bytes,encoded_bytes,wire_bytes,drops,send_blocked_s,recv_blocked_s,device_bytes'
 [ "$(grep -c '^source>sink:numbers,' runs/flow/ledger.csv)" = 5 ] || fail "the ledger has not five rows"
 python3 - runs/flow/timeline.json <<'END' || fail "timeline.json is no trace"
 import json, sys

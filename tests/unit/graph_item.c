@@ -56,7 +56,7 @@ scene_init(struct scene *s, const char *codec)
                                        .version = 5,
                                        .key = 6,
                                        .sent = 7};
-    uint64_t encoded = 0;
+    exo_item_sizes sizes;
     *s = (struct scene){0};
     cr_assert_eq(exo_codec_parse(&s->codec, codec, &s->err), EXO_OK, "%s", s->err.text);
     cr_assert_eq(exo_item_new(&s->item, parts, 3, &s->err), EXO_OK);
@@ -64,8 +64,9 @@ scene_init(struct scene *s, const char *codec)
         ((float *)s->item->parts[0].data)[i] = (float)((i * 37) % 100) - 50;
     for (int i = 0; i < 7; i++)
         ((int32_t *)s->item->parts[1].data)[i] = i;
-    cr_assert_eq(exo_item_write(&s->message, &header, s->item, s->codec, SEED, &encoded, &s->err),
-                 EXO_OK);
+    const exo_item_form form = {.codec = s->codec, .seed = SEED};
+    cr_assert_eq(exo_item_write(&s->message, &header, s->item, &form, &sizes, &s->err), EXO_OK);
+    cr_assert_eq(sizes.message, s->message.size);
 }
 
 static void
@@ -226,11 +227,12 @@ Test(graph_item, without_memory_nothing_is_written_or_read_and_nothing_leaks)
         exo_status st = EXO_NOMEM;
         for (uint64_t n = 1; st == EXO_NOMEM; n++) {
             exo_payload message = {0};
-            uint64_t encoded = 0;
+            exo_item_sizes sizes;
             exo_codec_free(&s.codec); /* a new codec has no buffers yet */
             cr_assert_eq(exo_codec_parse(&s.codec, codecs[c], NULL), EXO_OK);
+            const exo_item_form form = {.codec = s.codec, .seed = SEED};
             exo_memory_fail_at(n);
-            st = exo_item_write(&message, &header, s.item, s.codec, SEED, &encoded, &s.err);
+            st = exo_item_write(&message, &header, s.item, &form, &sizes, &s.err);
             exo_memory_fail_at(0);
             cr_expect(st == EXO_OK || st == EXO_NOMEM, "%s", s.err.text);
             exo_payload_release(&message);

@@ -11,7 +11,8 @@ static const exo_traffic one = {.messages = 1,
                                 .wire_bytes = 5,
                                 .drops = 6,
                                 .send_blocked = 4250000000,
-                                .recv_blocked = 8250000000};
+                                .recv_blocked = 8250000000,
+                                .device_bytes = 7};
 
 Test(traffic, each_column_is_a_field)
 {
@@ -38,8 +39,9 @@ Test(traffic, has_one_codec)
     } forms[] = {
         {EXO_TRAFFIC_SECONDS,
          "{\"messages\": 1, \"items\": 2, \"payload_bytes\": 3, \"encoded_bytes\": 4, "
-         "\"wire_bytes\": 5, \"drops\": 6, \"send_blocked_s\": 4.25, \"recv_blocked_s\": 8.25}"},
-        {EXO_TRAFFIC_NUMBERS, "[1, 2, 3, 4, 5, 6, 4250000000, 8250000000]"},
+         "\"wire_bytes\": 5, \"drops\": 6, \"send_blocked_s\": 4.25, \"recv_blocked_s\": 8.25, "
+         "\"device_bytes\": 7}"},
+        {EXO_TRAFFIC_NUMBERS, "[1, 2, 3, 4, 5, 6, 4250000000, 8250000000, 7]"},
         {EXO_TRAFFIC_CALLS,
          "{\"messages\": 1, \"calls\": 2, \"payload_bytes\": 3, \"encoded_bytes\": 4, "
          "\"wire_bytes\": 5, \"waited_s\": 8.25}"},
@@ -51,7 +53,7 @@ Test(traffic, has_one_codec)
         cr_expect_str_eq(text, forms[i].text);
         exo_traffic back = exo_traffic_of_json(json, forms[i].form), want = one;
         if (forms[i].form == EXO_TRAFFIC_CALLS)
-            want.drops = 0, want.send_blocked = 0;
+            want.drops = 0, want.send_blocked = 0, want.device_bytes = 0;
         cr_expect_arr_eq(&back, &want, sizeof want);
         json_decref(json);
     }
