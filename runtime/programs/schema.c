@@ -112,6 +112,8 @@ static const struct key keys[] = {
     {"job", "resources", "resources", "What each node takes of its worker."},
     {"job", "engine", "text",
      "Moves the data of the strategies' collectives: auto, or exogym list engines."},
+    {"job", "engine_suspends", "bool",
+     "Whether engine nccl gives its memory of the GPU back between two exchanges."},
     {"job", "equal_bits", "bool", "Whether the engine must promise the bits of every other."},
     {"job", "collectives", "ways",
      "Which messages the strategies' collectives consist of: a way, or {way: ..., links: ...}."},
