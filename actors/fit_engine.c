@@ -72,9 +72,13 @@ exo_fit_check_engine(const exo_engine_class *e, const exo_fit_engine_use *use, e
 }
 
 exo_status
-exo_fit_check_suspends(const exo_engine_class *e, bool suspends, exo_err *err)
+exo_fit_check_suspends(const exo_engine_class *e, const exo_fit_opts *opts, exo_err *err)
 {
-    return !suspends || (e && e->promises & EXO_ENGINE_SUSPEND)
+    if (opts->engine_suspends && opts->elastic.min_nodes > 0)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "nodes of an elastic run change their group at any time, and none can be "
+                        "suspended then: leave engine_suspends or train.elastic out");
+    return !opts->engine_suspends || (e && e->promises & EXO_ENGINE_SUSPEND)
                ? EXO_OK
                : exo_fail(err, EXO_UNSUPPORTED,
                           "engine %s holds no memory of a GPU that it could give back: choose "

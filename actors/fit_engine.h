@@ -4,6 +4,7 @@
 #define EXO_FIT_ENGINE_H
 
 #include <exogym/engine.h>
+#include <exogym/trainer.h>
 
 #include "comm/far.h"
 #include "comm/ways.h"
@@ -31,8 +32,10 @@ typedef struct exo_fit_engine_use {
 exo_status exo_fit_check_engine(const exo_engine_class *engine, const exo_fit_engine_use *use,
                                 exo_err *err);
 
-/* UNSUPPORTED: `suspends` is asked of an engine that has nothing to suspend; NULL: of the library's choice. */
-exo_status exo_fit_check_suspends(const exo_engine_class *engine, bool suspends, exo_err *err);
+/* Checks `engine_suspends` of a run. UNSUPPORTED: the run is elastic, or the engine has nothing to suspend; NULL: the
+ * library's choice. */
+exo_status exo_fit_check_suspends(const exo_engine_class *engine, const exo_fit_opts *opts,
+                                  exo_err *err);
 /* Whether collectives use an engine that is not the library's. */
 bool exo_fit_is_foreign(const exo_engine_class *engine);
 /* Whether the engine's small messages go to other actors (EXO_ENGINE_POST). */

@@ -91,7 +91,7 @@ exo_fit_choose_engine(struct run *run, exo_err *err)
     if (st == EXO_OK)
         st = exo_fit_find_engine(&fit->engine, run->opts->engine, !run->opts->any_bits, err);
     if (st == EXO_OK)
-        st = exo_fit_check_suspends(fit->engine, run->opts->engine_suspends, err);
+        st = exo_fit_check_suspends(fit->engine, run->opts, err);
     fit->any_bits = run->opts->any_bits;
     fit->engine_suspends = run->opts->engine_suspends;
     if (st == EXO_OK)

@@ -91,7 +91,8 @@ typedef struct exo_item {
 /* Makes an item with arrays of the given types and counts; `data` of `parts` is ignored. Arrays in
  * host memory are zero, those on another device have any contents. The caller drops the item or sends
  * it. Errors: INVAL (no array, or more than EXO_MAX_PARTS), NOMEM (of a GPU, the text says who has
- * its memory), UNSUPPORTED (arrays of this device cannot be in items), or the device's. */
+ * its memory), FULL (the object store has no room for the name of an array of a GPU), UNSUPPORTED
+ * (arrays of this device cannot be in items), or the device's. */
 EXO_API exo_status exo_item_new(exo_item **out, const exo_item_part *parts, size_t num_parts,
                                 exo_err *err);
 /* Counts one more reference and returns `item`. */

@@ -7,6 +7,8 @@
 #include <cuda.h>
 #include <string.h>
 
+#include "nn/cuda/sections.h"
+
 static const uint64_t PAGE = UINT64_C(2) << 20;
 
 static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(((exo_device_share *)0)->handle),
@@ -165,6 +167,9 @@ exo_cuda_share_mark(exo_device *device, void **mark, exo_err *err)
 {
     exo_cuda_device *cuda = exo_cuda_of(device);
     cudaEvent_t event = static_cast<cudaEvent_t>(*mark);
+    const exo_status st = exo_cuda_catch_up(cuda, err); /* the mark is behind what was put off */
+    if (st != EXO_OK)
+        return st;
     cudaError_t error = exo_cuda_select(cuda);
     if (error == cudaSuccess && !event)
         error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);

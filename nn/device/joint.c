@@ -92,15 +92,29 @@ free_shared(exo_joint *s)
     exo_free(s);
 }
 
+/* Forgets the uses that are over: an array that is sent again and again has new ones all the time. */
+static void
+forget_uses_locked(exo_joint *s)
+{
+    for (struct use **at = &s->uses; *at;) {
+        struct use *u = *at;
+        if (!s->device_class->share_reached(u->mark)) {
+            at = &u->next;
+            continue;
+        }
+        *at = u->next;
+        s->device_class->share_unmark(u->mark);
+        exo_free(u);
+    }
+}
+
 /* Whether nobody uses the memory. */
 static bool
-is_idle_locked(const exo_joint *s)
+is_idle_locked(exo_joint *s)
 {
-    bool idle =
-        s->references == 0 && (s->foreign || !s->object || exo_object_borrowers(s->object) == 0);
-    for (const struct use *u = s->uses; u && idle; u = u->next)
-        idle = s->device_class->share_reached(u->mark);
-    return idle;
+    forget_uses_locked(s);
+    return s->references == 0 && !s->uses &&
+           (s->foreign || !s->object || exo_object_borrowers(s->object) == 0);
 }
 
 void
@@ -259,7 +273,13 @@ exo_joint_bytes(const exo_joint *shared)
 exo_status
 exo_joint_mark(exo_joint *shared, exo_device *device, exo_err *err)
 {
-    return shared->device_class->share_mark(device, &shared->ready, err);
+    exo_status st = shared->device_class->share_mark(device, &shared->ready, err);
+    if (device->failed.code == EXO_OK)
+        return st;
+    /* what was asked for has failed, so the array may have any contents */
+    if (err)
+        *err = device->failed;
+    return device->failed.code;
 }
 
 exo_status

@@ -115,7 +115,7 @@ exo_item_land(exo_item *item, exo_device *device, exo_joint_reader *reader, int 
         exo_item_part *part = &item->parts[i];
         if (f->name && part->data) {
             int can = try_name(f, device);
-            *reach = can >= 0 ? can : *reach;
+            *reach = can < 0 || *reach == 0 ? *reach : can; /* names are for all arrays, or none */
         } else if (f->name) {
             st = open_named(f, part, device, err);
         }

@@ -128,8 +128,9 @@ ask_end(exo_nccl_group *g, exo_nccl_set *s, bool broken)
         result = g->nccl->CommRevoke(s->parent->comm, 0); /* over which the new one connects */
     else if (!broken && ready)
         result = g->nccl->CommFinalize(s->comm);
-    else if (!broken && s->phase == EXO_NCCL_SUSPENDED)
-        result = g->nccl->CommResume(s->comm); /* and then finalizes it: estate.c */
+    else if (!broken && s->phase == EXO_NCCL_SUSPENDED && !(g->post && g->post->moves_on))
+        result = g->nccl->CommResume(s->comm); /* and then finalizes it: estate.c. Nobody would, if
+                                                * this process has members in the next group */
     const bool asked = result == EXO_NCCL_SUCCESS || result == EXO_NCCL_IN_PROGRESS;
     s->end = asked || making ? EXO_NCCL_IS_BUSY : EXO_NCCL_IS_STUCK;
 }

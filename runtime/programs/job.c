@@ -360,7 +360,7 @@ check_engine(exo_config *root, const exo_job *job, exo_err *err)
         st = exo_fit_check_engine(engine, &use, err);
     if (st != EXO_OK)
         return fail_at(root, "engine", err);
-    st = exo_fit_check_suspends(engine, job->opts.engine_suspends, err);
+    st = exo_fit_check_suspends(engine, &job->opts, err);
     return st == EXO_OK ? exo_job_check_collectives(root, job, engine, err)
                         : fail_at(root, "engine_suspends", err);
 }

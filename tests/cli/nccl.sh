@@ -58,6 +58,7 @@ has err 'way=resumed'
 EXOGYM_LOG=info train suspended_far --set engine=nccl --set "compare=$compare" --set engine_suspends=true --workers 2
 cmp -s kept.sha suspended_far.sha || fail "suspended on workers: $(diff kept.sha suspended_far.sha)"
 has err 'way=resumed'
+bad 2 'nodes of an elastic run change their group' run job.yaml --no-plot --name elastic --set engine=nccl --set engine_suspends=true --set train.elastic.min_nodes=1
 bad 2 'holds no memory of a GPU' run job.yaml --no-plot --name host --set engine=local --set engine_suspends=true
 bad 1 "nodes of the strategy 'fsdp' may communicate" run job.yaml --no-plot --name fsdp --set engine=nccl --set compare='[fsdp]' --set engine_suspends=true
 
