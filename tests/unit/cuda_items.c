@@ -538,6 +538,24 @@ Test(cuda_items, a_full_gpu_says_who_has_its_memory)
     expect_nothing_left();
 }
 
+/* A call that fails without breaking the GPU leaves any contents. */
+Test(cuda_items, what_a_failed_call_should_have_filled_is_not_sent)
+{
+    exo_item *item = NULL;
+    exo_err err = {0};
+    exo_device *gpu = open_gpu();
+    const exo_item_part part = {.dtype = EXO_F32, .count = 8, .device = gpu};
+    cr_assert_eq(exo_item_new(&item, &part, 1, &err), EXO_OK, "%s", err.text);
+    cuda_emulator_fail_call(1);
+    exo_vec_fill(exo_item_array(item, 0), 1);
+    cuda_emulator_fail_call(0);
+    cr_expect_neq(exo_item_mark(item, &err), EXO_OK);
+    cr_expect(err.text[0]);
+    exo_item_drop(&item);
+    exo_cuda_close(gpu);
+    expect_nothing_left();
+}
+
 static exo_status
 send_and_receive(exo_device *gpu, exo_item_way way, exo_err *err)
 {
