@@ -181,8 +181,9 @@ EXO_API bool exo_graph_may_restart(const exo_graph_actor *actor);
 /* Receives the next item of any sender, in the order of arrival; items of one sender arrive in the
  * order of sending. Waits up to `timeout`; 0 does not wait. The caller drops the item. Errors:
  * TIMEOUT, CLOSED (all senders have ended, and all of their items were received), CANCELLED (the
- * run ends); of arrays on devices also NOMEM, FULL and the device's. A wait of at least the edge's deadline counts as a wait for an item that must come: a
- * cycle of actors in such waits is a stall, and ends the run. */
+ * run ends); of arrays on devices also NOMEM, FULL and the device's. A wait of at least the edge's
+ * deadline counts as a wait for an item that must come: a cycle of actors in such waits is a stall,
+ * and ends the run. */
 EXO_API exo_status exo_port_receive(exo_port *port, exo_time timeout, exo_item **out, exo_err *err);
 /* Arrays of items that arrive here stay on a GPU if `device` reaches it; without a device, and on the
  * CPU, all arrive in host memory. Before the first receive; the device is closed after the last one.

@@ -92,7 +92,7 @@ typedef struct exo_fit_opts {
     bool any_bits;
     /* Between two exchanges the engine gives back the memory of devices that it holds
      * (exo_group_suspend). Only for an engine with EXO_ENGINE_SUSPEND, and a strategy without rounds in
-     * the background. */
+     * the background, and not in an elastic run. */
     bool engine_suspends;
     /* Which messages the strategy's collectives consist of: "direct", "tree", "ring", "halving",
      * "hierarchical" or "auto" (docs/collectives.md); NULL: direct. Those that sum in another order
