@@ -1,12 +1,16 @@
 /* The time of an all-reduce in place, of fp32: among processes of this host, among threads of one
- * process, over tcp on the loopback interface, and by a plain prototype that reduces in place in
- * memory which processes share. bench/collectives.py runs it beside Open MPI and gloo.
+ * process, also with arrays on GPUs, over tcp on the loopback interface, and by a plain prototype that
+ * reduces in place in memory which processes share. bench/collectives.py runs it beside Open MPI and gloo,
+ * and bench/gpu.sh compares the engines `gpu` and `nccl` on one GPU.
  *
  *     bench_collectives processes|threads|tcp|prototype MEMBERS [--warm] [--way NAME]
+ *     bench_collectives threads MEMBERS --device cuda [--engine gpu|nccl]
  *
  * prints for each size its bytes and the median time of a call in microseconds. Before each call
  * every member writes its buffer, as a backward pass does; with --warm it does not, so the buffers
- * stay in the caches of those who reduced them. --way: of processes and tcp; direct unless given. */
+ * stay in the caches of those who reduced them. --way: of processes and tcp; direct unless given.
+ * --device: members take the GPUs that the process sees in turn; a call has ended when the GPU has
+ * written its result. --engine: of threads; local unless given. */
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -24,6 +28,8 @@
 #include <unistd.h>
 
 #include <exogym/comm.h>
+#include <exogym/device.h>
+#include <exogym/engine.h>
 #include <exogym/tensor.h>
 
 #include "support/comm_process.h"
@@ -37,13 +43,14 @@ enum {
 static size_t sizes[SIZES] = {4 << 10, 16 << 10, 64 << 10, 256 << 10,
                               1 << 20, 4 << 20,  16 << 20, 128 << 20};
 static bool warm;
-static const char *way;
+static const char *way, *device = "cpu", *engine;
 
 /* What a member of any kind calls. */
 struct member {
     uint32_t rank, size;
     exo_group *group;           /* NULL: the prototype */
     struct prototype *together; /* the prototype's */
+    exo_device *device;
     exo_array data;
     exo_comm *comm; /* of threads */
 };
@@ -128,6 +135,15 @@ wait_for_all(const struct member *m)
         fail("a barrier failed");
 }
 
+/* Waits until the device has done what it was asked. */
+static void
+finish(const struct member *m)
+{
+    exo_err err = {0};
+    if (m->device && exo_device_synchronize(m->device, &err) != EXO_OK)
+        fail(err.text);
+}
+
 static void
 reduce(const struct member *m, exo_array data)
 {
@@ -138,6 +154,22 @@ reduce(const struct member *m, exo_array data)
         reduce_by_prototype(&part);
     else if (exo_all_reduce(m->group, data, EXO_SUM, &err) != EXO_OK)
         fail(err.text);
+    finish(m);
+}
+
+/* Checks three sums of the data. */
+static void
+check_sums(exo_array data, float expected)
+{
+    const size_t at[] = {0, data.count / 3, data.count - 1};
+    exo_err err = {0};
+    for (size_t i = 0; i < 3; i++) {
+        float value = 0;
+        if (exo_array_read(exo_array_part(data, at[i], 1), &value, &err) != EXO_OK)
+            fail(err.text);
+        if (value != expected)
+            fail("a wrong sum");
+    }
 }
 
 static int
@@ -154,18 +186,17 @@ measure(const struct member *m, size_t bytes)
     int rounds = bytes <= 64 << 10 ? MOST_ROUNDS : bytes <= 4 << 20 ? 100 : 9;
     exo_array data = exo_array_part(m->data, 0, bytes / sizeof(float));
     float expected = (float)(m->size * (m->size + 1)) / 2;
-    const float *values = exo_array_host(data);
     exo_vec_fill(data, (float)(m->rank + 1));
     for (int i = 0; i < rounds; i++) {
         if (!warm)
             exo_vec_fill(data, (float)(m->rank + 1));
+        finish(m);
         wait_for_all(m);
         exo_time before = exo_now(exo_clock_real());
         reduce(m, data);
         times[i] = exo_now(exo_clock_real()) - before;
-        if (!warm && (values[0] != expected || values[data.count - 1] != expected ||
-                      values[data.count / 3] != expected))
-            fail("a wrong sum");
+        if (!warm)
+            check_sums(data, expected);
         if (warm && i % 16 == 15)
             exo_vec_fill(data, 1);
     }
@@ -185,11 +216,10 @@ run_member(const struct member *m)
 /* --- Kinds of members ------------------------------------------------------------------------- */
 
 static exo_array
-new_buffer(void)
+new_buffer(exo_device *where)
 {
     exo_array out;
-    if (exo_array_init(&out, exo_device_cpu(), EXO_F32, sizes[SIZES - 1] / sizeof(float), NULL) !=
-        EXO_OK)
+    if (exo_array_init(&out, where, EXO_F32, sizes[SIZES - 1] / sizeof(float), NULL) != EXO_OK)
         fail("no memory");
     return out;
 }
@@ -200,11 +230,28 @@ thread_main(void *argument)
     struct member *m = argument;
     if (exo_group_open(&m->group, m->comm, m->rank, NULL, NULL) != EXO_OK)
         fail("no group");
-    m->data = new_buffer();
+    m->data = new_buffer(m->device);
     run_member(m);
     exo_array_release(&m->data);
     exo_group_close(&m->group);
     return NULL;
+}
+
+/* The devices are open already: the engines of a GPU come with them. */
+static exo_comm *
+new_comm(uint32_t size)
+{
+    exo_err err = {0};
+    exo_comm *comm = NULL;
+    const exo_engine_class *found = NULL;
+    const exo_engine_opts opts = {.size = size, .clock = exo_clock_real(), .key = "bench"};
+    exo_status st = engine ? exo_engine_find(&found, engine, &err) : EXO_OK;
+    if (st == EXO_OK)
+        st = found ? exo_comm_open(&comm, found, &opts, &err)
+                   : exo_comm_local(&comm, size, opts.clock, &err);
+    if (st != EXO_OK)
+        fail(err.text);
+    return comm;
 }
 
 static void
@@ -212,17 +259,23 @@ run_threads(uint32_t size)
 {
     pthread_t threads[MAX_MEMBERS];
     struct member members[MAX_MEMBERS];
-    exo_comm *comm = NULL;
-    if (exo_comm_local(&comm, size, exo_clock_real(), NULL) != EXO_OK)
-        fail("no communicator");
+    exo_err err = {0};
     for (uint32_t r = 0; r < size; r++) {
-        members[r] = (struct member){.rank = r, .size = size, .comm = comm};
+        members[r] = (struct member){.rank = r, .size = size};
+        if (exo_device_open_place(&members[r].device, device, r, &err) != EXO_OK)
+            fail(err.text);
+    }
+    exo_comm *comm = new_comm(size);
+    for (uint32_t r = 0; r < size; r++) {
+        members[r].comm = comm;
         if (pthread_create(&threads[r], NULL, thread_main, &members[r]) != 0)
             fail("no thread");
     }
     for (uint32_t r = 0; r < size; r++)
         pthread_join(threads[r], NULL);
     exo_comm_drop(&comm);
+    for (uint32_t r = 0; r < size; r++)
+        exo_device_close(&members[r].device);
 }
 
 static void
@@ -239,7 +292,8 @@ run_process(uint32_t size, uint32_t rank, const char *folder, struct prototype *
     comm_process p = {
         .folder = folder, .size = size, .rank = rank, .channel = 1, .tcp = tcp, .way = way};
     comm_process_join(&p);
-    struct member m = {.rank = rank, .size = size, .group = p.group, .data = new_buffer()};
+    struct member m = {
+        .rank = rank, .size = size, .group = p.group, .data = new_buffer(exo_device_cpu())};
     run_member(&m);
     meet(together, size); /* who ends ends the calls that others are still in */
     _exit(EXIT_SUCCESS);  /* the head ends with the first process */
@@ -299,11 +353,13 @@ main(int argc, char **argv)
     for (int i = 3; i < argc; i++) {
         warm = warm || strcmp(argv[i], "--warm") == 0;
         way = i > 3 && strcmp(argv[i - 1], "--way") == 0 ? argv[i] : way;
+        device = i > 3 && strcmp(argv[i - 1], "--device") == 0 ? argv[i] : device;
+        engine = i > 3 && strcmp(argv[i - 1], "--engine") == 0 ? argv[i] : engine;
     }
     if (size < 1 || size > MAX_MEMBERS) {
-        fprintf(
-            stderr,
-            "bench_collectives processes|threads|tcp|prototype MEMBERS [--warm] [--way NAME]\n");
+        fprintf(stderr,
+                "bench_collectives processes|threads|tcp|prototype MEMBERS [--warm] [--way NAME]\n"
+                "bench_collectives threads MEMBERS --device cuda [--engine gpu|nccl]\n");
         return EXIT_FAILURE;
     }
     if (strcmp(argv[1], "threads") != 0)

@@ -92,7 +92,7 @@ peer() {
 }
 
 build=${BUILD:-build/dev}
-targets="exogym_cli exogym_cuda test_unit_gpu bench_gpt_step bench_cnn_step bench_generate bench_matmul"
+targets="exogym_cli exogym_cuda test_unit_gpu bench_gpt_step bench_cnn_step bench_generate bench_matmul bench_collectives"
 [ -n "${BUILD:-}" ] || step build 600 bash -c "cmake --preset dev && cmake --build --preset dev --target $targets" || exit 1
 step doctor 60 "$build"/exogym doctor
 grep -A1 'cuda:' "$out/doctor.log"
@@ -247,4 +247,16 @@ rate() {
     sed -n 's/.*"samples_per_second": *\([0-9.]*\).*/\1/p' "$out/runs/nodes_$1/ddp/result.json" 2>/dev/null | head -1
 }
 row "the CNN on four nodes of one GPU, beside one node" samples/s "$(rate 4)" "$(rate 1)"
+
+# The all-reduce of nodes that share a GPU, beside NCCL with two ranks a GPU: 2.30 has them, as an experiment.
+all_reduce=("$build"/bench/bench_collectives threads 2 --device cuda:0)
+# took NAME BYTES: microseconds.
+took() {
+    awk -v bytes="$2" '$1 == bytes { print $2 }' "$out/$1.log" 2>/dev/null
+}
+step all_reduce_gpu 60 "${all_reduce[@]}" --engine gpu
+NCCL_SOCKET_IFNAME="=lo" NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=8 step all_reduce_nccl 60 "${all_reduce[@]}" --engine nccl
+for bytes in 65536 4194304 134217728; do
+    row "all-reduce of $bytes bytes, two nodes of one GPU, beside NCCL with two ranks a GPU" us "$(took all_reduce_gpu $bytes)" "$(took all_reduce_nccl $bytes)"
+done
 exit $((failures > 0))

@@ -24,6 +24,15 @@ wants_cluster(const exo_run_args *args)
     return args->workers || args->head || args->cluster;
 }
 
+/* NCCL accepts its own connections from any network, and proves nothing of them: between processes of one host it
+ * listens on the loopback interface alone, unless the user has named another. They inherit it. */
+static void
+keep_nccl_here(const exo_run_args *args, const exo_mpi_job *mpi)
+{
+    if (!args->head && !args->cluster && mpi->size <= 1)
+        setenv("NCCL_SOCKET_IFNAME", "=lo", 0);
+}
+
 /* The nodes of this process compute on a device that is there, before anything is written. */
 static exo_status
 check_device(const exo_job *job, exo_err *err)
@@ -229,6 +238,7 @@ run_command(const exo_command_line *line)
         return exo_report(&err);
     if (mpi.rank > 0)
         return exo_mpi_job_serve(&mpi);
+    keep_nccl_here(line->args, &mpi);
     int status = run_file(line, &mpi);
     exo_mpi_job_end(&mpi);
     return status;

@@ -43,6 +43,7 @@ import json, sys
 print("\n".join(r["sha256"] for r in json.load(open("out"))["runs"]))' >"$name.sha" || fail "$name: no results"
 }
 train local --set engine=local
+export EXO_NCCL_LISTENS='=lo' # processes of one host
 train one --set engine=nccl
 train far --set engine=nccl --workers 2
 cmp -s local.sha one.sha || fail "one process: $(diff local.sha one.sha)"
@@ -64,7 +65,11 @@ bad 1 "nodes of the strategy 'fsdp' may communicate" run job.yaml --no-plot --na
 
 # NCCL takes one node a GPU.
 EXO_CUDA_EMULATOR='gpus=1' bad 1 'NCCL takes one node a GPU' run job.yaml --no-plot --name few --set engine=nccl --set compare='[ddp]'
-bad 1 'NCCL takes one node a GPU' run job.yaml --no-plot --name four --set engine=nccl --set compare='[ddp]' --set nodes=4
+# Where the user says so, it takes several.
+ddp=(--set compare='[ddp]')
+EXO_CUDA_EMULATOR='gpus=1' NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_SOCKET_IFNAME=eth7 EXO_NCCL_LISTENS=eth7 train shared --set engine=nccl "${ddp[@]}"
+cmp -s <(head -1 local.sha) shared.sha || fail "two nodes of a GPU: $(diff local.sha shared.sha)"
+bad 1 'NCCL takes one node a GPU' run job.yaml --no-plot --name four --set engine=nccl "${ddp[@]}" --set nodes=4
 
 # A worker dies: the others shrink the communicator and go on; the node comes back, and they grow it again.
 export EXO_CUDA_EMULATOR='gpus=4'

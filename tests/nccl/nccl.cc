@@ -556,11 +556,14 @@ new_comm(const std::string &name, size_t size, size_t rank, bool fails)
     return c;
 }
 
-/* Whether two members that have joined are on one GPU. */
+/* Whether two members that have joined are on one GPU, and may not. */
 static bool
 share_gpu(const room &in)
 {
+    const char *allowed = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
     bool share = false;
+    if (allowed && strcmp(allowed, "1") == 0)
+        return false;
     for (size_t r = 0; r < in.size; r++)
         for (size_t q = 0; q < r; q++)
             share = share || (in.at->seats[r].joined && in.at->seats[q].joined &&
@@ -607,7 +610,10 @@ ncclGetLastError(void *comm_)
 NCCL int
 ncclGetUniqueId(id *out)
 {
+    const char *wanted = getenv("EXO_NCCL_LISTENS"), *listens = getenv("NCCL_SOCKET_IFNAME");
     uint64_t drawn = 0;
+    forbid(wanted && strcmp(wanted, listens ? listens : "everywhere") != 0,
+           "to listen on other interfaces than EXO_NCCL_LISTENS says");
     forbid(getrandom(&drawn, sizeof drawn, 0) != sizeof drawn, "no random number");
     locked([&]() {
         snprintf(out->bytes, sizeof out->bytes, "room %llu %llx", 1ull * ++ids, 1ull * drawn);
