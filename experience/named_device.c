@@ -2,7 +2,6 @@
 #include "experience/named_device.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/config_edit.h"
 
@@ -20,12 +19,6 @@ exo_named_device_read(exo_named_device *out, exo_config *config, exo_err *err)
         return exo_config_fail(exo_config_get(config, "device"), err,
                                "device: the name has more than %d characters", EXO_DEVICE_NAME - 1);
     return EXO_OK;
-}
-
-bool
-exo_named_device_is_cpu(const exo_named_device *named)
-{
-    return strcmp(named->name, "cpu") == 0;
 }
 
 exo_status

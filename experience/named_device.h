@@ -19,8 +19,6 @@ typedef struct exo_named_device {
 
 /* Reads the key `device`, whose default is the CPU. INVAL (with its place): there is no such kind. */
 exo_status exo_named_device_read(exo_named_device *out, exo_config *config, exo_err *err);
-/* True: the config names no other one than the CPU. */
-bool exo_named_device_is_cpu(const exo_named_device *named);
 /* Opens it; actors of a name without a number take the GPUs in turn by their `place`. Errors: those of
  * exo_device_open_place. */
 exo_status exo_named_device_open(exo_named_device *named, uint32_t place, exo_err *err);

@@ -175,10 +175,6 @@ read_parallel(exo_experience_source *s, exo_config *config, exo_err *err)
         st = exo_config_fail(map, err, "parallel: %s", reason.text);
     if (part)
         exo_model_drop(&part);
-    if (st == EXO_OK && s->tensor > 1 && !exo_named_device_is_cpu(&s->device))
-        st = exo_config_fail(map, err,
-                             "parallel: {tensor: %llu} goes with device: cpu only, not with '%s'",
-                             (unsigned long long)s->tensor, s->device.name);
     return st == EXO_OK ? exo_config_finish(map, err) : st;
 }
 

@@ -85,6 +85,7 @@ static const exo_device_class cpu_class = {
     .name = "cpu",
     .is_host = true,
     .invariant = true,
+    .parts = true,
     .alloc = cpu_alloc,
     .free = cpu_free,
     .pages_reserve = exo_host_pages_reserve,

@@ -34,20 +34,6 @@ take(struct room *r, size_t rows, size_t width, size_t size)
     return at;
 }
 
-exo_decoder_spec
-exo_cpu_decoder_mine(const exo_decoder_shape *shape, size_t *first_token)
-{
-    exo_decoder_spec mine = shape->spec;
-    size_t members = exo_cpu_decoder_members(shape), each = mine.vocabulary / members,
-           rest = mine.vocabulary % members;
-    *first_token = shape->rank * each + (shape->rank < rest ? shape->rank : rest); /* exo_shard */
-    mine.vocabulary = each + (shape->rank < rest);
-    mine.heads /= members;
-    mine.kv_heads /= members;
-    mine.inner /= members;
-    return mine;
-}
-
 /* Lays out what a part has besides: its shares, and the largest exchange. */
 static void
 lay_out_part(exo_decoder_activations *a, const exo_decoder_shape *shape, struct room *r)
@@ -190,7 +176,7 @@ exo_cpu_decoder_plan(exo_plan **out, const exo_decoder_shape *shape, exo_err *er
     if (!d)
         return exo_fail(err, EXO_NOMEM, "no memory for a plan");
     d->shape = *shape;
-    d->mine = exo_cpu_decoder_mine(shape, &d->first_token);
+    d->mine = exo_decoder_part_spec(shape, &d->first_token);
     d->cache = exo_cpu_decoder_cache(shape);
     d->layer_cache = d->cache / shape->spec.layers;
     size_t loops = EXO_DECODER_EMBEDDING_LOOPS + shape->spec.layers * EXO_DECODER_BLOCK_LOOPS;

@@ -60,9 +60,6 @@ enum {
     EXO_DECODER_LOGIT_LOOPS = 2
 };
 
-/* The spec with the heads, the inner width and the vocabulary of the shape's part. *first_token: the
- * first of the vocabulary. */
-exo_decoder_spec exo_cpu_decoder_mine(const exo_decoder_shape *shape, size_t *first_token);
 /* The members of the shape's group, at least 1. */
 static inline size_t
 exo_cpu_decoder_members(const exo_decoder_shape *shape)

@@ -1,5 +1,8 @@
 /* Generation (exo_decoder_pass_args): a pass over rows of tokens, and logits of some of its rows.
  *
+ * A part of a decoder computes some outputs of every product, to an exchange that its peers complete, so
+ * all of them have the bits of the whole decoder (decision 45).
+ *
  * The sums of a row have one order, whatever other rows there are: a product shares out the inputs
  * among the warps of a block in the same way for one row and for many, and attention goes over the
  * positions of a sequence in fixed tiles. So a sequence has the same bits in any company. In fp32 the
@@ -7,7 +10,7 @@
  * attention.cu, row_norm.h, log_sum.h): training has the same bits as well.
  *
  * A step of generation has many small kernels, whose start takes longer than their work: a pass that
- * comes again is launched as a graph.
+ * comes again is launched as a graph. That of a part is not, because its peers are called in between.
  *
  * The cache of a sequence is, for each layer: keys (G, D, context), turned, and values
  * (G, context, D). State: that of the arrays, and the plan's graphs. Read next: decoder.h. */
@@ -35,10 +38,11 @@ static_assert(EXO_CUDA_PIECE % EXO_CUDA_LINE == 0, "pieces are whole lines");
 
 /* The activations of a pass, in the scratch. */
 struct activations {
-    float *x;     /* (rows, W): the residual stream, which stays for the logits */
-    float *h;     /* (rows, W): after a norm; of logits, (EXO_DECODER_LOGIT_ROWS, W) */
-    float *wide;  /* (rows, the outputs of qkv or up) */
-    float *mixed; /* (rows, the inputs of out or down) */
+    float *x;        /* (rows, W): the residual stream, which stays for the logits */
+    float *h;        /* (rows, W): after a norm; of logits, (EXO_DECODER_LOGIT_ROWS, W) */
+    float *wide;     /* (rows, the outputs of qkv or up) */
+    float *mixed;    /* (rows, the inputs of out or down) */
+    float *exchange; /* (members, rows, columns) of a part: what they gather; or (rows, W), a sum */
     size_t bytes;
 };
 
@@ -48,11 +52,32 @@ larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* Columns of each member's block, of `columns` that they share out; the last members may have fewer. */
+static size_t
+block_columns(const exo_decoder_shape *shape, size_t columns)
+{
+    return (columns + shape->members - 1) / shape->members;
+}
+
+/* Takes the room of the largest exchange. */
+static float *
+take_exchange(exo_cuda_room *r, const exo_decoder_shape *shape, size_t rows, size_t mixed)
+{
+    const exo_decoder_spec *s = &shape->spec;
+    size_t passes = 0, logits = 0;
+    if (__builtin_mul_overflow(rows, larger(s->width, mixed), &passes) ||
+        __builtin_mul_overflow(block_columns(shape, s->vocabulary) * shape->members,
+                               static_cast<size_t>(EXO_DECODER_LOGIT_ROWS), &logits))
+        r->bytes = SIZE_MAX;
+    return static_cast<float *>(exo_cuda_take(r, larger(passes, logits), sizeof(float)));
+}
+
 static activations
 lay_out(const exo_decoder_shape *shape, void *scratch)
 {
-    const exo_decoder_spec *s = &shape->spec;
-    const size_t heads = s->heads + 2 * s->kv_heads, up = s->inner * (s->gated ? 2 : 1);
+    size_t first = 0;
+    const exo_decoder_spec *s = &shape->spec, mine = exo_decoder_part_spec(shape, &first);
+    const size_t heads = mine.heads + 2 * mine.kv_heads, up = mine.inner * (s->gated ? 2 : 1);
     const size_t rows = larger(shape->rows, EXO_DECODER_LOGIT_ROWS);
     const size_t wide = larger(heads * s->head_width, up) * sizeof(float),
                  mixed = larger(s->heads * s->head_width, s->inner) * sizeof(float);
@@ -62,6 +87,8 @@ lay_out(const exo_decoder_shape *shape, void *scratch)
     a.h = static_cast<float *>(exo_cuda_take(&r, rows, s->width * sizeof(float)));
     a.wide = static_cast<float *>(exo_cuda_take(&r, rows, wide));
     a.mixed = static_cast<float *>(exo_cuda_take(&r, rows, mixed));
+    if (shape->members > 0)
+        a.exchange = take_exchange(&r, shape, rows, mixed / sizeof(float));
     a.bytes = r.bytes;
     return a;
 }
@@ -70,8 +97,10 @@ lay_out(const exo_decoder_shape *shape, void *scratch)
 static size_t
 layer_floats(const exo_decoder_shape *shape)
 {
+    const size_t members = shape->members > 0 ? shape->members : 1;
     size_t count = 0;
-    return __builtin_mul_overflow(shape->context, 2 * shape->spec.kv_heads * shape->spec.head_width,
+    return __builtin_mul_overflow(shape->context,
+                                  2 * (shape->spec.kv_heads / members) * shape->spec.head_width,
                                   &count)
                ? SIZE_MAX
                : count;
@@ -98,6 +127,80 @@ exo_cuda_decoder_scratch(const exo_decoder_shape *shape, exo_scratch_use use)
     return 0;
 }
 
+/* --- A pass under way ------------------------------------------------------------------------- */
+
+struct pass {
+    exo_cuda_device *cuda;
+    const exo_cuda_plan *plan;
+    const void *weights;
+    activations a;
+    size_t rows;
+    exo_decoder_spec mine; /* what a part has, or the whole spec */
+    size_t first_token;    /* of the part's vocabulary */
+    const exo_decoder_peers *peers;
+};
+
+static pass
+begin_pass(exo_device *device, const exo_cuda_plan *plan, const void *weights, void *scratch,
+           size_t rows, const exo_decoder_peers *peers)
+{
+    pass p = {};
+    p.cuda = exo_cuda_of(device);
+    p.plan = plan;
+    p.weights = weights;
+    p.a = lay_out(&plan->decoder, scratch);
+    p.rows = rows;
+    p.mine = exo_decoder_part_spec(&plan->decoder, &p.first_token);
+    p.peers = peers;
+    return p;
+}
+
+static bool
+is_part(const pass *p)
+{
+    return p->plan->decoder.members > 0;
+}
+
+/* --- The other members ------------------------------------------------------------------------ */
+
+/* y (rows, pitch): `columns` of each row from the members' blocks, which share them out as exo_shard
+ * does. */
+__global__ static void
+join_blocks(size_t rows, size_t columns, size_t members, const float *blocks, float *y,
+            size_t pitch)
+{
+    const size_t each = columns / members, longer = columns % members;
+    const size_t most = each + (longer > 0 ? 1 : 0), split = longer * most;
+    for (EXO_CUDA_EACH(at, rows * columns)) {
+        const size_t r = at / columns, c = at % columns;
+        const size_t m = c < split ? c / most : longer + (c - split) / each;
+        const size_t first = m * each + (m < longer ? m : longer);
+        y[r * pitch + c] = blocks[(m * rows + r) * most + (c - first)];
+    }
+}
+
+/* Where this member computes its share of y (rows, columns); a whole decoder: y itself. */
+static float *
+my_share(const pass *p, float *y, size_t columns)
+{
+    const exo_decoder_shape *shape = &p->plan->decoder;
+    return is_part(p) ? p->a.exchange + shape->rank * p->rows * block_columns(shape, columns) : y;
+}
+
+/* Completes y (rows, columns) with the other members' shares. */
+static void
+join(const pass *p, float *y, size_t columns, size_t pitch)
+{
+    const exo_decoder_shape *shape = &p->plan->decoder;
+    if (!is_part(p))
+        return;
+    p->peers->gather(p->peers->context, p->a.exchange, p->rows * block_columns(shape, columns));
+    (void)exo_cuda_select(p->cuda); /* a failure shows in the next launch */
+    exo_cuda_launch_each(join_blocks, exo_cuda_blocks(p->rows * columns, EXO_CUDA_BLOCK),
+                         EXO_CUDA_BLOCK, p->cuda->stream, p->rows, columns, shape->members,
+                         p->a.exchange, y, pitch);
+}
+
 /* --- Rows ------------------------------------------------------------------------------------- */
 
 /* x (rows, W) = embedding[token] + position's row. */
@@ -112,6 +215,33 @@ embed(size_t rows, exo_cuda_matrix table, exo_cuda_matrix positions, size_t offs
         if (positions.words) {
             const size_t row = static_cast<size_t>(position[r]) + offset;
             value = value + exo_cuda_float(positions.words[row * width + i]);
+        }
+        x[at] = value;
+    }
+}
+
+/* out (rows, W): the embeddings of a part's vocabulary, and -0 of others, which changes no bits of a
+ * sum. */
+__global__ static void
+embed_mine(size_t rows, exo_cuda_matrix table, size_t first, const int32_t *tokens, float *out)
+{
+    const size_t width = table.inputs;
+    for (EXO_CUDA_EACH(at, rows * width)) {
+        const size_t token = static_cast<size_t>(tokens[at / width]) - first; /* wraps below */
+        out[at] = token < table.outputs ? exo_cuda_weight(table, token, at % width) : -0.0f;
+    }
+}
+
+/* x (rows, W) = embedded + position's row. */
+__global__ static void
+add_positions(size_t rows, size_t width, const float *embedded, exo_cuda_matrix positions,
+              size_t offset, const int32_t *position, float *x)
+{
+    for (EXO_CUDA_EACH(at, rows * width)) {
+        float value = embedded[at];
+        if (positions.words) {
+            const size_t row = static_cast<size_t>(position[at / width]) + offset;
+            value = value + exo_cuda_float(positions.words[row * width + at % width]);
         }
         x[at] = value;
     }
@@ -200,7 +330,8 @@ struct product_args {
     size_t rows, pitch; /* pitch: of y */
     const float *x;     /* (rows, inputs) */
     float *y;           /* (rows, outputs) */
-    bool add;
+    const float *base;  /* (rows, outputs) to add to, which may be y; NULL: nothing */
+    size_t base_pitch;
 };
 
 /* Puts input `at` of the rows from `row` on to xs (ROWS), four rows at a time: one by one, the threads of
@@ -223,7 +354,7 @@ put_input(const product_args &k, size_t row, size_t at, float *xs)
     }
 }
 
-/* y = (y +) x W^T + bias, for 32 outputs and ROWS rows. The warps have a piece of the inputs each, in
+/* y = (base +) x W^T + bias, for 32 outputs and ROWS rows. The warps have a piece of the inputs each, in
  * turns; the pieces are added up in their order. A row has the same bits with any ROWS, and those of
  * matmul_tile.cu. */
 template <exo_weight_format FORMAT, int ROWS>
@@ -253,9 +384,8 @@ __launch_bounds__(THREADS) multiply_rows(product_args k)
     }
     if (warp >= ROWS || row + warp >= k.rows || o + lane >= k.weight.outputs)
         return;
-    float *y = &k.y[(row + warp) * k.pitch + o + lane];
-    total = k.add ? total + *y : total;
-    *y = k.bias ? total + k.bias[o + lane] : total;
+    total = k.base ? total + k.base[(row + warp) * k.base_pitch + o + lane] : total;
+    k.y[(row + warp) * k.pitch + o + lane] = k.bias ? total + k.bias[o + lane] : total;
 }
 
 template <exo_weight_format FORMAT, int ROWS>
@@ -280,35 +410,41 @@ launch_product(exo_cuda_device *cuda, const product_args &k)
         launch_rows<FORMAT, 8>(cuda, k);
 }
 
-/* --- A pass under way ------------------------------------------------------------------------- */
-
-struct pass {
-    exo_cuda_device *cuda;
-    const exo_cuda_plan *plan;
-    const void *weights;
-    activations a;
-    size_t rows;
-};
-
-static void
-product(const pass *p, exo_decoder_role role, size_t block, const float *x, float *y, size_t pitch,
-        bool add)
+static product_args
+product_of(const pass *p, exo_decoder_role role, size_t block, const float *x, float *y)
 {
     product_args k = {};
     k.weight = exo_cuda_decoder_matrix(p->plan, p->weights, role, block, false);
     k.bias = reinterpret_cast<const float *>(
         exo_cuda_decoder_matrix(p->plan, p->weights, role, block, true).words);
     k.rows = p->rows;
-    k.pitch = pitch ? pitch : k.weight.outputs;
+    k.pitch = k.weight.outputs;
     k.x = x;
     k.y = y;
-    k.add = add;
+    return k;
+}
+
+static void
+multiply(const pass *p, const product_args &k)
+{
     if (k.weight.format == EXO_WEIGHTS_F32)
         launch_product<EXO_WEIGHTS_F32>(p->cuda, k);
     else if (k.weight.format == EXO_WEIGHTS_INT8)
         launch_product<EXO_WEIGHTS_INT8>(p->cuda, k);
     else
         launch_product<EXO_WEIGHTS_INT4>(p->cuda, k);
+}
+
+/* The residual stream x += the product with `from`, of all members. */
+static void
+add_product(const pass *p, exo_decoder_role role, size_t block, const float *from)
+{
+    const size_t width = p->mine.width;
+    product_args k = product_of(p, role, block, from, my_share(p, p->a.x, width));
+    k.base = p->a.x + p->plan->decoder.rank * k.weight.outputs;
+    k.base_pitch = width;
+    multiply(p, k);
+    join(p, p->a.x, width, width);
 }
 
 static void
@@ -335,6 +471,7 @@ norm(const pass *p, exo_decoder_role role, size_t block, const float *x, float *
 
 struct attention_args {
     size_t rows, heads, kv_heads, width, context, sequence; /* sequence: floats of its cache */
+    size_t first_head;                                      /* of a part's heads */
     exo_cuda_attention_call tape; /* what the kernels of the tape know of its scores */
     const int32_t *positions, *sequences;
     const float *turns; /* or NULL */
@@ -427,7 +564,8 @@ __launch_bounds__(EXO_CUDA_BLOCK) attend(attention_args k)
     const size_t position = static_cast<size_t>(k.positions[r]);
     const float *keys =
                     k.caches + static_cast<size_t>(k.sequences[r]) * k.sequence + kv_head * size,
-                *values = keys + k.kv_heads * size, slope = exo_cuda_slope2(k.tape, head);
+                *values = keys + k.kv_heads * size,
+                slope = exo_cuda_slope2(k.tape, k.first_head + head);
     const unsigned t = threadIdx.x, side = EXO_ATTENTION_SIDE;
     float before = -INFINITY, sum = 0, out = 0, most[KEYS / TILE];
     if (t < k.width)
@@ -465,10 +603,12 @@ attention(const pass *p, const exo_decoder_pass_args *k, size_t block)
 {
     const exo_decoder_shape *shape = &p->plan->decoder;
     const exo_decoder_spec *s = &shape->spec;
+    const size_t mixed = s->heads * s->head_width;
     attention_args a = {};
     a.rows = p->rows;
-    a.heads = s->heads;
-    a.kv_heads = s->kv_heads;
+    a.heads = p->mine.heads;
+    a.kv_heads = p->mine.kv_heads;
+    a.first_head = shape->rank * p->mine.heads;
     a.width = s->head_width;
     a.context = shape->context;
     a.sequence = layer_floats(shape) * s->layers;
@@ -481,7 +621,7 @@ attention(const pass *p, const exo_decoder_pass_args *k, size_t block)
     a.turns = static_cast<const float *>(p->plan->memory);
     a.wide = p->a.wide;
     a.caches = static_cast<float *>(k->caches) + block * layer_floats(shape);
-    a.mixed = p->a.mixed;
+    a.mixed = my_share(p, p->a.mixed, mixed);
     const size_t pairs = a.rows * (a.heads + 2 * a.kv_heads) * ((a.width + 1) / 2);
     exo_cuda_launch_each(keep_rows, exo_cuda_blocks(pairs, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
                          p->cuda->stream, a);
@@ -490,6 +630,7 @@ attention(const pass *p, const exo_decoder_pass_args *k, size_t block)
         exo_cuda_launch(attend<64>, blocks, EXO_CUDA_BLOCK, 0, p->cuda->stream, a);
     else
         exo_cuda_launch(attend<32>, blocks, EXO_CUDA_BLOCK, 0, p->cuda->stream, a);
+    join(p, p->a.mixed, mixed, mixed);
 }
 
 /* --- Kernels ---------------------------------------------------------------------------------- */
@@ -499,34 +640,52 @@ run_block(const pass *p, const exo_decoder_pass_args *k, size_t block)
 {
     const exo_decoder_spec *s = &p->plan->decoder.spec;
     const activations *a = &p->a;
+    const size_t inner = p->mine.inner;
     norm(p, EXO_DECODER_NORM1, block, a->x, a->h, NULL);
-    product(p, EXO_DECODER_QKV, block, a->h, a->wide, 0, false);
+    multiply(p, product_of(p, EXO_DECODER_QKV, block, a->h, a->wide));
     attention(p, k, block);
-    product(p, EXO_DECODER_OUT, block, a->mixed, a->x, 0, true);
+    add_product(p, EXO_DECODER_OUT, block, a->mixed);
     norm(p, EXO_DECODER_NORM2, block, a->x, a->h, NULL);
-    product(p, EXO_DECODER_UP, block, a->h, a->wide, 0, false);
-    exo_cuda_launch_each(activate, exo_cuda_blocks(p->rows * s->inner, EXO_CUDA_BLOCK),
-                         EXO_CUDA_BLOCK, p->cuda->stream, p->rows, s->inner, s->gated,
-                         s->activation, a->wide, a->mixed);
-    product(p, EXO_DECODER_DOWN, block, a->mixed, a->x, 0, true);
+    multiply(p, product_of(p, EXO_DECODER_UP, block, a->h, a->wide));
+    exo_cuda_launch_each(activate, exo_cuda_blocks(p->rows * inner, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
+                         p->cuda->stream, p->rows, inner, s->gated, s->activation, a->wide,
+                         my_share(p, a->mixed, s->inner));
+    join(p, a->mixed, s->inner, s->inner);
+    add_product(p, EXO_DECODER_DOWN, block, a->mixed);
 }
 
-/* Nothing but kernels, as it is recorded (graphs.h). */
+/* x = the embeddings of the tokens, of all members. */
+static void
+embed_rows(const pass *p, const exo_decoder_pass_args *k)
+{
+    const size_t width = p->mine.width, offset = p->mine.position_offset;
+    const exo_cuda_matrix table = exo_cuda_decoder_matrix(p->plan, k->weights,
+                                                          EXO_DECODER_EMBEDDING, 0, false),
+                          positions = exo_cuda_decoder_matrix(p->plan, k->weights,
+                                                              EXO_DECODER_POSITION, 0, false);
+    const unsigned blocks = exo_cuda_blocks(p->rows * width, EXO_CUDA_BLOCK);
+    if (!is_part(p)) {
+        exo_cuda_launch_each(embed, blocks, EXO_CUDA_BLOCK, p->cuda->stream, p->rows, table,
+                             positions, offset, k->tokens, k->positions, p->a.x);
+        return;
+    }
+    exo_cuda_launch_each(embed_mine, blocks, EXO_CUDA_BLOCK, p->cuda->stream, p->rows, table,
+                         p->first_token, k->tokens, p->a.exchange);
+    p->peers->add(p->peers->context, p->a.exchange, p->rows * width);
+    (void)exo_cuda_select(p->cuda);
+    exo_cuda_launch_each(add_positions, blocks, EXO_CUDA_BLOCK, p->cuda->stream, p->rows, width,
+                         p->a.exchange, positions, offset, k->positions, p->a.x);
+}
+
+/* Of a whole decoder nothing but kernels, as it is recorded (graphs.h). */
 static exo_status
 start_pass(exo_device *device, const void *args, exo_err *err)
 {
     const exo_decoder_pass_args *k = static_cast<const exo_decoder_pass_args *>(args);
     const exo_cuda_plan *plan = exo_cuda_plan_of(k->plan);
     const exo_decoder_spec *s = &plan->decoder.spec;
-    const pass p = {exo_cuda_of(device), plan, k->weights, lay_out(&plan->decoder, k->scratch),
-                    k->rows};
-    const exo_cuda_matrix table = exo_cuda_decoder_matrix(plan, k->weights, EXO_DECODER_EMBEDDING,
-                                                          0, false),
-                          positions = exo_cuda_decoder_matrix(plan, k->weights,
-                                                              EXO_DECODER_POSITION, 0, false);
-    exo_cuda_launch_each(embed, exo_cuda_blocks(p.rows * s->width, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
-                         p.cuda->stream, p.rows, table, positions, s->position_offset, k->tokens,
-                         k->positions, p.a.x);
+    const pass p = begin_pass(device, plan, k->weights, k->scratch, k->rows, k->peers);
+    embed_rows(&p, k);
     if (s->embedding_norm)
         norm(&p, EXO_DECODER_EMBEDDING_NORM, 0, p.a.x, p.a.x, NULL);
     for (size_t block = 0; block < s->layers; block++)
@@ -543,6 +702,10 @@ exo_cuda_decoder_pass(exo_device *device, const exo_decoder_pass_args *k, exo_er
     static_assert(sizeof key == 9 * sizeof(void *), "a key has no bytes between its parts");
     if (k->rows == 0)
         return EXO_OK;
+    if (plan->decoder.members > 0) {
+        const exo_status st = exo_cuda_status(exo_cuda_select(exo_cuda_of(device)), "a pass", err);
+        return st == EXO_OK ? start_pass(device, k, err) : st;
+    }
     return exo_cuda_graphs_run(plan->graphs, exo_cuda_of(device), &key, sizeof key, start_pass, k,
                                err);
 }
@@ -569,13 +732,15 @@ exo_cuda_decoder_logits(exo_device *device, const exo_decoder_logits_args *k, ex
     const exo_cuda_plan *plan = exo_cuda_plan_of(k->plan);
     const exo_decoder_spec *s = &plan->decoder.spec;
     const size_t line = EXO_DECODER_PITCH, pitch = (s->vocabulary + line - 1) / line * line;
-    const pass p = {exo_cuda_of(device), plan, k->weights, lay_out(&plan->decoder, k->scratch),
-                    k->rows};
+    const pass p = begin_pass(device, plan, k->weights, k->scratch, k->rows, k->peers);
     if (k->rows == 0)
         return EXO_OK;
     norm(&p, EXO_DECODER_NORM, 0, p.a.x, p.a.h, k->which);
-    product(&p, s->tied ? EXO_DECODER_EMBEDDING : EXO_DECODER_HEAD, 0, p.a.h, k->logits, pitch,
-            false);
+    product_args head = product_of(&p, s->tied ? EXO_DECODER_EMBEDDING : EXO_DECODER_HEAD, 0, p.a.h,
+                                   my_share(&p, k->logits, s->vocabulary));
+    head.pitch = is_part(&p) ? block_columns(&plan->decoder, s->vocabulary) : pitch;
+    multiply(&p, head);
+    join(&p, k->logits, s->vocabulary, pitch);
     if (k->log_sums)
         exo_cuda_launch(sum_logits, static_cast<unsigned>(k->rows), EXO_CUDA_BLOCK, 0,
                         p.cuda->stream, k->rows, s->vocabulary, pitch, k->logits, k->scales,

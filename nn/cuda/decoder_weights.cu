@@ -55,7 +55,7 @@ exo_cuda_decoder_weight_bytes(const exo_decoder_shape *shape)
 {
     exo_cuda_room room = {NULL, 0};
     exo_decoder_entry p;
-    for (size_t i = 0; exo_decoder_entry_at(&shape->spec, i, &p); i++)
+    for (size_t i = 0; exo_decoder_part_entry_at(shape, i, &p); i++)
         (void)take_parameter(&room, shape, &p);
     return room.bytes;
 }
@@ -81,17 +81,18 @@ exo_cuda_decoder_find_places(exo_cuda_plan *plan, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for a plan of %zu layers", shape->spec.layers);
     for (size_t i = 0; i < count; i++)
         places[i] = SIZE_MAX;
-    for (size_t i = 0; exo_decoder_entry_at(&shape->spec, i, &p); i++) {
+    for (size_t i = 0; exo_decoder_part_entry_at(shape, i, &p); i++) {
         *place_of(plan, p.role, p.block, p.bias) = room.bytes;
         (void)take_parameter(&room, shape, &p);
     }
     return EXO_OK;
 }
 
-/* The dimensions of a role, as in the list of parameters. */
+/* The dimensions of a role, as in the list of the part's parameters. */
 static exo_decoder_entry
-entry_of(const exo_decoder_spec *s, exo_decoder_role role, bool bias)
+entry_of(const exo_decoder_shape *shape, exo_decoder_role role, bool bias)
 {
+    const exo_decoder_spec *s = &shape->spec;
     const size_t queries = s->heads * s->head_width;
     exo_decoder_entry p = {};
     p.role = role;
@@ -125,6 +126,7 @@ entry_of(const exo_decoder_spec *s, exo_decoder_role role, bool bias)
         p.dims[0] = s->width;
         break;
     }
+    exo_decoder_cut_entry(shape, &p);
     return p;
 }
 
@@ -132,7 +134,7 @@ exo_cuda_matrix
 exo_cuda_decoder_matrix(const exo_cuda_plan *plan, const void *weights, exo_decoder_role role,
                         size_t block, bool bias)
 {
-    const exo_decoder_entry p = entry_of(&plan->decoder.spec, role, bias);
+    const exo_decoder_entry p = entry_of(&plan->decoder, role, bias);
     const size_t place = *place_of(plan, role, block, bias);
     exo_cuda_room room = {static_cast<char *>(const_cast<void *>(weights)), place};
     return place == SIZE_MAX ? exo_cuda_matrix() : take_parameter(&room, &plan->decoder, &p);

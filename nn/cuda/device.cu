@@ -378,6 +378,7 @@ make_class(void)
     made.name = "cuda";
     made.invariant = true;
     made.log_sums = true;
+    made.parts = true;
     made.choose = exo_cuda_choose;
     made.alloc = cuda_alloc;
     made.free = cuda_free;

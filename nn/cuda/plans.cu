@@ -131,9 +131,6 @@ open_decoder(exo_cuda_plan *p, exo_err *err)
     const exo_decoder_shape *s = &p->decoder;
     const exo_decoder_spec *spec = &s->spec;
     float factors[EXO_CUDA_MAX_HEAD / 2];
-    if (s->members > 0)
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "generation by a group needs the device cpu, not 'cuda'");
     if (spec->head_width > EXO_CUDA_MAX_HEAD)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "generation: a head is %zu wide; the most on a GPU is %d", spec->head_width,

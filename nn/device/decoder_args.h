@@ -29,7 +29,8 @@ typedef struct exo_decoder_shape {
 } exo_decoder_shape;
 
 /* The other members of a group that shares a pass. Calls are on the thread that asked for the kernel,
- * in the same order on all members. A call that fails does nothing; the context remembers it. */
+ * in the same order on all members, and data is on the device, in the order of its work. A call that
+ * fails does nothing; the context remembers it. */
 typedef struct exo_decoder_peers {
     void *context;
     /* data (members, count): block `rank` is this member's; afterwards all blocks are there. */
@@ -134,6 +135,11 @@ bool exo_decoder_entry_at(const exo_decoder_spec *spec, size_t index, exo_decode
 /* The same, with the dimensions that the shape's part has. */
 bool exo_decoder_part_entry_at(const exo_decoder_shape *shape, size_t index,
                                exo_decoder_entry *out);
+/* Leaves an entry of the whole decoder the rows that the shape's part has. */
+void exo_decoder_cut_entry(const exo_decoder_shape *shape, exo_decoder_entry *entry);
+/* The spec with the heads, the inner width and the vocabulary of the shape's part. *first_token: the
+ * first of its vocabulary. */
+exo_decoder_spec exo_decoder_part_spec(const exo_decoder_shape *shape, size_t *first_token);
 
 /* --- LoRA ------------------------------------------------------------------------------------- */
 

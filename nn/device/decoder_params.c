@@ -93,30 +93,50 @@ exo_decoder_entry_at(const exo_decoder_spec *s, size_t index, exo_decoder_entry 
            (!s->tied && visit(&w, EXO_DECODER_HEAD, 0, "head", false, 2, s->vocabulary, s->width));
 }
 
-bool
-exo_decoder_part_entry_at(const exo_decoder_shape *shape, size_t index, exo_decoder_entry *out)
+void
+exo_decoder_cut_entry(const exo_decoder_shape *shape, exo_decoder_entry *entry)
 {
     size_t members = shape->members, rest;
-    if (!exo_decoder_entry_at(&shape->spec, index, out))
-        return false;
     if (members == 0)
-        return true;
-    switch (out->role) {
+        return;
+    switch (entry->role) {
     case EXO_DECODER_EMBEDDING:
     case EXO_DECODER_HEAD: /* as exo_shard divides them */
-        rest = out->dims[0] % members;
-        out->dims[0] = out->dims[0] / members + (shape->rank < rest);
+        rest = entry->dims[0] % members;
+        entry->dims[0] = entry->dims[0] / members + (shape->rank < rest);
         break;
     case EXO_DECODER_QKV:
     case EXO_DECODER_OUT:
     case EXO_DECODER_UP:
     case EXO_DECODER_DOWN:
-        out->dims[0] /= members;
+        entry->dims[0] /= members;
         break;
     default:
         break;
     }
+}
+
+bool
+exo_decoder_part_entry_at(const exo_decoder_shape *shape, size_t index, exo_decoder_entry *out)
+{
+    if (!exo_decoder_entry_at(&shape->spec, index, out))
+        return false;
+    exo_decoder_cut_entry(shape, out);
     return true;
+}
+
+exo_decoder_spec
+exo_decoder_part_spec(const exo_decoder_shape *shape, size_t *first_token)
+{
+    exo_decoder_spec mine = shape->spec;
+    size_t members = shape->members > 0 ? shape->members : 1;
+    size_t each = mine.vocabulary / members, rest = mine.vocabulary % members;
+    *first_token = shape->rank * each + (shape->rank < rest ? shape->rank : rest); /* exo_shard */
+    mine.vocabulary = each + (shape->rank < rest);
+    mine.heads /= members;
+    mine.kv_heads /= members;
+    mine.inner /= members;
+    return mine;
 }
 
 /* The layers of a block with all their names. Families with three projections have q, k and v. */

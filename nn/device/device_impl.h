@@ -408,6 +408,9 @@ typedef struct exo_device_class {
     /* decoder_logits can give the log-sums of its rows, in the order of the device's head. Else the
      * host's own are those of the head. */
     bool log_sums;
+    /* decoder_pass and decoder_logits compute a part of a decoder with its peers
+     * (exo_decoder_shape.members). */
+    bool parts;
     /* Chooses tokens; for devices with `log_sums`. NULL: the host chooses, from the logits. It is asked
      * for as a kernel is. */
     exo_status (*choose)(exo_device *device, const exo_choose_args *args, exo_err *err);

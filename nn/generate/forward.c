@@ -27,12 +27,18 @@ note_peers(exo_forward *f, exo_status st, const exo_err *err)
     f->peer_err = *err;
 }
 
+static exo_array
+array_of_pass(const exo_forward *f, float *data, size_t count)
+{
+    return (exo_array){.device = f->device, .data = data, .count = count, .dtype = EXO_F32};
+}
+
 static void
 gather_peers(void *context, float *data, size_t count)
 {
     exo_forward *f = context;
     exo_err err = {0};
-    exo_array all = exo_host_array(EXO_F32, data, count * f->shape.members);
+    exo_array all = array_of_pass(f, data, count * f->shape.members);
     note_peers(f, f->peer_status == EXO_OK ? exo_all_gather(f->group, all, &err) : EXO_OK, &err);
 }
 
@@ -41,16 +47,15 @@ add_peers(void *context, float *data, size_t count)
 {
     exo_forward *f = context;
     exo_err err = {0};
-    exo_array sum = exo_host_array(EXO_F32, data, count);
+    exo_array sum = array_of_pass(f, data, count);
     note_peers(f, f->peer_status == EXO_OK ? exo_all_reduce(f->group, sum, EXO_SUM, &err) : EXO_OK,
                &err);
 }
 
-/* The errors of the collectives of a pass, then those of the device. */
+/* What a wait for the device has said, unless a collective of the pass has failed. */
 static exo_status
-end_kernels(exo_forward *f, exo_err *err)
+end_pass(const exo_forward *f, exo_status st, exo_err *err)
 {
-    exo_status st = exo_device_synchronize(f->device, err);
     return f->peer_status == EXO_OK ? st
                                     : exo_fail(err, f->peer_status, "generation by %u makers: %s",
                                                f->shape.members, f->peer_err.text);
@@ -141,9 +146,9 @@ exo_forward_init(exo_forward *f, const exo_decoder_shape *shape, exo_params *par
         f->shape.rank = exo_group_rank(f->group);
         f->shape.members = exo_group_size(f->group);
     }
-    if (f->group && !exo_device_is_host(f->device))
+    if (f->group && !f->device->device_class->parts)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "generation by a group needs the device cpu, not '%s'",
+                        "generation by a group needs the device cpu or cuda, not '%s'",
                         exo_device_name(f->device));
     f->pitch = panels * EXO_DECODER_PITCH;
     exo_status st = exo_plan_new(&f->plan, f->device, EXO_SHAPE_DECODER, &f->shape, err);
@@ -473,7 +478,9 @@ use_logits(exo_forward *f, size_t count, exo_err *err)
 {
     exo_array logits = ask_for_logits(f, count);
     f->in_use = count;
-    exo_status st = f->copy ? exo_array_read(logits, f->copy, err) : end_kernels(f, err);
+    exo_status st =
+        f->copy ? exo_array_read(logits, f->copy, err) : exo_device_synchronize(f->device, err);
+    st = end_pass(f, st, err);
     if (st == EXO_OK)
         exo_parallel_for(count, use_row, f);
     return st;
@@ -540,7 +547,7 @@ choose_all(exo_forward *f, exo_err *err)
     }
     exo_status read = exo_array_read(exo_array_part(f->choices, 0, f->outputs * sizeof *f->chosen),
                                      f->chosen, st == EXO_OK ? err : NULL);
-    st = st == EXO_OK ? read : st;
+    st = end_pass(f, st == EXO_OK ? read : st, err);
     for (size_t i = 0; st == EXO_OK && i < f->outputs; i++)
         f->choice->chosen(f->use_context, f->tag[i], &f->chosen[i]);
     return st;
@@ -571,5 +578,5 @@ exo_pass_run(exo_forward *f, exo_err *err)
             f, f->outputs - f->first < EXO_LOGIT_ROWS ? f->outputs - f->first : EXO_LOGIT_ROWS,
             err);
     /* A pass that only takes prompts reads nothing. It waits, to report its own failure. */
-    return f->outputs > 0 ? st : end_kernels(f, err);
+    return f->outputs > 0 ? st : end_pass(f, exo_device_synchronize(f->device, err), err);
 }

@@ -222,24 +222,30 @@ finish_tensor(exo_update_receiver *r, size_t tensor, uint32_t chunk, exo_err *er
     return EXO_OK;
 }
 
-/* Keeps the rows of the part: `piece` are elements [first, first + count) of the whole tensor. */
+/* Keeps the rows of the part: `piece` are elements [first, first + count) of the whole tensor, on the
+ * host or on the copies' device. */
 static void
-keep_rows(exo_update_receiver *r, const exo_piece_of *p, const float *piece)
+keep_rows(exo_update_receiver *r, const exo_piece_of *p, exo_array piece)
 {
     const exo_param_info *info = &exo_model_infos(r->model)[p->tensor];
-    const exo_param_cut *cut = exo_model_cut(r->part, p->tensor);
-    const exo_param_cut all = {
-        .whole = info->dims[0], .num_bands = 1, .bands = {{.first = 0, .count = info->dims[0]}}};
+    const exo_param_cut *cut = r->part ? exo_model_cut(r->part, p->tensor) : NULL;
+    const exo_param_cut all = {.num_bands = 1, .bands = {{.first = 0, .count = info->numel}}};
+    size_t row = cut ? info->numel / info->dims[0] : 1, end = p->first + p->count, at = 0;
+    exo_array mine = array_of(r->back, p->tensor);
     cut = cut ? cut : &all;
-    size_t row = info->numel / info->dims[0], end = p->first + p->count;
-    float *to = values_of(r->back, p->tensor);
     for (size_t b = 0; b < cut->num_bands; b++) {
         size_t from = cut->bands[b].first * row, length = cut->bands[b].count * row;
         size_t first = from > p->first ? from : p->first;
         size_t last = from + length < end ? from + length : end;
-        if (first < last)
-            memcpy(to + (first - from), piece + (first - p->first), (last - first) * sizeof *to);
-        to += length;
+        if (first < last) {
+            exo_array to = exo_array_part(mine, at + (first - from), last - first);
+            exo_array source = exo_array_part(piece, first - p->first, last - first);
+            if (exo_device_is_host(piece.device))
+                exo_array_send(to, source.data);
+            else
+                exo_vec_copy(to, source);
+        }
+        at += length;
     }
 }
 
@@ -274,7 +280,7 @@ take_part(exo_update_receiver *r, const exo_piece_of *p, exo_err *err)
     if (st != EXO_OK)
         return st;
     exo_hash_add(&r->incoming.hash, piece, p->count * sizeof *piece);
-    keep_rows(r, p, piece);
+    keep_rows(r, p, exo_host_array(EXO_F32, piece, p->count));
     return EXO_OK;
 }
 
@@ -361,45 +367,57 @@ exo_incoming_take(exo_update_receiver *r, const exo_chunk_header *header, const 
 
 /* --- Memory of the device --------------------------------------------------------------------- */
 
-/* Hashes what a tensor of the back copy has, piece by piece. The sender may change its own memory at
- * any time, so nothing else is looked at. */
+/* Hashes a piece of a tensor of the sender's, and keeps the part's rows of it. The sender may change its
+ * memory at any time, so nothing but the copy in `room` is looked at. */
 static exo_status
-verify_tensor(exo_update_receiver *r, size_t tensor, exo_err *err)
+fetch_piece(exo_update_receiver *r, const exo_piece_of *p, exo_array from, exo_array room,
+            exo_err *err)
 {
-    exo_incoming *in = &r->incoming;
-    exo_array all = array_of(r->back, tensor);
+    float *piece = room_for(r, p->count);
+    exo_array copy = exo_array_part(room, 0, p->count);
+    if (!piece)
+        return exo_fail(err, EXO_NOMEM, "no memory for %zu values", (size_t)p->count);
+    exo_vec_copy(copy, from);
+    exo_status st = exo_array_read(copy, piece, err);
+    if (st != EXO_OK)
+        return st;
+    exo_hash_add(&r->incoming.hash, piece, p->count * sizeof *piece);
+    keep_rows(r, p, copy);
+    return EXO_OK;
+}
+
+/* Copies and verifies a tensor of the sender's, whose elements are `all`. */
+static exo_status
+fetch_tensor(exo_update_receiver *r, size_t tensor, exo_array all, exo_array room, exo_err *err)
+{
     exo_status st = begin_tensor(r, tensor, err);
-    for (size_t first = 0; st == EXO_OK && first < all.count; first += in->manifest.piece) {
+    for (size_t first = 0; st == EXO_OK && first < all.count; first += room.count) {
         size_t left = all.count - first;
-        size_t count = left < in->manifest.piece ? left : (size_t)in->manifest.piece;
-        float *piece = room_for(r, count);
-        if (!piece)
-            return exo_fail(err, EXO_NOMEM, "no memory for %zu values", count);
-        st = exo_array_read(exo_array_part(all, first, count), piece, err);
-        if (st == EXO_OK)
-            exo_hash_add(&in->hash, piece, count * sizeof *piece);
+        const exo_piece_of p = {.tensor = (uint32_t)tensor,
+                                .first = first,
+                                .count = (uint32_t)(left < room.count ? left : room.count)};
+        st = fetch_piece(r, &p, exo_array_part(all, first, p.count), room, err);
     }
     return st == EXO_OK ? finish_tensor(r, tensor, 0, err) : st;
 }
 
 static exo_status
-copy_tensors(exo_update_receiver *r, const exo_ipc_array *from, exo_err *err)
+fetch_tensors(exo_update_receiver *r, exo_array all, exo_err *err)
 {
-    exo_array all = exo_ipc_array_of(from);
-    size_t numel = 0;
+    const exo_param_info *infos = exo_model_infos(r->model);
+    exo_array room = {0};
+    size_t numel = 0, piece = (size_t)r->incoming.manifest.piece;
     for (size_t i = 0; i < r->count; i++)
-        numel += exo_params_info(r->back->params, i)->numel;
+        numel += infos[i].numel;
     if (all.dtype != EXO_F32 || all.count != numel)
         return exo_fail(err, EXO_DAMAGED,
                         "the shared array of the update has %zu elements, and the model %zu",
                         all.count, numel);
-    for (size_t i = 0, at = 0; i < r->count; i++) {
-        exo_array to = array_of(r->back, i);
-        memcpy(r->back->hashes[i], unknown, EXO_SHA);
-        exo_vec_copy(to, exo_array_part(all, at, to.count));
-        at += to.count;
-    }
-    return exo_device_synchronize(r->device, err);
+    exo_status st = exo_array_init(&room, r->device, EXO_F32, piece < numel ? piece : numel, err);
+    for (size_t i = 0, at = 0; st == EXO_OK && i < r->count; at += infos[i++].numel)
+        st = fetch_tensor(r, i, exo_array_part(all, at, infos[i].numel), room, err);
+    exo_array_release(&room);
+    return st == EXO_OK ? exo_device_synchronize(r->device, err) : st;
 }
 
 exo_status
@@ -408,13 +426,11 @@ exo_incoming_fetch(exo_update_receiver *r, exo_err *err)
     const exo_incoming *in = &r->incoming;
     exo_ipc_array *from = NULL;
     exo_status st = exo_ipc_array_open(&from, r->device, &in->manifest.handle, err);
+    if (st == EXO_OK)
+        st = fetch_tensors(r, exo_ipc_array_of(from), err);
+    exo_ipc_array_drop(&from);
     if (st == EXO_FULL) /* of exo_update_receive it means that a version is ready */
         st = EXO_NOMEM;
-    if (st == EXO_OK)
-        st = copy_tensors(r, from, err);
-    exo_ipc_array_drop(&from);
-    for (size_t i = 0; st == EXO_OK && i < r->count; i++)
-        st = verify_tensor(r, i, err);
     if (st != EXO_OK && st != EXO_NOT_FOUND) /* NOT_FOUND: a newer version is on its way */
         r->place = 0;                        /* from now on updates come as bytes */
     return st == EXO_OK

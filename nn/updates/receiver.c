@@ -51,7 +51,7 @@ static exo_status
 check_part(const exo_update_receiver *r, exo_err *err)
 {
     const exo_param_info *all = exo_model_infos(r->model), *mine = exo_model_infos(r->part);
-    bool good = exo_model_num_infos(r->part) == r->count && exo_device_is_host(r->device);
+    bool good = exo_model_num_infos(r->part) == r->count;
     for (size_t i = 0; good && i < r->count; i++) {
         const exo_param_cut *cut = exo_model_cut(r->part, i);
         good = strcmp(all[i].name, mine[i].name) == 0 && all[i].num_dims == mine[i].num_dims &&
@@ -62,7 +62,7 @@ check_part(const exo_update_receiver *r, exo_err *err)
     }
     return good ? EXO_OK
                 : exo_fail(err, EXO_INVAL,
-                           "updates: the part is not one of the model '%s' on the CPU "
+                           "updates: the part is not one of the model '%s' "
                            "(exo_model_output_part)",
                            exo_model_name(r->model));
 }

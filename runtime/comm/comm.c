@@ -462,10 +462,10 @@ begin(exo_group *g, exo_engine_request *request, exo_err *err)
     return st;
 }
 
-/* Sets the data of a call. Data on a device that the engine cannot access is copied to the host's
+/* Finds the data of a call. Data on a device that the engine cannot access is copied to the host's
  * memory, and back after the call. */
 static exo_status
-place_data(const exo_group *g, exo_array data, exo_collective_args *args, void **copy, exo_err *err)
+find_data(const exo_group *g, exo_array data, exo_collective_args *args, void **copy, exo_err *err)
 {
     args->count = data.count;
     args->dtype = data.dtype;
@@ -483,6 +483,19 @@ place_data(const exo_group *g, exo_array data, exo_collective_args *args, void *
                : exo_fail(err, EXO_NOMEM, "no memory for a collective of %zu elements", data.count);
 }
 
+/* The same. After an error the other members are told the reason. */
+static exo_status
+place_data(exo_group *g, exo_array data, exo_collective_args *args, void **copy, exo_err *err)
+{
+    exo_err reason = {0};
+    char cause[EXO_ERR_TEXT];
+    exo_status st = find_data(g, data, args, copy, &reason);
+    if (st == EXO_OK)
+        return st;
+    snprintf(cause, sizeof cause, "it cannot read its data: %.450s", reason.text);
+    return give_up(g, exo_fail(err, st, "%s", reason.text), cause);
+}
+
 static exo_status
 run(exo_group *g, exo_array data, exo_collective_args *args, exo_err *err)
 {
@@ -490,8 +503,6 @@ run(exo_group *g, exo_array data, exo_collective_args *args, exo_err *err)
     void *copy = NULL;
     request.args.waits = true;
     exo_status st = place_data(g, data, &request.args, &copy, err);
-    if (st != EXO_OK)
-        give_up(g, st, "it cannot read its data");
     if (st == EXO_OK && (st = begin(g, &request, err)) == EXO_OK) {
         st = wait_for(g, &request, err);
         note(g, &request, st);
@@ -670,8 +681,6 @@ begin_request(exo_request **out, exo_group *g, exo_array data, const exo_collect
     exo_status st = EXO_OK;
     if (!args->rehearsal)
         st = place_data(g, data, &r->engine.args, &r->copy, err);
-    if (st != EXO_OK)
-        give_up(g, st, "it cannot read its data");
     if (st == EXO_OK)
         st = begin(g, &r->engine, err);
     if (st == EXO_OK)

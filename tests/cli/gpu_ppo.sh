@@ -143,6 +143,15 @@ near cpu moved
 go steps --set $maker=cuda --set actors.maker.config.swap=step --set actors.maker.config.weights=int8 \
     --set actors.trainer.config.staleness=1
 
+# Makers that share a model, with a GPU each, in two workers: the bits of one maker.
+shared=(--set actors.maker.count=2 --set actors.maker.config.parallel.tensor=2 --set "$trainer.update.form=whole")
+shared+=(--set 'edges=[{from: maker, to: trainer, carries: experience},
+    {from: trainer, to: maker, carries: parameters, route: broadcast, buffer: {on_full: latest}},
+    {from: maker, to: maker, carries: activations, route: all_reduce}]')
+EXO_CUDA_EMULATOR='gpus=2' go shared "${both[@]}" "${shared[@]}" --workers 2
+same both shared
+exact shared
+
 # What is wrong
 EXO_CUDA_EMULATOR='gpus=0' bad 1 'maker_0: there is no GPU' run ppo.yaml --name w1 --set $maker=cuda
 EXO_CUDA_EMULATOR='gpus=0' bad 1 'trainer_0: there is no GPU' run ppo.yaml --name w2 --set $trainer.device=cuda
@@ -150,7 +159,6 @@ EXO_CUDA_EMULATOR='fail_at=200' bad 1 'cudaErrorLaunchFailure' run ppo.yaml --na
 EXO_CUDA_EMULATOR='fail_at=300' bad 1 'cudaErrorLaunchFailure' run ppo.yaml --name w4 --set $trainer.device=cuda
 bad 2 "actors.maker.config.device: there is no device 'cude'" run ppo.yaml --dry-run --set $maker=cude
 bad 2 "actors.trainer.config.device: there is no device 'cude'" run ppo.yaml --dry-run --set $trainer.device=cude
-bad 2 'parallel: {tensor: 2} goes with device: cpu only' run ppo.yaml --dry-run --set $maker=cuda \
-    --set actors.maker.config.parallel.tensor=2
+EXO_CUDA_EMULATOR='fail_at=400' bad 1 'cudaErrorLaunchFailure' run ppo.yaml --name w5 --set $maker=cuda "${shared[@]}"
 EXOGYM=$here
 finish

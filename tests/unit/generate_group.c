@@ -1,8 +1,9 @@
 /* Generators that share a decoder (exo_generator_opts.group): parts over 2 and 4 threads have the
  * tokens, log-probabilities and logits of one generator with the whole decoder, to the bit, in every
  * format of weights; they send what the closed form says; and their receivers take updates cut to their
- * part, all or none of them. Each member's thread owns its `struct member`. Read next:
- * nn/cpu/decoder_pass.c. */
+ * part, all or none of them. All of it on the CPU and, where it is built, on the emulated GPU
+ * (tests/cuda), whose updates come as bytes or in its memory. Each member's thread owns its
+ * `struct member`. Read next: nn/cpu/decoder_pass.c, nn/cuda/decoder.cu. */
 #include <criterion/criterion.h>
 
 #include <pthread.h>
@@ -13,7 +14,15 @@
 #include <exogym/exogym.h>
 #include <exogym/parallel.h>
 
+#include "support/sanitized.h"
 #include "support/updates.h"
+#ifdef EXO_TEST_CUDA
+#include <exogym/ipc.h>
+
+#include "cuda/emulator.h"
+#include "nn/cuda/engine.h"
+#include "nn/cuda/open.h"
+#endif
 
 enum {
     MOST = 4, /* members */
@@ -41,6 +50,55 @@ static const struct {
 enum {
     KINDS = sizeof kinds / sizeof *kinds
 };
+
+/* Where decoders compute, and what moves the members' numbers. */
+typedef enum where {
+    ON_CPU,
+    ON_GPU,      /* over the host */
+    ON_GPU_THERE /* by the engine `gpu` */
+} where;
+
+static exo_device *
+open_device(where place)
+{
+    exo_device *device = exo_device_cpu();
+#ifdef EXO_TEST_CUDA
+    if (place != ON_CPU && exo_cuda_open(&device, 0, NULL) != EXO_OK)
+        abort(); /* on a member's thread */
+#endif
+    (void)place;
+    return device;
+}
+
+static void
+close_device(exo_device *device)
+{
+#ifdef EXO_TEST_CUDA
+    if (!exo_device_is_host(device))
+        exo_cuda_close(device);
+#endif
+    (void)device;
+}
+
+static exo_comm *
+open_comm(where place, uint32_t count, const exo_clock *clock)
+{
+    exo_comm *comm = NULL;
+    exo_err err = {0};
+#ifdef EXO_TEST_CUDA
+    const exo_engine_class *engine = NULL;
+    const exo_engine_opts opts = {.size = count, .clock = clock, .key = "group"};
+    if (place == ON_GPU_THERE) {
+        cr_assert(exo_cuda_engine_register(&err) == EXO_OK || err.code == EXO_EXISTS);
+        cr_assert_eq(exo_engine_find(&engine, "gpu", &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_comm_open(&comm, engine, &opts, &err), EXO_OK, "%s", err.text);
+        return comm;
+    }
+#endif
+    (void)place;
+    cr_assert_eq(exo_comm_local(&comm, count, clock, &err), EXO_OK, "%s", err.text);
+    return comm;
+}
 
 static exo_model *
 build(const char *options)
@@ -90,8 +148,11 @@ generate(exo_generator *g, struct generated *out, exo_err *err)
 struct member {
     const exo_model *whole;
     exo_weight_format format;
+    where place;
+    exo_device *device;
     exo_group *group;
     struct generated out;
+    bool leaves;   /* instead of generating */
     uint64_t sent; /* bytes of the logits of TEXT tokens */
     /* Of updates. */
     exo_model *sent_model;
@@ -109,8 +170,11 @@ make_part(struct member *m, exo_model **part, exo_params **params, exo_generator
         .weights = m->format, .sequences = SEQUENCES + 1, .step_tokens = 8, .group = m->group};
     exo_status st = exo_model_output_part(part, m->whole, exo_group_rank(m->group),
                                           exo_group_size(m->group), &m->err);
+    m->device = open_device(m->place);
     if (st == EXO_OK)
         st = exo_model_values(*part, 7, params, &m->err);
+    if (st == EXO_OK)
+        st = exo_params_move(params, m->device, &m->err);
     return st == EXO_OK ? exo_generator_new(generator, exo_decoder_spec_of(m->whole), *params,
                                             &opts, &m->err)
                         : st;
@@ -126,6 +190,8 @@ generate_main(void *argument)
     int32_t text[TEXT] = {5, 100, 0, 17, 50, 51, 99};
     static _Thread_local float logits[TEXT * VOCABULARY];
     m->status = make_part(m, &part, &params, &g);
+    if (m->status == EXO_OK && m->leaves)
+        m->status = exo_fail(&m->err, EXO_CANCELLED, "it leaves");
     if (m->status == EXO_OK)
         m->status = generate(g, &m->out, &m->err);
     m->sent = exo_group_stats(m->group).bytes_sent;
@@ -135,29 +201,38 @@ generate_main(void *argument)
     exo_generator_free(&g);
     exo_params_free(&params);
     exo_model_drop(&part);
+    if (m->leaves)
+        exo_group_close(&m->group);
+    close_device(m->device);
     return NULL;
 }
 
-/* Runs `body` on a thread for each member of a group. */
+/* Runs `body` on a thread for each member of a group, up to its end or its error. */
 static void
-run_members(struct member *members, uint32_t count, void *(*body)(void *))
+let_members(struct member *members, uint32_t count, void *(*body)(void *))
 {
     exo_clock_manual clock; /* never advances: nothing times out */
     exo_comm *comm = NULL;
     pthread_t threads[MOST];
     exo_clock_manual_init(&clock, 0);
-    cr_assert_eq(exo_comm_local(&comm, count, &clock.base, NULL), EXO_OK);
+    comm = open_comm(members[0].place, count, &clock.base);
     for (uint32_t r = 0; r < count; r++)
         cr_assert_eq(exo_group_open(&members[r].group, comm, r, "member", NULL), EXO_OK);
     for (uint32_t r = 0; r < count; r++)
         cr_assert_eq(pthread_create(&threads[r], NULL, body, &members[r]), 0);
     for (uint32_t r = 0; r < count; r++)
         pthread_join(threads[r], NULL);
-    for (uint32_t r = 0; r < count; r++) {
+    for (uint32_t r = 0; r < count; r++)
         exo_group_close(&members[r].group);
-        cr_assert_eq(members[r].status, EXO_OK, "member %u: %s", r, members[r].err.text);
-    }
     exo_comm_drop(&comm);
+}
+
+static void
+run_members(struct member *members, uint32_t count, void *(*body)(void *))
+{
+    let_members(members, count, body);
+    for (uint32_t r = 0; r < count; r++)
+        cr_assert_eq(members[r].status, EXO_OK, "member %u: %s", r, members[r].err.text);
 }
 
 /* What all members send for the logits of n rows: one sum of the embeddings, four gathers a block, and
@@ -171,9 +246,10 @@ closed_form(size_t kind, uint64_t t, uint64_t rows)
 }
 
 static void
-expect_whole(size_t kind, exo_weight_format format, uint32_t count)
+expect_whole(where place, size_t kind, exo_weight_format format, uint32_t count)
 {
     exo_model *whole = build(kinds[kind].options);
+    exo_device *device = open_device(place);
     exo_params *params = NULL;
     exo_generator *g = NULL;
     exo_err err = {0};
@@ -181,16 +257,18 @@ expect_whole(size_t kind, exo_weight_format format, uint32_t count)
     struct generated *wanted = calloc(1, sizeof *wanted);
     const exo_generator_opts opts = {.weights = format, .sequences = SEQUENCES + 1};
     cr_assert_eq(exo_model_values(whole, 7, &params, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_params_move(&params, device, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_generator_new(&g, exo_decoder_spec_of(whole), params, &opts, &err), EXO_OK,
                  "%s", err.text);
     cr_assert_eq(generate(g, wanted, &err), EXO_OK, "%s", err.text);
     for (uint32_t r = 0; r < count; r++)
-        members[r] = (struct member){.whole = whole, .format = format};
+        members[r] = (struct member){.whole = whole, .format = format, .place = place};
     run_members(members, count, generate_main);
     uint64_t sent = 0;
     for (uint32_t r = 0; r < count; r++) {
         cr_expect_eq(memcmp(&members[r].out, wanted, sizeof *wanted), 0,
-                     "kind %zu, format %d, member %u of %u", kind, (int)format, r, count);
+                     "place %d, kind %zu, format %d, member %u of %u", (int)place, kind,
+                     (int)format, r, count);
         sent += members[r].sent;
     }
     cr_expect_eq(sent, closed_form(kind, count, TEXT), "kind %zu, %u members: %llu bytes", kind,
@@ -198,6 +276,7 @@ expect_whole(size_t kind, exo_weight_format format, uint32_t count)
     exo_generator_free(&g);
     exo_params_free(&params);
     exo_model_drop(&whole);
+    close_device(device);
     free(members);
     free(wanted);
 }
@@ -207,7 +286,28 @@ Test(generate_group, members_have_the_bits_of_one_generator)
     for (size_t kind = 0; kind < KINDS; kind++)
         for (int format = EXO_WEIGHTS_F32; format <= EXO_WEIGHTS_INT4; format++)
             for (uint32_t count = 1; count <= MOST; count *= 2)
-                expect_whole(kind, (exo_weight_format)format, count);
+                expect_whole(ON_CPU, kind, (exo_weight_format)format, count);
+}
+
+/* The other member ends with the reason, and without tokens. */
+static void
+expect_left(where place)
+{
+    exo_model *whole = build(kinds[0].options);
+    struct member *members = calloc(2, sizeof *members);
+    for (uint32_t r = 0; r < 2; r++)
+        members[r] = (struct member){.whole = whole, .place = place, .leaves = r == 1};
+    let_members(members, 2, generate_main);
+    cr_expect_eq(members[0].status, EXO_PEER_LOST, "%s", members[0].err.text);
+    cr_expect(strstr(members[0].err.text, "generation by 2 makers"), "%s", members[0].err.text);
+    cr_expect_eq(members[0].out.log_probs[0][0], 0);
+    exo_model_drop(&whole);
+    free(members);
+}
+
+Test(generate_group, a_member_that_leaves_ends_generation)
+{
+    expect_left(ON_CPU);
 }
 
 Test(generate_group, what_cannot_be_cut_is_named)
@@ -254,19 +354,22 @@ update_main(void *argument)
     exo_generator_free(&g);
     exo_params_free(&params);
     exo_model_drop(&part);
+    close_device(m->device);
     return NULL;
 }
 
 /* A trainer with a sender of a form. */
 struct trainer {
     exo_model *model;
-    exo_params *params;
+    where place;
+    exo_device *device;
+    exo_params *params, *there; /* that it learns, on the host; the same on the device */
     exo_update_sender *sender;
     struct generated wanted;
 };
 
 static struct trainer *
-trainer_new(exo_update_form form)
+trainer_new(where place, exo_update_form form)
 {
     static const exo_weight_format fp32 = EXO_WEIGHTS_F32;
     const exo_update_sender_opts opts = {
@@ -274,7 +377,10 @@ trainer_new(exo_update_form form)
     struct trainer *t = calloc(1, sizeof *t);
     exo_err err = {0};
     t->model = build(kinds[0].options);
+    t->place = place;
+    t->device = open_device(place);
     cr_assert_eq(exo_model_values(t->model, 9, &t->params, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_params_to(&t->there, t->params, t->device, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_update_sender_new(&t->sender, t->model, &opts, &err), EXO_OK, "%s", err.text);
     return t;
 }
@@ -285,7 +391,10 @@ learn(struct trainer *t, uint64_t version, kept_update *out)
 {
     exo_err err = {0};
     updates_learn(t->params, 1, version);
-    cr_assert_eq(exo_update_sender_stage(t->sender, t->params, version, &err), EXO_OK, "%s",
+    cr_assert_eq(
+        exo_array_write(exo_params_values_array(t->there), exo_params_values(t->params), &err),
+        EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_update_sender_stage(t->sender, t->there, version, &err), EXO_OK, "%s",
                  err.text);
     updates_keep(out, t->sender, "maker");
 }
@@ -299,7 +408,8 @@ want(struct trainer *t, const kept_update *u)
     exo_update_reply reply = {0};
     exo_err err = {0};
     const exo_generator_opts opts = {.sequences = SEQUENCES + 1};
-    cr_assert_eq(exo_update_receiver_new(&receiver, t->model, NULL, NULL, &err), EXO_OK);
+    const exo_update_receiver_opts there = {.device = t->device};
+    cr_assert_eq(exo_update_receiver_new(&receiver, t->model, NULL, &there, &err), EXO_OK);
     for (size_t i = 0; i < u->count; i++)
         cr_assert_eq(exo_update_receive(receiver, u->bytes[i], u->size[i], &reply, &err), EXO_OK,
                      "%s", err.text);
@@ -316,42 +426,51 @@ static void
 trainer_free(struct trainer *t)
 {
     exo_update_sender_free(&t->sender);
+    exo_params_free(&t->there);
     exo_params_free(&t->params);
     exo_model_drop(&t->model);
+    close_device(t->device);
     free(t);
+}
+
+static void
+expect_updates(where place, exo_update_form form)
+{
+    struct trainer *t = trainer_new(place, form);
+    struct member *members = calloc(MOST, sizeof *members);
+    kept_update first, second;
+    learn(t, 1, &first);
+    learn(t, 2, &second);
+    want(t, &second);
+    for (uint32_t r = 0; r < 2; r++)
+        members[r] = (struct member){.whole = t->model,
+                                     .place = place,
+                                     .sent_model = t->model,
+                                     .updates = {&first, &second}};
+    run_members(members, 2, update_main);
+    for (uint32_t r = 0; r < 2; r++) {
+        cr_expect_eq(members[r].replies[1].answer, EXO_UPDATE_ACCEPTED, "%s",
+                     members[r].replies[1].text);
+        cr_expect_eq(memcmp(&members[r].out, &t->wanted, sizeof t->wanted), 0, "form %s, member %u",
+                     exo_update_form_name(form), r);
+    }
+    updates_release(&first);
+    updates_release(&second);
+    trainer_free(t);
+    free(members);
 }
 
 Test(generate_group, updates_are_cut_and_proved)
 {
     static const exo_update_form forms[] = {EXO_UPDATE_WHOLE, EXO_UPDATE_BF16, EXO_UPDATE_INT8};
-    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
-        struct trainer *t = trainer_new(forms[f]);
-        struct member *members = calloc(MOST, sizeof *members);
-        kept_update first, second;
-        learn(t, 1, &first);
-        learn(t, 2, &second);
-        want(t, &second);
-        for (uint32_t r = 0; r < 2; r++)
-            members[r] = (struct member){
-                .whole = t->model, .sent_model = t->model, .updates = {&first, &second}};
-        run_members(members, 2, update_main);
-        for (uint32_t r = 0; r < 2; r++) {
-            cr_expect_eq(members[r].replies[1].answer, EXO_UPDATE_ACCEPTED, "%s",
-                         members[r].replies[1].text);
-            cr_expect_eq(memcmp(&members[r].out, &t->wanted, sizeof t->wanted), 0,
-                         "form %s, member %u", exo_update_form_name(forms[f]), r);
-        }
-        updates_release(&first);
-        updates_release(&second);
-        trainer_free(t);
-        free(members);
-    }
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)
+        expect_updates(ON_CPU, forms[f]);
 }
 
 /* A member whose update is damaged refuses it, and so does the other one, which got it whole. */
 Test(generate_group, an_update_is_taken_by_all_or_none)
 {
-    struct trainer *t = trainer_new(EXO_UPDATE_WHOLE);
+    struct trainer *t = trainer_new(ON_CPU, EXO_UPDATE_WHOLE);
     struct member *members = calloc(MOST, sizeof *members);
     kept_update first, second, damaged;
     learn(t, 1, &first);
@@ -381,7 +500,7 @@ Test(generate_group, an_update_is_taken_by_all_or_none)
 /* Two good updates of different versions are not one. */
 Test(generate_group, members_agree_on_one_version)
 {
-    struct trainer *t = trainer_new(EXO_UPDATE_WHOLE);
+    struct trainer *t = trainer_new(ON_CPU, EXO_UPDATE_WHOLE);
     struct member *members = calloc(MOST, sizeof *members);
     kept_update first, second, third;
     learn(t, 1, &first);
@@ -409,7 +528,7 @@ Test(generate_group, members_agree_on_one_version)
 /* A part that is cut by inputs, as training cuts, is not one of a receiver. */
 Test(generate_group, a_part_of_another_cut_is_refused)
 {
-    struct trainer *t = trainer_new(EXO_UPDATE_WHOLE);
+    struct trainer *t = trainer_new(ON_CPU, EXO_UPDATE_WHOLE);
     exo_model *part = NULL;
     exo_update_receiver *receiver = NULL;
     exo_err err = {0};
@@ -423,7 +542,7 @@ Test(generate_group, a_part_of_another_cut_is_refused)
 
 Test(generate_group, changes_are_refused_by_name)
 {
-    struct trainer *t = trainer_new(EXO_UPDATE_DELTA);
+    struct trainer *t = trainer_new(ON_CPU, EXO_UPDATE_DELTA);
     struct member *members = calloc(MOST, sizeof *members);
     kept_update first, second;
     exo_update_reply accepted = {.answer = EXO_UPDATE_ACCEPTED, .version = 1, .have = 1};
@@ -448,3 +567,78 @@ Test(generate_group, changes_are_refused_by_name)
     trainer_free(t);
     free(members);
 }
+
+/* --- GPUs ------------------------------------------------------------------------------------- */
+
+#ifdef EXO_TEST_CUDA
+
+static void
+expect_nothing_left(void)
+{
+    cr_expect_eq(exo_ipc_array_count(), 0);
+    cr_expect_eq(cuda_emulator_memory(), 0);
+    cr_expect_eq(cuda_emulator_things(), 0);
+}
+
+Test(generate_group, on_a_gpu_members_have_the_bits_of_one_generator)
+{
+    static const struct {
+        where place;
+        size_t kind;
+        exo_weight_format format;
+        uint32_t count;
+    } cases[] = {{ON_GPU_THERE, 1, EXO_WEIGHTS_F32, 2},
+                 {ON_GPU, 0, EXO_WEIGHTS_F32, 2},
+                 {ON_GPU_THERE, 2, EXO_WEIGHTS_INT4, 2},
+                 {ON_GPU_THERE, 0, EXO_WEIGHTS_INT8, 4}};
+    cuda_emulator_seed(3);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i += one_of(2))
+        expect_whole(cases[i].place, cases[i].kind, cases[i].format, cases[i].count);
+    expect_nothing_left();
+}
+
+Test(generate_group, on_a_gpu_updates_are_cut_and_proved)
+{
+    cuda_emulator_seed(4);
+    expect_updates(ON_GPU_THERE, EXO_UPDATE_INT8);
+    expect_nothing_left();
+}
+
+Test(generate_group, on_a_gpu_a_member_that_leaves_ends_generation)
+{
+    expect_left(ON_GPU);
+    expect_left(ON_GPU_THERE);
+    expect_nothing_left();
+}
+
+/* An update in the GPU's memory, of which each member keeps its rows. */
+Test(generate_group, members_take_their_rows_from_the_memory_of_a_gpu)
+{
+    cuda_emulator_seed(5);
+    struct trainer *t = trainer_new(ON_GPU, EXO_UPDATE_WHOLE);
+    struct member *members = calloc(MOST, sizeof *members);
+    const exo_update_reply near = {.answer = EXO_UPDATE_NEED_WHOLE,
+                                   .place = exo_ipc_place(t->device)};
+    kept_update only;
+    exo_err err = {0};
+    cr_assert_eq(exo_update_sender_reply(t->sender, "maker", &near, &err), EXO_OK, "%s", err.text);
+    learn(t, 1, &only);
+    cr_assert_eq(only.count, 1, "the values are in chunks");
+    want(t, &only);
+    for (uint32_t r = 0; r < 2; r++)
+        members[r] = (struct member){
+            .whole = t->model, .place = ON_GPU, .sent_model = t->model, .updates = {&only}};
+    run_members(members, 2, update_main);
+    for (uint32_t r = 0; r < 2; r++) {
+        cr_expect_eq(members[r].replies[0].answer, EXO_UPDATE_ACCEPTED, "%s",
+                     members[r].replies[0].text);
+        cr_expect_eq(members[r].replies[0].place, near.place);
+        cr_expect_eq(memcmp(&members[r].out, &t->wanted, sizeof t->wanted), 0, "member %u", r);
+    }
+    updates_release(&only);
+    trainer_free(t);
+    free(members);
+    expect_nothing_left();
+}
+
+#endif
