@@ -5,6 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+enum {
+    STEPS = 1024 /* of which it is asked whether nodes communicate in each */
+};
+
 exo_status
 exo_fit_find_engine(const exo_engine_class **out, const char *name, bool equal_bits, exo_err *err)
 {
@@ -84,6 +88,31 @@ exo_fit_check_suspends(const exo_engine_class *e, const exo_fit_opts *opts, exo_
                           "engine %s holds no memory of a GPU that it could give back: choose "
                           "nccl, or leave engine_suspends out",
                           e ? e->name : "auto");
+}
+
+/* Whether nodes communicate in each of the first steps. */
+static bool
+meets_always(const exo_strategy *strategy)
+{
+    uint64_t step = 0;
+    while (step < STEPS && exo_strategy_meets(strategy, step))
+        step++;
+    return step == STEPS;
+}
+
+exo_status
+exo_fit_check_rests(const exo_strategy *strategy, const char *name, exo_err *err)
+{
+    const bool apart = exo_strategy_is_apart(strategy);
+    if (exo_strategy_is_elastic(strategy) && !apart)
+        return EXO_OK;
+    return exo_fail(err, EXO_UNSUPPORTED,
+                    "engine_suspends: the strategy '%s' %s: leave engine_suspends out, or choose "
+                    "another strategy",
+                    name,
+                    apart                    ? "lets each node exchange in its own time"
+                    : meets_always(strategy) ? "exchanges in every step"
+                                             : "has rounds on their way between its exchanges");
 }
 
 bool

@@ -4,6 +4,7 @@
 #define EXO_FIT_ENGINE_H
 
 #include <exogym/engine.h>
+#include <exogym/strategy.h>
 #include <exogym/trainer.h>
 
 #include "comm/far.h"
@@ -36,6 +37,9 @@ exo_status exo_fit_check_engine(const exo_engine_class *engine, const exo_fit_en
  * library's choice. */
 exo_status exo_fit_check_suspends(const exo_engine_class *engine, const exo_fit_opts *opts,
                                   exo_err *err);
+/* Checks that a strategy leaves the engine alone between its exchanges, as `engine_suspends` needs it.
+ * UNSUPPORTED: it does not; the text says why. */
+exo_status exo_fit_check_rests(const exo_strategy *strategy, const char *name, exo_err *err);
 /* Whether collectives use an engine that is not the library's. */
 bool exo_fit_is_foreign(const exo_engine_class *engine);
 /* Whether the engine's small messages go to other actors (EXO_ENGINE_POST). */

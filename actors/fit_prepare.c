@@ -15,6 +15,7 @@
 #include <exogym/tokenizer.h>
 
 #include "actors/fit_elastic.h"
+#include "actors/fit_engine.h"
 #include "actors/fit_failures.h"
 #include "actors/fit_opts.h"
 #include "actors/run_folder.h"
@@ -96,12 +97,8 @@ check_strategy(struct run *run, exo_config *options, exo_err *err)
         st = exo_strategy_check_model(strategy, run->fit->model, err);
     if (st == EXO_OK)
         st = exo_fit_elastic_check(run, strategy, err);
-    if (st == EXO_OK && run->opts->engine_suspends &&
-        (!exo_strategy_is_elastic(strategy) || exo_strategy_is_apart(strategy)))
-        st = exo_fail(err, EXO_UNSUPPORTED,
-                      "engine_suspends: nodes of the strategy '%s' may communicate between two "
-                      "exchanges: leave engine_suspends out, or choose another strategy",
-                      run->strategy_name);
+    if (st == EXO_OK && run->opts->engine_suspends)
+        st = exo_fit_check_rests(strategy, run->strategy_name, err);
     if (st == EXO_OK) {
         run->together = exo_strategy_awaits_units(strategy) || run->fit->parts;
         run->apart = exo_strategy_is_apart(strategy);

@@ -471,8 +471,11 @@ read_group(exo_job *job, exo_config *options, exo_err *err)
     st = exo_strategy_new(&strategy, run->strategy, options, err);
     if (st == EXO_OK)
         st = exo_strategy_check(strategy, num_copies(job), err);
+    const bool good = st == EXO_OK;
+    if (good && job->opts.engine_suspends)
+        st = exo_fit_check_rests(strategy, run->strategy, err);
     exo_strategy_free(&strategy);
-    if (st == EXO_NOT_FOUND)
+    if (st == EXO_NOT_FOUND || (good && st != EXO_OK))
         err->code = EXO_INVAL;
     return st == EXO_OK ? EXO_OK : exo_config_add_place(value_of(options, "name", options), err);
 }

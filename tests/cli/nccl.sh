@@ -61,7 +61,10 @@ cmp -s kept.sha suspended_far.sha || fail "suspended on workers: $(diff kept.sha
 has err 'way=resumed'
 bad 2 'nodes of an elastic run change their group' run job.yaml --no-plot --name elastic --set engine=nccl --set engine_suspends=true --set train.elastic.min_nodes=1
 bad 2 'holds no memory of a GPU' run job.yaml --no-plot --name host --set engine=local --set engine_suspends=true
-bad 1 "nodes of the strategy 'fsdp' may communicate" run job.yaml --no-plot --name fsdp --set engine=nccl --set compare='[fsdp]' --set engine_suspends=true
+for strategy in fsdp demo; do
+    bad 2 "the strategy '$strategy' exchanges in every step" run job.yaml --no-plot --name busy --set engine=nccl --set compare="[$strategy]" --set engine_suspends=true
+done
+bad 2 "the strategy 'eager_diloco' has rounds on their way" run job.yaml --no-plot --name busy --set engine=nccl --set compare='[{name: eager_diloco, H: 2}]' --set engine_suspends=true
 
 # NCCL takes one node a GPU.
 EXO_CUDA_EMULATOR='gpus=1' bad 1 'NCCL takes one node a GPU' run job.yaml --no-plot --name few --set engine=nccl --set compare='[ddp]'
