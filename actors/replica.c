@@ -66,6 +66,10 @@ exo_replica_open_comms(exo_replica *r, uint64_t epoch, uint32_t home, exo_comm *
     exo_status st = EXO_OK;
     if (r->place.pace)
         return EXO_OK;
+    if (fit->engine_suspends && fit->engine->can_suspend)
+        st = fit->engine->can_suspend(err);
+    if (st != EXO_OK)
+        return exo_fail_in(err, st, "engine_suspends");
     if (fit->comm)
         *comm = exo_comm_hold(fit->comm);
     else if (exo_fit_engine_posts(fit->engine))

@@ -195,6 +195,9 @@ typedef struct exo_engine_class {
      * group goes on. */
     exo_status (*suspend)(void *group, uint32_t rank, const exo_collective_args *among,
                           exo_time deadline, exo_err *err);
+    /* Only with EXO_ENGINE_SUSPEND: whether `suspend` can do so in this process, for runs that rely on it.
+     * UNSUPPORTED: it cannot; the text says what is missing. NULL: it can. Any thread. */
+    exo_status (*can_suspend)(exo_err *err);
 } exo_engine_class;
 
 /* The types that exo_collective_take reduces, for `dtypes`. */

@@ -427,6 +427,26 @@ suspend_set(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s, exo_time deadline
 }
 
 static exo_status
+say_unsuspended(const exo_nccl_table *nccl, exo_err *err)
+{
+    int version = 0;
+    (void)nccl->GetVersion(&version);
+    return exo_fail(
+        err, EXO_UNSUPPORTED,
+        "engine nccl: NCCL %d.%d.%d does not suspend communicators, or waits for others "
+        "without a deadline then: install 2.30.3 or later",
+        version / 10000, version / 100 % 100, version % 100);
+}
+
+static exo_status
+can_suspend(exo_err *err)
+{
+    const exo_nccl_table *nccl = NULL;
+    exo_status st = exo_nccl_load(&nccl, err);
+    return st == EXO_OK && !exo_nccl_can_suspend(nccl) ? say_unsuspended(nccl, err) : st;
+}
+
+static exo_status
 suspend(void *group, uint32_t rank, const exo_collective_args *among, exo_time deadline,
         exo_err *err)
 {
@@ -434,9 +454,7 @@ suspend(void *group, uint32_t rank, const exo_collective_args *among, exo_time d
     exo_nccl_member *m = &g->members[rank];
     exo_nccl_set *s = NULL;
     if (!exo_nccl_can_suspend(g->nccl))
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "engine nccl: this NCCL does not suspend communicators: install 2.29.7 or "
-                        "later");
+        return say_unsuspended(g->nccl, err);
     if (m->first)
         return exo_fail(err, EXO_INVAL, "suspend: a request is under way: wait for it before");
     exo_status st = meet(g, rank, among, deadline, err);
@@ -583,6 +601,7 @@ exo_nccl_register(exo_err *err)
         .wait = wait,
         .cancel = cancel,
         .hear = exo_nccl_hear,
-        .suspend = suspend};
+        .suspend = suspend,
+        .can_suspend = can_suspend};
     return exo_engine_register(&nccl, err);
 }

@@ -81,6 +81,7 @@ typedef enum exo_nccl_way {
 typedef struct exo_nccl_offer {
     uint64_t lineage;    /* 0: none */
     uint32_t size, rank; /* its members; NCCL's rank of this one */
+    uint32_t fate;       /* exo_nccl_fate */
 } exo_nccl_offer;
 
 /* What the first of a set has decided. */

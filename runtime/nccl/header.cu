@@ -36,6 +36,38 @@ static_assert(sizeof(ncclComm_t) == sizeof(exo_nccl_comm), "");
 static_assert(sizeof(ncclResult_t) == sizeof(int) && sizeof(ncclDataType_t) == sizeof(int), "");
 static_assert(sizeof(ncclRedOp_t) == sizeof(int) && sizeof(cudaStream_t) == sizeof(void *), "");
 static_assert(NCCL_VERSION_CODE >= 21400, "");
+
+/* The types of the functions: the header's, with enums and pointers as the table has them. */
+template <typename T, bool is_enum = __is_enum(T)> struct own_type {
+    typedef T type;
+};
+template <typename T> struct own_type<T, true> {
+    typedef int type;
+};
+template <typename T> struct own_type<T *, false> {
+    typedef void *type;
+};
+template <> struct own_type<ncclUniqueId, false> {
+    typedef exo_nccl_id type;
+};
+template <typename F> struct own_function;
+template <typename R, typename... P> struct own_function<R(P...)> {
+    typedef typename own_type<R>::type type(typename own_type<P>::type...);
+};
+template <typename A, typename B> struct equal_types {
+    static const bool value = false;
+};
+template <typename A> struct equal_types<A, A> {
+    static const bool value = true;
+};
+#define COMPARE(result, name, parameters)                                                          \
+    static_assert(equal_types<typename own_function<result parameters>::type,                      \
+                              typename own_function<decltype(nccl##name)>::type>::value,           \
+                  #name);
+EXO_NCCL_FUNCTIONS(COMPARE)
+#if NCCL_VERSION_CODE >= 23003
+EXO_NCCL_NEWER_FUNCTIONS(COMPARE)
+#endif
 #ifdef NCCL_SHRINK_DEFAULT
 static_assert(NCCL_SHRINK_DEFAULT == 0, "make.c passes 0");
 #endif

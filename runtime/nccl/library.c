@@ -8,7 +8,10 @@
 #include <string.h>
 
 enum {
-    LEAST_VERSION = 21400 /* of configs, and calls that do not block */
+    LEAST_VERSION = 21400, /* of configs, and calls that do not block */
+    /* GPUs of one process do not read and write each other's arrays, unless these are registered */
+    APART_VERSION = 22300,
+    SUSPENDS_VERSION = 23003 /* of CommSuspend and CommResume that do not block */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -20,6 +23,19 @@ void
 exo_nccl_use(const char *path)
 {
     file = path;
+}
+
+/* What a version does otherwise than the engine needs it. NCCL reads its environment when the first
+ * communicator is made. */
+static void
+adapt_to(int version)
+{
+    if (version < SUSPENDS_VERSION) {
+        table.CommSuspend = NULL;
+        table.CommResume = NULL;
+    }
+    if (version < APART_VERSION) /* arrays are of a pool, which shows them to their own GPU only */
+        setenv("NCCL_P2P_DIRECT_DISABLE", "1", 0);
 }
 
 /* Looks a function up. False: it is not there. */
@@ -55,7 +71,42 @@ look_up(void *library, exo_err *err)
                         "engine nccl: this is NCCL %d.%d.%d: install 2.14 or later (Debian and "
                         "Ubuntu: libnccl2)",
                         version / thousands, version / 100 % (thousands / 100), version % 100);
+    adapt_to(version);
     return EXO_OK;
+}
+
+/* Refuses an environment in which NCCL's calls would wait without a deadline. */
+static exo_status
+check_environment(exo_err *err)
+{
+    const char *blocking = getenv("NCCL_COMM_BLOCKING");
+    return !blocking || strtol(blocking, NULL, 0) != 1
+               ? EXO_OK
+               : exo_fail(
+                     err, EXO_UNSUPPORTED,
+                     "engine nccl: NCCL_COMM_BLOCKING=1 has calls of NCCL wait for other nodes "
+                     "without a deadline: unset it");
+}
+
+static exo_status
+load(exo_err *err)
+{
+    exo_status st = check_environment(err);
+    if (st != EXO_OK)
+        return st;
+    /* pinned for equal bits from run to run, unless the user has chosen */
+    setenv("NCCL_ALGO", "Ring", 0);
+    setenv("NCCL_PROTO", "Simple", 0);
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "engine nccl: %.300s: install NCCL (Debian and Ubuntu: libnccl2), or "
+                        "name its folder in LD_LIBRARY_PATH; or choose another engine",
+                        dlerror());
+    st = look_up(library, err);
+    if (st != EXO_OK)
+        dlclose(library);
+    return st;
 }
 
 exo_status
@@ -63,22 +114,9 @@ exo_nccl_load(const exo_nccl_table **out, exo_err *err)
 {
     exo_status st = EXO_OK;
     pthread_mutex_lock(&lock);
-    if (!loaded) {
-        /* pinned for equal bits from run to run, unless the user has chosen; NCCL reads them when the
-         * first communicator is made */
-        setenv("NCCL_ALGO", "Ring", 0);
-        setenv("NCCL_PROTO", "Simple", 0);
-        void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-        st = library
-                 ? look_up(library, err)
-                 : exo_fail(err, EXO_UNSUPPORTED,
-                            "engine nccl: %.300s: install NCCL (Debian and Ubuntu: libnccl2), or "
-                            "name its folder in LD_LIBRARY_PATH; or choose another engine",
-                            dlerror());
-        loaded = st == EXO_OK;
-        if (st != EXO_OK && library)
-            dlclose(library);
-    }
+    if (!loaded)
+        st = load(err);
+    loaded = loaded || st == EXO_OK;
     pthread_mutex_unlock(&lock);
     *out = &table;
     return st;

@@ -114,15 +114,17 @@ exo_nccl_can_grow(const exo_nccl_table *nccl)
     return nccl->CommGrow && nccl->CommGetUniqueId;
 }
 
-/* Whether it suspends them (NCCL 2.29.7). */
+/* Whether it suspends them (NCCL 2.30.3: before, both functions wait for the other members in the thread
+ * that calls them, and the table lacks them). */
 static inline bool
 exo_nccl_can_suspend(const exo_nccl_table *nccl)
 {
     return nccl->CommSuspend && nccl->CommResume;
 }
 
-/* Loads the library, once, with NCCL_ALGO and NCCL_PROTO as decision 48 has them. The table stays as long as the process. Errors: UNSUPPORTED (there is no
- * NCCL, or one that lacks functions). Any thread. */
+/* Loads the library, once, with the environment that decision 48 has. The table stays as long as the
+ * process. Errors: UNSUPPORTED (there is no NCCL, one that lacks functions, or one that is told to
+ * block). Any thread. */
 exo_status exo_nccl_load(const exo_nccl_table **out, exo_err *err);
 /* For tests: the file to load in place of libnccl.so.2. Before the first load. */
 void exo_nccl_use(const char *path);

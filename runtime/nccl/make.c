@@ -86,7 +86,7 @@ own_offer(const exo_nccl_set *s)
     exo_nccl_offer offer = {0};
     if (!r)
         return offer;
-    offer = (exo_nccl_offer){.lineage = r->lineage, .size = r->size};
+    offer = (exo_nccl_offer){.lineage = r->lineage, .size = r->size, .fate = (uint32_t)r->fate};
     while (r->ranks[offer.rank] != r->rank)
         offer.rank++;
     return offer;
@@ -170,7 +170,9 @@ choose(exo_nccl_group *g, const exo_nccl_set *s, uint16_t *order)
         if (!offer.lineage)
             continue;
         common = count++ == 0 ? offer : common;
-        equal = equal && offer.lineage == common.lineage && offer.size == common.size;
+        equal =
+            equal && offer.lineage == common.lineage && offer.size == common.size &&
+            offer.fate == common.fate; /* NCCL promises no shrink of one that some have revoked */
     }
     if (!equal || count == 0 || count != (common.size < s->size ? common.size : s->size))
         return EXO_NCCL_ANEW; /* some members of it are not here, or have lost it */

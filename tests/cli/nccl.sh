@@ -28,7 +28,9 @@ has out 'NCCL           cannot be used'
 LD_LIBRARY_PATH=$PWD/bin
 ln -s "$EXO_BUILD/tests/nccl/libnccl_test.so" bin/libnccl.so.2
 ok doctor
-has out 'NCCL           2.28.9'
+has out 'NCCL           2.30.7'
+# One that blocks while it suspends is refused when the nodes begin.
+EXO_NCCL_VERSION=22907 bad 1 'engine_suspends: engine nccl: NCCL 2.29.7 does not suspend' run job.yaml --no-plot --name old --set engine=nccl --set compare='[{name: diloco, H: 2}]' --set engine_suspends=true
 ok list engines
 grep -q '^nccl  *NCCL' out || fail "no nccl: $(cat out)"
 

@@ -1,6 +1,7 @@
 /* The NCCL of the tests: see nccl_test.h. The members of a communicator meet in a room, which is a file
- * that their processes map; EXO_NCCL_ROOMS names the folder, /dev/shm unless given. Each call of a member
- * puts two pieces of work on its stream. The first says that the member has come; the second waits for
+ * that their processes map; EXO_NCCL_ROOMS names the folder, /dev/shm unless given, and EXO_NCCL_VERSION
+ * the version. Each call of a member puts two pieces of work on its stream. The first says that the
+ * member has come; the second waits for
  * the member's data, or for the end of the communicator. Between them (go_on):
  *
  *     WAITS      until all have come
@@ -11,6 +12,7 @@
  * computes with what was written, so nothing but the room is shared. */
 #include "nccl/nccl_test.h"
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <set>
@@ -77,7 +79,7 @@ enum {
 struct seat {
     std::atomic<uint32_t> joined, gone, ended; /* gone: finalized, or ended */
     std::atomic<uint64_t> asleep, awake;       /* how often it has suspended and resumed */
-    std::atomic<int> gpu;
+    std::atomic<int> gpu, process;
     std::atomic<uint64_t> came, gave;
 };
 
@@ -136,7 +138,7 @@ static nccl_failure failure;
 static bool revoke_fails, invite_fails, suspend_fails;
 static std::atomic<bool> holds;
 static std::atomic<uint64_t> held;
-static int version = 22809;
+static int version = 23007;
 static thread_local bool grouped;
 static thread_local std::vector<part> group;
 static thread_local comm *group_comm;
@@ -472,6 +474,8 @@ poll_all(void)
 __attribute__((constructor)) static void
 begin_to_poll(void)
 {
+    const char *number = getenv("EXO_NCCL_VERSION");
+    version = number ? atoi(number) : version;
     cuda_emulated_set_poll(poll_all);
 }
 
@@ -479,6 +483,19 @@ __attribute__((destructor)) static void
 end_to_poll(void)
 {
     cuda_emulated_set_poll(nullptr);
+}
+
+/* Whether a GPU of this process reads or writes an array of another one, as before 2.23. The pool of
+ * nn/cuda shows its memory to its own GPU only. */
+static bool
+reaches_into_another(const comm *c)
+{
+    const seat &own = c->in->at->seats[c->rank];
+    bool reaches = false;
+    for (size_t r = 0; r < c->in->size; r++)
+        reaches = reaches || (c->in->at->seats[r].process == own.process &&
+                              c->in->at->seats[r].gpu != own.gpu);
+    return reaches && version < 22300 && !getenv("NCCL_P2P_DIRECT_DISABLE");
 }
 
 /* Puts the parts of a call on the member's stream. */
@@ -492,6 +509,7 @@ enqueue(comm *c, cudaStream_t stream, const std::vector<part> &parts)
         forbid(c->in->count(&seat::joined) < c->in->size || c->lag > 0,
                "a call before the one before is started");
         forbid(parts.empty(), "an empty group");
+        forbid(reaches_into_another(c), "an illegal memory access by another GPU of the process");
         const bool fails = fails_now();
         if (fails && failure == NCCL_RETURNS) {
             c->error = result = SYSTEM_ERROR;
@@ -549,6 +567,7 @@ new_comm(const std::string &name, size_t size, size_t rank, bool fails)
     c->in = std::make_shared<room>(name, size);
     c->rank = rank;
     c->in->at->seats[rank].gpu = gpu;
+    c->in->at->seats[rank].process = getpid();
     c->in->at->seats[rank].joined = !fails;
     c->lag = draw_lag();
     c->error = fails && failure == NCCL_LATER ? SYSTEM_ERROR : SUCCESS;
@@ -723,6 +742,19 @@ is_idle(const comm *c)
            c->calls.empty() && c->asleep == c->awake && c->in->count(&seat::joined) == c->in->size;
 }
 
+/* Whether a member that stays has revoked the communicator, and this one has not, or the other way
+ * round. */
+static bool
+is_mixed(const comm *c, const int *excluded, int count)
+{
+    bool mixed = false;
+    for (size_t r = 0; r < c->in->size; r++)
+        mixed = mixed ||
+                (std::find(excluded, excluded + count, static_cast<int>(r)) == excluded + count &&
+                 (c->in->at->seats[r].ended != 0) != c->ended);
+    return mixed;
+}
+
 NCCL int
 ncclCommShrink(void *comm_, int *excluded, int count, void **out, config *how, int flags)
 {
@@ -731,6 +763,7 @@ ncclCommShrink(void *comm_, int *excluded, int count, void **out, config *how, i
     forbid(how->magic != 0xcafebeef || how->blocking != 0, "a config that NCCL would refuse");
     locked([&]() {
         forbid(flags != 0 || (c->ended ? c->lag > 0 : !is_idle(c)) || count < 1, "shrinks wrongly");
+        forbid(is_mixed(c, excluded, count), "shrinks what only some have revoked");
         const bool fails = fails_now();
         if (fails && failure == NCCL_RETURNS) {
             result = SYSTEM_ERROR;
@@ -822,11 +855,13 @@ ncclCommGrow(void *comm_, int size, const id *which, int rank, void **out, confi
     return result;
 }
 
-/* Both wait for all members, as NCCL does, beside the calling thread. */
+/* Both wait for all members, as NCCL does, beside the calling thread; before 2.30.3 it is that
+ * thread. */
 static int
 change_memory(comm *c, std::atomic<uint64_t> seat::*what, uint64_t *own, uint64_t *counter)
 {
     const bool fails = fails_now();
+    forbid(version < 23003, "a call that waits for the other members without a deadline");
     if (fails && failure == NCCL_RETURNS) {
         c->error = SYSTEM_ERROR;
         return SYSTEM_ERROR;

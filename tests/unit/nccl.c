@@ -358,6 +358,31 @@ Test(nccl, a_version_that_is_too_old_is_named)
     cr_expect(strstr(err.text, "this is NCCL 2.8.4:"), "%s", err.text);
 }
 
+/* An older NCCL lets GPUs of one process read and write each other's arrays, which the pool does not. */
+Test(nccl, an_older_version_keeps_to_the_arrays_of_its_gpu, .timeout = 60)
+{
+    struct nccl_world w;
+    unsetenv("NCCL_P2P_DIRECT_DISABLE");
+    nccl_world_load()->version(22205);
+    nccl_world_open(&w, true, false);
+    nccl_world_call(&w, NULL, NCCL_WORLD_SIZE, UINT32_MAX, EXO_OK);
+    nccl_world_close(&w);
+}
+
+Test(nccl, an_environment_that_blocks_is_refused)
+{
+    const exo_engine_opts opts = {.size = 2, .clock = exo_clock_real(), .key = "test"};
+    exo_comm *comm = NULL;
+    exo_err err = {0};
+    nccl_world_load();
+    setenv("NCCL_COMM_BLOCKING", "1", 1);
+    cr_expect_eq(exo_comm_open(&comm, nccl_world_engine(), &opts, &err), EXO_UNSUPPORTED);
+    cr_expect(strstr(err.text, "NCCL_COMM_BLOCKING=1"), "%s", err.text);
+    setenv("NCCL_COMM_BLOCKING", "0", 1);
+    cr_expect_eq(exo_comm_open(&comm, nccl_world_engine(), &opts, &err), EXO_OK, "%s", err.text);
+    exo_comm_drop(&comm);
+}
+
 /* --- What members say --------------------------------------------------------------------------- */
 
 static exo_status

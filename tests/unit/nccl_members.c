@@ -171,6 +171,26 @@ Test(nccl_members, those_that_stay_shrink_what_is_whole, .timeout = 60)
     nccl_world_expect_empty(nccl, "fewer members", 0);
 }
 
+/* One of them left before it heard of the death, the others behind it. */
+Test(nccl_members, what_only_some_have_revoked_is_not_shrunk, .timeout = 60)
+{
+    const nccl_test *nccl = nccl_world_load();
+    struct nccl_world w;
+    nccl_world_open(&w, true, true);
+    nccl_world_call(&w, NULL, NCCL_WORLD_SIZE, UINT32_MAX, EXO_OK);
+    nccl_world_move_on(&w);
+    exo_group_close(&w.groups[2]);
+    exo_comm_fail(w.comms[0], 3, "it broke");
+    exo_comm_fail(w.comms[1], 3, "it broke");
+    nccl_world_close(&w);
+    cr_expect_geq(nccl->revoked(), 2);
+    nccl_world_open(&w, true, true);
+    nccl_world_call(&w, first_three, 3, UINT32_MAX, EXO_OK);
+    cr_expect_eq(nccl->shrunk(), 0);
+    nccl_world_close(&w);
+    nccl_world_expect_empty(nccl, "a death of which not all have heard", 0);
+}
+
 Test(nccl_members, what_no_group_takes_is_ended, .timeout = 60)
 {
     const nccl_test *nccl = nccl_world_load();

@@ -107,7 +107,7 @@ Test(nccl_memory, who_does_not_come_is_named, .timeout = 60)
 
 Test(nccl_memory, a_group_goes_on_if_nccl_cannot, .timeout = 60)
 {
-    static const char *const texts[] = {"", "install 2.29.7 or later", "invalid usage"};
+    static const char *const texts[] = {"", "install 2.30.3 or later", "invalid usage"};
     const nccl_test *nccl = nccl_world_load();
     for (int i = 2; i > 0; i--) {
         struct nccl_world w;
@@ -122,6 +122,22 @@ Test(nccl_memory, a_group_goes_on_if_nccl_cannot, .timeout = 60)
         cr_expect_eq(nccl->suspended(), 0);
         nccl_world_expect_empty(nccl, texts[i], (uint64_t)i);
     }
+}
+
+/* Before 2.30.3 NCCL waits for the others in the thread that asks, so runs that rely on it do not begin. */
+Test(nccl_memory, a_version_that_blocks_is_refused, .timeout = 60)
+{
+    const nccl_test *nccl = nccl_world_load();
+    struct nccl_world w;
+    exo_err err = {0};
+    nccl->version(22907);
+    nccl_world_open(&w, true, false);
+    call_all(&w, EXO_OK);
+    suspend(&w, 0, EXO_UNSUPPORTED, "NCCL 2.29.7 does not suspend");
+    cr_expect_eq(nccl_world_engine()->can_suspend(&err), EXO_UNSUPPORTED);
+    cr_expect(strstr(err.text, "install 2.30.3 or later"), "%s", err.text);
+    nccl_world_close(&w);
+    cr_expect_eq(nccl->suspended(), 0);
 }
 
 Test(nccl_memory, an_engine_without_memory_does_nothing)
