@@ -138,6 +138,11 @@ exo_cuda_share_open(exo_device *device, exo_device_share *share, exo_err *err)
         return EXO_OK;
     exo_cuda_share_free(share, true);
     share->memory = NULL;
+    if (there == 0)
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "the driver of GPU %d does not say how large the memory of another process is",
+            share->ordinal);
     return exo_fail(
         err, EXO_INVAL, "the shared array says that it has %llu bytes, but its memory has %llu",
         static_cast<unsigned long long>(share->bytes), static_cast<unsigned long long>(there));

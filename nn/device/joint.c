@@ -14,15 +14,15 @@
  * runtime/store/store.h, nn/cuda/share.cu. */
 #include "nn/device/joint.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <exogym/memory.h>
 
 #include "nn/device/device_impl.h"
+#include "store/segment.h"
 #include "store/store.h"
 
 static const char magic[8] = "EXOSHRD";
@@ -268,6 +268,15 @@ exo_joint_bytes(const exo_joint *shared)
     return shared->count * exo_dtype_size(shared->dtype);
 }
 
+uint64_t
+exo_joint_unit(const exo_joint *shared)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    for (size_t i = 0; i < sizeof shared->share.unit; i++)
+        hash = (hash ^ shared->share.unit[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
 /* --- The order of work ------------------------------------------------------------------------ */
 
 exo_status
@@ -439,6 +448,18 @@ open_shared(exo_joint **out, exo_device *device, exo_object **object, exo_err *e
     return EXO_OK;
 }
 
+/* Whether the process that made an object has ended. Its number may be another one's by now. */
+static bool
+has_ended(const exo_object_handle *handle)
+{
+    const exo_process maker = {.id = (pid_t)handle->owner, .start = handle->owner_start};
+    int folder = -1;
+    exo_status st = exo_process_open(&maker, &folder, NULL);
+    if (st == EXO_OK)
+        close(folder);
+    return st == EXO_PEER_LOST;
+}
+
 exo_status
 exo_joint_open(exo_joint **out, exo_device *device, exo_object **name, exo_err *err)
 {
@@ -463,7 +484,7 @@ exo_joint_open(exo_joint **out, exo_device *device, exo_object **name, exo_err *
         st = open_shared(out, device, &object, err);
     exo_object_drop(&object);
     /* the object may still be mapped from before its maker ended */
-    if (st == EXO_UNSUPPORTED && kill((pid_t)handle.owner, 0) != 0 && errno == ESRCH)
+    if (st == EXO_UNSUPPORTED && has_ended(&handle))
         return exo_fail(err, EXO_PEER_LOST, "process %u, which made the shared array, has ended",
                         handle.owner);
     return st;

@@ -42,6 +42,8 @@ bool exo_joint_suits(const exo_joint *shared, const exo_device *device);
 bool exo_joint_is_foreign(const exo_joint *shared);
 /* The size of the array in bytes. */
 size_t exo_joint_bytes(const exo_joint *shared);
+/* Which unit of the machine has the memory, such as a GPU: another number means another one. */
+uint64_t exo_joint_unit(const exo_joint *shared);
 
 /* The array is complete when the device has done what it was asked so far. Before the array is given
  * to another thread. */

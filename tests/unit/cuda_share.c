@@ -220,6 +220,26 @@ Test(cuda_share, a_killed_reader_keeps_no_memory, .timeout = 120)
     read_until(true);
 }
 
+/* Nobody has waited for the dead maker yet, so its number is still taken, as if by another process. */
+Test(cuda_share, a_maker_whose_number_is_taken_is_known_to_be_dead, .timeout = 120)
+{
+    exo_ipc_handle handle;
+    exo_ipc_array *s = NULL, *other = NULL;
+    exo_err err = {0};
+    siginfo_t info;
+    peer p = begin(run_maker);
+    exo_device *gpu = open_gpu();
+    cr_assert(take(p.from, &handle, sizeof handle));
+    cr_assert_eq(exo_ipc_array_open(&s, gpu, &handle, &err), EXO_OK, "%s", err.text);
+    kill(p.pid, SIGKILL);
+    cr_assert_eq(waitid(P_PID, (id_t)p.pid, &info, WEXITED | WNOWAIT), 0);
+    cr_assert_eq(kill(p.pid, 0), 0);
+    exo_ipc_array_drop(&s);
+    cr_expect_eq(exo_ipc_array_open(&other, gpu, &handle, &err), EXO_PEER_LOST, "%s", err.text);
+    end(&p, true);
+    close_gpu(gpu);
+}
+
 Test(cuda_share, a_reader_of_a_killed_maker_goes_on, .timeout = 120)
 {
     exo_ipc_handle handle;
