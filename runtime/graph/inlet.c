@@ -272,7 +272,7 @@ take_answer(exo_place *place, exo_outlet *o, const exo_channel_header *header, e
     if (header->kind == EXO_CHANNEL_GONE)
         o->gone = true;
     else if (header->kind == EXO_CHANNEL_REACH)
-        o->reach = header->number == 1 ? EXO_REACH_YES : EXO_REACH_NO;
+        exo_outlet_hear_locked(o, header->number);
     else if (header->number > o->capacity - o->credits - o->credits_coming)
         st = exo_fail(err, EXO_INVAL, "more credits came than were given");
     for (uint64_t i = 0; st == EXO_OK && header->kind == EXO_CHANNEL_CREDIT && i < header->number;

@@ -210,6 +210,7 @@ choose_way(const exo_item_far *f, exo_item_way wanted, exo_item_name *name)
     if (wanted == EXO_WAY_ITSELF || wanted == EXO_WAY_BYTES)
         return wanted;
     name->place = f->place;
+    name->unit = f->unit;
     return f->place && exo_joint_name(f->share, &name->handle) ? wanted : EXO_WAY_BYTES;
 }
 
@@ -447,6 +448,7 @@ take_name(const struct reading *r, uint32_t i, exo_item_far *f, exo_err *err)
     exo_item_name name;
     memcpy(&name, r->at[i], sizeof name);
     f->place = name.place;
+    f->unit = name.unit;
     return exo_joint_import(&f->name, &name.handle, err);
 }
 

@@ -18,7 +18,8 @@ typedef enum exo_channel_kind {
     EXO_CHANNEL_CREDIT,   /* to the sender: `number` more items may be sent */
     EXO_CHANNEL_END,      /* to the receiver: no item follows item `number` - 1 */
     EXO_CHANNEL_GONE,     /* to the sender: the receiver takes no more items */
-    /* to the sender: `number` 1: the receiver opens arrays of its GPU by their names; 0: it cannot */
+    /* to the sender, of the item that had names to try: whether the receiver can open them, and, times 2,
+     * the item's exo_item_units */
     EXO_CHANNEL_REACH,
 } exo_channel_kind;
 
@@ -56,6 +57,9 @@ uint64_t exo_item_bytes(const exo_item *item);
 uint64_t exo_item_host_bytes(const exo_item *item);
 /* Whether an array is on a device that is not the host. */
 bool exo_item_is_far(const exo_item *item);
+/* On which GPUs its arrays are, as far as they have names: another number means others. The same for an item
+ * that is sent and for the one that comes. */
+uint64_t exo_item_units(const exo_item *item);
 /* The arrays are complete when their devices have done what they were asked so far. On the sender's
  * thread, before the item is given to others. */
 exo_status exo_item_mark(exo_item *item, exo_err *err);

@@ -19,8 +19,10 @@ exo_item_new(exo_item **out, const exo_item_part *parts, size_t num_parts, exo_e
         (*out)->parts[i].device = parts[i].device;
         if (far[i])
             st = exo_joint_new(&f->share, parts[i].device, parts[i].dtype, parts[i].count, err);
-        if (far[i] && st == EXO_OK)
+        if (far[i] && st == EXO_OK) {
             f->place = exo_ipc_place(parts[i].device);
+            f->unit = exo_joint_unit(f->share);
+        }
     }
     if (st != EXO_OK)
         exo_item_drop(out);
@@ -55,6 +57,15 @@ exo_item_is_far(const exo_item *item)
         if (!item->parts[i].data && exo_counted(item)->far[i].share)
             return true;
     return false;
+}
+
+uint64_t
+exo_item_units(const exo_item *item)
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < item->num_parts; i++)
+        hash = (hash ^ exo_counted(item)->far[i].unit) * UINT64_C(0x100000001b3); /* FNV-1a */
+    return hash >> 1;
 }
 
 /* --- The receiver ----------------------------------------------------------------------------- */

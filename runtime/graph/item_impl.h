@@ -9,6 +9,7 @@
 /* What another process needs to open an array. */
 typedef struct exo_item_name {
     uint64_t place; /* exo_ipc_place of the memory */
+    uint64_t unit;  /* exo_joint_unit of the memory */
     exo_ipc_handle handle;
 } exo_item_name;
 
@@ -17,6 +18,7 @@ typedef struct exo_item_far {
     exo_joint *share; /* held; NULL: none, or not opened yet */
     exo_object *name; /* held: of an array that is to be opened, or tried */
     uint64_t place;   /* exo_ipc_place of the memory; 0: it has no name */
+    uint64_t unit;    /* exo_joint_unit of the memory, if it has a name */
     void *host;       /* owned: the values, if they were wanted on the host */
 } exo_item_far;
 

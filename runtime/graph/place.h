@@ -92,6 +92,7 @@ typedef struct exo_outlet {
         EXO_REACH_YES,
         EXO_REACH_NO,
     } reach; /* whether the receiver, in another process, opens arrays by their names */
+    uint64_t reach_units; /* exo_item_units of the item of which it has said so */
     struct exo_lent {
         exo_item *item;     /* held until the receiver has taken the names in its message */
         exo_future *future; /* held: of the message */
@@ -332,6 +333,8 @@ void exo_outlet_put_locked(exo_outlet *outlet, exo_item *item);
 
 /* The way of the arrays of an item that are on devices. Under the lock. */
 exo_item_way exo_outlet_way_locked(const exo_outlet *outlet, const exo_item *item);
+/* Takes the number of a REACH. Under the lock. */
+void exo_outlet_hear_locked(exo_outlet *outlet, uint64_t number);
 /* Keeps an item until the receiver has answered its message; takes both references. Not under the
  * lock. */
 void exo_outlet_lend(exo_outlet *outlet, exo_item **item, exo_future **future);

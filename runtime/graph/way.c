@@ -7,6 +7,9 @@
  *       after REACH(0)       the bytes
  *     behind a codec         the bytes
  *
+ * REACH holds for arrays on the GPUs on which the item was (exo_item_units): a sender that goes to another
+ * one tries again.
+ *
  * A sender keeps an item whose names it has sent until the receiver has answered the message, which it
  * does when it holds the names. State: lent items, in the outlet. Read next: item_far.c. */
 #include <string.h>
@@ -31,9 +34,16 @@ exo_outlet_way_locked(const exo_outlet *o, const exo_item *item)
         return EXO_WAY_BYTES;
     if (is_here(o))
         return EXO_WAY_ITSELF;
-    return o->reach == EXO_REACH_YES  ? EXO_WAY_NAME
-           : o->reach == EXO_REACH_NO ? EXO_WAY_BYTES
-                                      : EXO_WAY_TRY;
+    if (o->reach == EXO_REACH_UNKNOWN || o->reach_units != exo_item_units(item))
+        return EXO_WAY_TRY;
+    return o->reach == EXO_REACH_YES ? EXO_WAY_NAME : EXO_WAY_BYTES;
+}
+
+void
+exo_outlet_hear_locked(exo_outlet *o, uint64_t number)
+{
+    o->reach = number & 1 ? EXO_REACH_YES : EXO_REACH_NO;
+    o->reach_units = number >> 1;
 }
 
 void
@@ -96,7 +106,7 @@ exo_port_land(exo_port *port, exo_inlet *in, exo_item *item, exo_err *err)
     pthread_mutex_lock(&port->place->lock);
     exo_channel_lives lives = exo_inlet_lives_locked(in);
     pthread_mutex_unlock(&port->place->lock);
-    exo_inlet_tell(in, EXO_CHANNEL_REACH, (uint64_t)reach, lives);
+    exo_inlet_tell(in, EXO_CHANNEL_REACH, exo_item_units(item) << 1 | (uint64_t)reach, lives);
     return st;
 }
 

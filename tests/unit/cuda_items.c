@@ -12,7 +12,9 @@
 
 #include "cuda/emulator.h"
 #include "graph/item.h"
+#include "graph/place.h"
 #include "graph/run.h"
+#include "graph/site.h"
 #include "nn/cuda/open.h"
 
 enum {
@@ -434,6 +436,12 @@ Test(cuda_items, each_way_between_processes_has_the_same_values, .timeout = 120)
         let_drop(&p); /* this process has the memory open */
         cr_expect_eq(item->parts[0].data == NULL, named);
         cr_expect(is_whole(item, gpu, &err), "%s", err.text);
+        if (ways[i] == EXO_WAY_TRY) {
+            exo_item *own = NULL;
+            cr_assert_eq(make_item(&own, gpu, 0, &err), EXO_OK, "%s", err.text);
+            cr_expect_eq(exo_item_units(item), exo_item_units(own), "they are on one GPU");
+            exo_item_drop_after(&own, gpu);
+        }
         exo_item_drop_after(&item, gpu);
     }
     end(&p, false);
@@ -472,6 +480,39 @@ Test(cuda_items, who_cannot_open_memory_says_so_and_gets_bytes, .timeout = 120)
     end(&p, false);
     exo_cuda_close(gpu);
     expect_nothing_left();
+}
+
+/* What a receiver has said holds for the GPU of which it has said so. */
+Test(cuda_items, a_sender_that_goes_to_another_gpu_tries_its_names_again)
+{
+    exo_item *items[2] = {NULL};
+    exo_device *gpus[2] = {NULL};
+    exo_err err = {0};
+    exo_site site = {0};
+    exo_place place = {.actor.site = &site};
+    exo_outlet o = {.place = &place, .reach = EXO_REACH_UNKNOWN, .node = 7};
+    cuda_emulator_set_gpus(2);
+    cr_assert_eq(exo_runtime_open(&place.runtime, NULL, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_codec_parse(&o.codec, "raw", &err), EXO_OK, "%s", err.text);
+    for (int g = 0; g < 2; g++) {
+        cr_assert_eq(exo_cuda_open(&gpus[g], g, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(make_item(&items[g], gpus[g], 1, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(exo_outlet_way_locked(&o, items[g]), EXO_WAY_TRY);
+    }
+    for (uint64_t can = 0; can < 2; can++) {
+        exo_outlet_hear_locked(&o, exo_item_units(items[0]) << 1 | can);
+        cr_expect_eq(exo_outlet_way_locked(&o, items[0]), can ? EXO_WAY_NAME : EXO_WAY_BYTES);
+        cr_expect_eq(exo_outlet_way_locked(&o, items[1]), EXO_WAY_TRY);
+    }
+    exo_codec_free(&o.codec);
+    for (int g = 0; g < 2; g++) {
+        exo_item_drop(&items[g]);
+        exo_cuda_close(gpus[g]);
+    }
+    expect_nothing_left();
+    cr_assert_eq(
+        exo_runtime_close(&place.runtime, exo_deadline(exo_clock_real(), EXO_SECOND), &err), EXO_OK,
+        "%s", err.text);
 }
 
 Test(cuda_items, a_killed_sender_leaves_no_memory, .timeout = 120)
