@@ -90,16 +90,15 @@ typedef enum cudaFuncAttribute {
     cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
 } cudaFuncAttribute;
 
-/* Refuses more bytes than a block of Hopper can have. */
-cudaError_t emulated_set_shared(int bytes);
+/* Lets a kernel be started with so many shared bytes. Refuses more than a block of Hopper can have. */
+cudaError_t emulated_set_shared(const void *kernel, int bytes);
 
 template <typename Kernel>
 cudaError_t
 cudaFuncSetAttribute(Kernel *kernel, cudaFuncAttribute attribute, int value)
 {
-    (void)kernel;
     (void)attribute;
-    return emulated_set_shared(value);
+    return emulated_set_shared(reinterpret_cast<const void *>(kernel), value);
 }
 
 cudaError_t cudaGetDeviceCount(int *count);
@@ -207,7 +206,14 @@ struct __align__(16) float4
 };
 
 /* Of the thread that runs. */
-extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+struct emulated_place {
+    dim3 thread, block, block_dim, grid_dim;
+};
+extern emulated_place emulated_index;
+#define threadIdx emulated_index.thread
+#define blockIdx  emulated_index.block
+#define blockDim  emulated_index.block_dim
+#define gridDim   emulated_index.grid_dim
 
 /* Waits for the other threads of the block, or of the warp. */
 void __syncthreads(void);
@@ -273,21 +279,27 @@ __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32)
     return value;
 }
 
+/* Of an access that needs no barrier (races.cc). */
+void emulated_note_atomic(const void *at, size_t bytes);
+#define EMULATED_ATOMIC __attribute__((noinline, no_sanitize("thread")))
+
 /* Fibers do not interrupt each other, so plain memory is atomic. */
 template <typename T>
-T
+EMULATED_ATOMIC T
 atomicAdd(T *at, T value)
 {
     const T before = *at;
+    emulated_note_atomic(at, sizeof *at);
     *at = before + value;
     return before;
 }
 
 template <typename T>
-T
+EMULATED_ATOMIC T
 atomicMax(T *at, T value)
 {
     const T before = *at;
+    emulated_note_atomic(at, sizeof *at);
     *at = value > before ? value : before;
     return before;
 }
@@ -304,8 +316,9 @@ __ffs(int x)
     return __builtin_ffs(x);
 }
 
-/* Queues a grid. each: its threads do nothing together. */
-void emulated_queue_grid(const char *name, dim3 grid, dim3 block, size_t shared,
+/* Queues a grid. each: its threads do nothing together. More than 48 KiB of shared bytes need
+ * emulated_set_shared. */
+void emulated_queue_grid(const char *name, const void *kernel, dim3 grid, dim3 block, size_t shared,
                          cudaStream_t stream, bool each, std::function<void()> thread);
 
 template <typename... Parameters, typename... Arguments>
@@ -315,8 +328,8 @@ emulated_launch(const char *name, void (*kernel)(Parameters...), dim3 grid, dim3
 {
     /* converted now, as a launch does, and kept by value */
     const std::tuple<Parameters...> kept(arguments...);
-    emulated_queue_grid(name, grid, block, shared, stream, each,
-                        [kernel, kept]() { std::apply(kernel, kept); });
+    emulated_queue_grid(name, reinterpret_cast<const void *>(kernel), grid, block, shared, stream,
+                        each, [kernel, kept]() { std::apply(kernel, kept); });
 }
 
 #endif

@@ -59,7 +59,8 @@ struct emulated_pool {};
 
 enum {
     SHARED_PAGE = 4096,
-    WATCHED = 16 * 1024, /* bytes at each end of a block: poison */
+    WATCHED = 16 * 1024,      /* bytes at each end of a block: poison */
+    USUAL_SHARED = 48 * 1024, /* of a block, unless its kernel is allowed more */
     MOST_SHARED =
         99 * 1024 /* of a block on GPUs of compute capability 8.6, 8.9 and 12.0, the least */
 };
@@ -81,11 +82,12 @@ static std::set<emulated_exec *> execs;
 static uint64_t launched_graphs, records, updates, refuse_update_at;
 static thread_local emulated_stream *capturing; /* NULL: the thread records nothing */
 static std::map<const void *, size_t> pinned;
-static std::map<void *, size_t> blocks;          /* of device memory */
-static bool shown;                               /* the host reaches it */
-static std::map<void *, shared_memory> lendable; /* memory that others may open */
-static std::map<void *, shared_memory> opened;   /* theirs; `file` is this process's */
-static std::map<CUdeviceptr, size_t> reserved;   /* bytes of addresses */
+static std::map<void *, size_t> blocks;               /* of device memory */
+static std::map<const void *, size_t> allowed_shared; /* bytes of a block, by kernel */
+static bool shown;                                    /* the host reaches it */
+static std::map<void *, shared_memory> lendable;      /* memory that others may open */
+static std::map<void *, shared_memory> opened;        /* theirs; `file` is this process's */
+static std::map<CUdeviceptr, size_t> reserved;        /* bytes of addresses */
 static uint64_t used, all_memory = TEBIBYTE, done, calls, fail_at, fail_call, no_memory_at;
 static uint64_t random_state = 1;
 static int gpus = 1;
@@ -534,13 +536,15 @@ begin_unsafe(void)
 }
 
 void
-emulated_queue_grid(const char *name, dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
-                    bool each, std::function<void()> thread)
+emulated_queue_grid(const char *name, const void *kernel, dim3 grid, dim3 block, size_t shared,
+                    cudaStream_t stream, bool each, std::function<void()> thread)
 {
     const std::lock_guard<std::mutex> guard(lock);
     const size_t threads = static_cast<size_t>(block.x) * block.y * block.z;
+    const auto allowed = allowed_shared.find(kernel);
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0 || threads > 1024 ||
-        grid.y > 65535 || grid.z > 65535 || shared > MOST_SHARED) {
+        grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535 ||
+        (shared > USUAL_SHARED && (allowed == allowed_shared.end() || shared > allowed->second))) {
         say(cudaErrorInvalidValue);
         return;
     }
@@ -553,10 +557,15 @@ emulated_queue_grid(const char *name, dim3 grid, dim3 block, size_t shared, cuda
 }
 
 cudaError_t
-emulated_set_shared(int bytes)
+emulated_set_shared(const void *kernel, int bytes)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    return bytes < 0 || bytes > MOST_SHARED ? say(cudaErrorInvalidValue) : begin();
+    if (bytes < 0 || bytes > MOST_SHARED)
+        return say(cudaErrorInvalidValue);
+    const cudaError_t error = begin();
+    if (error == cudaSuccess)
+        allowed_shared[kernel] = static_cast<size_t>(bytes);
+    return error;
 }
 
 /* --- Devices and memory ----------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 #ifndef EXO_TEST_CUDA_EMULATOR_H
 #define EXO_TEST_CUDA_EMULATOR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -41,6 +42,24 @@ uint64_t cuda_emulator_records(void);
 uint64_t cuda_emulator_updates(void);
 /* The n-th change of a graph from now on is refused, once. */
 void cuda_emulator_refuse_update_at(uint64_t n);
+/* From now on, or no longer, a race between the threads of a grid ends the process (races.cc). False:
+ * this build has another sanitizer, and races are not seen. */
+bool cuda_emulator_watch_races(bool wanted);
+
+/* Faults of planted.cc. */
+typedef enum cuda_fault {
+    CUDA_SOUND, /* none */
+    CUDA_NO_BARRIER,
+    CUDA_SHUFFLE_AS_BARRIER,
+    CUDA_TWO_BLOCKS,  /* that write the same */
+    CUDA_NOT_WRITTEN, /* shared bytes that are read */
+    CUDA_NO_MULTIPLE, /* an address */
+    CUDA_ENDED_LANE,  /* whose warp shuffles without it */
+    CUDA_MUCH_SHARED  /* which nobody has allowed */
+} cuda_fault;
+
+/* Runs a kernel with the fault. Returns the error of its launch. */
+int cuda_emulator_plant(cuda_fault fault);
 /* Waits of the host for a stream. */
 uint64_t cuda_emulator_waits(void);
 /* Kernels, copies and fills that were done, and calls of functions that can fail. */

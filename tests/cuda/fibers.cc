@@ -1,5 +1,6 @@
 /* Grids on the host: see fibers.h. State: the fibers of the block that runs, one block at a time. */
 #include "cuda/fibers.h"
+#include "cuda/races.h"
 
 #include <vector>
 
@@ -11,7 +12,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-dim3 threadIdx, blockIdx, blockDim, gridDim;
+emulated_place emulated_index;
 
 enum {
     STACK = 256 * 1024,
@@ -139,6 +140,7 @@ resume(fiber *f)
     char *const stack = stacks + static_cast<size_t>(f - fibers) * STACK;
     block_now.running = f;
     threadIdx = f->index;
+    cuda_emulated_watch_thread(static_cast<unsigned>(f - fibers));
     leave_to(&block_now.fake_stack, stack, STACK);
     if (__builtin_setjmp(block_now.back) == 0) {
         if (f->started)
@@ -209,7 +211,10 @@ run_block(unsigned threads)
         run_ready(threads);
         for (unsigned t = 0; t < threads; t += WARP)
             released |= release(t, threads - t < lanes_most ? threads - t : lanes_most, AT_WARP);
-        released |= release(0, threads, AT_BLOCK);
+        if (release(0, threads, AT_BLOCK)) {
+            cuda_emulated_watch_barrier();
+            released = true;
+        }
         for (unsigned t = 0; t < threads; t++)
             ended += fibers[t].state == ENDED;
         if (ended == threads) {
@@ -227,10 +232,24 @@ run_block(unsigned threads)
 static void
 run_each(void)
 {
+    unsigned number = 0;
     for (threadIdx.z = 0; threadIdx.z < blockDim.z; threadIdx.z++)
         for (threadIdx.y = 0; threadIdx.y < blockDim.y; threadIdx.y++)
-            for (threadIdx.x = 0; threadIdx.x < blockDim.x; threadIdx.x++)
+            for (threadIdx.x = 0; threadIdx.x < blockDim.x; threadIdx.x++) {
+                cuda_emulated_watch_thread(number++);
                 (*block_now.thread)();
+            }
+}
+
+/* The stacks of the grid's threads: this one's, below this function, if they run as a loop. */
+static void
+watch_grid(const char *name, bool each)
+{
+    const size_t own = 1 << 20;
+    if (each)
+        cuda_emulated_watch_grid(name, static_cast<char *>(__builtin_frame_address(0)) - own, own);
+    else
+        cuda_emulated_watch_grid(name, stacks, static_cast<size_t>(MOST_THREADS) * STACK);
 }
 
 void
@@ -246,15 +265,18 @@ cuda_emulated_grid(const char *name, dim3 grid, dim3 block, size_t shared, bool 
     block_now.each = each;
     gridDim = grid;
     blockDim = block;
+    watch_grid(name, each);
     for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
         for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
             for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) {
                 shared_bytes.assign(shared, 0xA5);
+                cuda_emulated_watch_block(shared_bytes.data(), shared);
                 if (each)
                     run_each();
                 else
                     run_block(block.x * block.y * block.z);
             }
+    cuda_emulated_watch_end();
 }
 
 /* --- What threads call ------------------------------------------------------------------------ */
@@ -271,6 +293,21 @@ wait_as(fiber_state state)
     pause_fiber(block_now.running);
 }
 
+/* All lanes of the warp are to take part, as the masks of nn/cuda say. */
+static void
+wait_for_lanes(void)
+{
+    const size_t first = static_cast<size_t>(block_now.running - fibers) / WARP * WARP;
+    const size_t threads = static_cast<size_t>(blockDim.x) * blockDim.y * blockDim.z;
+    for (size_t t = first; t < first + WARP && !block_now.each; t++)
+        if (t >= threads || fibers[t].state == ENDED) {
+            fprintf(stderr, "cuda: %s: a warp's instruction without thread %zu of block %u\n",
+                    block_now.name, t, blockIdx.x);
+            abort();
+        }
+    wait_as(AT_WARP);
+}
+
 void
 __syncthreads(void)
 {
@@ -281,7 +318,7 @@ void
 __syncwarp(unsigned mask)
 {
     (void)mask;
-    wait_as(AT_WARP);
+    wait_for_lanes();
 }
 
 void *
@@ -301,7 +338,7 @@ emulated_exchange(void *value, size_t bytes, unsigned from)
 {
     const unsigned self = own_number();
     memcpy(lanes[self], value, bytes);
-    wait_as(AT_WARP);
+    wait_for_lanes();
     memcpy(value, lanes[self / WARP * WARP + from], bytes);
     wait_as(AT_WARP); /* nobody writes the next value before all have read this one */
 }
@@ -314,7 +351,7 @@ __ballot_sync(unsigned mask, int flag)
     unsigned bits = 0;
     (void)mask;
     flags[self] = flag != 0;
-    wait_as(AT_WARP);
+    wait_for_lanes();
     for (unsigned lane = 0; lane < WARP && first + lane < threads; lane++)
         if (flags[first + lane] && fibers[first + lane].state != ENDED)
             bits |= 1u << lane;
@@ -330,6 +367,6 @@ cuda_emulated_meet(const void *own, size_t bytes)
     const unsigned self = own_number(), parity = block_now.running->meets++ % 2;
     unsigned char *const warp = met[parity] + static_cast<size_t>(self / WARP) * WARP * MEET_BYTES;
     memcpy(warp + self % WARP * bytes, own, bytes);
-    wait_as(AT_WARP);
+    wait_for_lanes();
     return warp;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cuda/fibers.h"
+#include "cuda/races.h"
 
 enum {
     WARP = 32
@@ -72,6 +73,7 @@ emulated_load_matrices(uint32_t word[4], const void *row, bool transposed)
         fprintf(stderr, "cuda: ldmatrix: %p is no multiple of 16\n", row);
         abort();
     }
+    cuda_emulated_note_warp_read(row, 16);
     for (unsigned m = 0; m < 4; m++) {
         uint16_t two[2];
         for (unsigned e = 0; e < 2; e++) {
@@ -106,6 +108,7 @@ own_copies(void)
 static void
 finish(const copy *c)
 {
+    cuda_emulated_note_write(c->to, 16);
     if (c->from)
         memcpy(c->to, c->from, 16);
     else
@@ -121,6 +124,9 @@ emulated_begin_copy(void *shared, const void *from, bool zeros)
         fprintf(stderr, "cuda: cp.async: %p or %p is no multiple of 16\n", shared, from);
         abort();
     }
+    cuda_emulated_note_write(shared, 16);
+    if (c.from)
+        cuda_emulated_note_read(from, 16);
     if (cuda_emulated_random() % 4 == 0)
         finish(&c);
     else

@@ -3,8 +3,11 @@
  * lack of memory on schedule. Read next: nn/cuda/device.h, cuda/emulator.h. */
 #include <criterion/criterion.h>
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <exogym/memory.h>
 
@@ -55,11 +58,40 @@ Test(cuda, every_kernel_computes_what_the_reference_says)
             if (only && strncmp(c->name, only, strlen(only)) != 0)
                 continue;
             cuda_emulator_seed(i * 100 + n);
+            (void)cuda_emulator_watch_races(counts[n] == 1000);
             exo_device *gpu =
                 open_gpu(); /* a device remembers a failure, so each case has its own */
             kernel_expect_same(c, exo_device_ref(), gpu, count_of(c, counts[n]), false);
             close_gpu(gpu);
         }
+}
+
+/* How a process ends that runs the fault: with 0, or by a signal. */
+static int
+end_of(cuda_fault fault)
+{
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+        (void)close(STDERR_FILENO);
+        (void)cuda_emulator_plant(fault);
+        _exit(0);
+    }
+    cr_assert(child > 0 && waitpid(child, &status, 0) == child);
+    return WIFSIGNALED(status) ? WTERMSIG(status) : status;
+}
+
+/* What a GPU leaves undefined ends the test, so that the kernels of the other tests have none of it. */
+Test(cuda, faults_of_kernels_are_found)
+{
+    const int seen = cuda_emulator_watch_races(true) ? SIGABRT : 0;
+    cr_expect_eq(end_of(CUDA_SOUND), 0);
+    cr_expect_eq(end_of(CUDA_ENDED_LANE), SIGABRT);
+    cr_expect_neq(cuda_emulator_plant(CUDA_MUCH_SHARED), 0);
+    if (seen == 0)
+        return;
+    for (cuda_fault f = CUDA_NO_BARRIER; f <= CUDA_NO_MULTIPLE; f++)
+        cr_expect_eq(end_of(f), SIGABRT, "fault %d", (int)f);
 }
 
 /* --- Arrays ----------------------------------------------------------------------------------- */

@@ -33,6 +33,7 @@ expect_the_reference(const char *name, size_t count, double tolerance,
     const kernel_case c = {.kernel = name, .name = name, .tolerance = tolerance, .run = run};
     exo_device *gpu;
     exo_err err = {0};
+    (void)cuda_emulator_watch_races(true);
     cr_assert_eq(exo_cuda_open(&gpu, 0, &err), EXO_OK, "%s", err.text);
     kernel_expect_same(&c, exo_device_ref(), gpu, count, false);
     exo_cuda_close(gpu);
