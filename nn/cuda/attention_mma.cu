@@ -13,34 +13,56 @@ template <int M, int D> struct warp_rows {
     float out[M][D / 8][4];
 };
 
+/* Scales the scores of half h of a row of products, from keys j0 on; those that its query, `row`, does
+ * not see become -infinity. Positions are apart by less than 2^31; few tiles have keys that are not
+ * seen, and few models slopes, so the others do nothing for them. */
+template <int KEYS>
+__device__ static void
+scale_scores(const exo_cuda_attention_call &k, float slope, size_t row, size_t j0, int h,
+             float s[KEYS / 8][4])
+{
+    const exo_cuda_lane lane = exo_cuda_own_lane();
+    const int ahead = static_cast<int>(j0) - static_cast<int>(row) + static_cast<int>(lane.column) -
+                      static_cast<int>(lane.row) - h * 8; /* of the lane's first key */
+    EXO_CUDA_UNROLL
+    for (int c = 0; c < KEYS / 4; c++)
+        s[c / 2][h * 2 + c % 2] *= k.scale2;
+    if (k.alibi) {
+        EXO_CUDA_UNROLL
+        for (int c = 0; c < KEYS / 4; c++)
+            s[c / 2][h * 2 + c % 2] =
+                fmaf(slope, static_cast<float>(ahead + c / 2 * 8 + c % 2), s[c / 2][h * 2 + c % 2]);
+    }
+    if (j0 + KEYS > row + 1) {
+        EXO_CUDA_UNROLL
+        for (int c = 0; c < KEYS / 4; c++)
+            if (ahead + c / 2 * 8 + c % 2 > 0)
+                s[c / 2][h * 2 + c % 2] = -INFINITY;
+    }
+}
+
 /* Scores of a row of products become weights before dropout; the rows so far shrink. */
 template <int M, int D, int KEYS>
 __device__ static void
 weigh(const exo_cuda_attention_call &k, float slope, size_t row, size_t j0, int m,
       float s[KEYS / 8][4], warp_rows<M, D> *rows)
 {
-    const exo_cuda_lane lane = exo_cuda_own_lane();
     EXO_CUDA_UNROLL
     for (int h = 0; h < 2; h++) {
-        const size_t i = row + lane.row + static_cast<unsigned>(h) * 8;
         float most = rows->most[m][h];
+        scale_scores<KEYS>(k, slope, row, j0, h, s);
         EXO_CUDA_UNROLL
-        for (int c = 0; c < KEYS / 4; c++) {
-            float &score = s[c / 2][h * 2 + c % 2];
-            const size_t j = j0 + static_cast<unsigned>(c / 2 * 8 + c % 2) + lane.column;
-            const float apart = static_cast<float>(j) - static_cast<float>(i);
-            score = j <= i ? fmaf(slope, apart, score * k.scale2) : -INFINITY;
-            most = fmaxf(most, score);
-        }
+        for (int c = 0; c < KEYS / 4; c++)
+            most = fmaxf(most, s[c / 2][h * 2 + c % 2]);
         most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 1));
         most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 2));
-        const float shrink = exp2f(rows->most[m][h] - most);
+        const float shrink = exo_cuda_exp2(rows->most[m][h] - most);
         float sum = rows->sum[m][h] * shrink;
         rows->most[m][h] = most;
         EXO_CUDA_UNROLL
         for (int c = 0; c < KEYS / 4; c++) {
             float &weight = s[c / 2][h * 2 + c % 2];
-            weight = exp2f(weight - most);
+            weight = exo_cuda_exp2(weight - most);
             sum += weight;
         }
         rows->sum[m][h] = sum;

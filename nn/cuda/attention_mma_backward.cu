@@ -21,17 +21,33 @@ dy_of(const exo_cuda_attention_call &k, const exo_cuda_attention_gradients &g, s
     return {dy + (n * k.tokens * k.heads + head) * k.width, k.heads * k.width, k.aligned};
 }
 
-/* The weight of query i and key j, and in *ds the gradient of its score, from the product s of both
- * and dp; kept: what dropout multiplies the weight by, as the result is. */
+/* The weight of a query and a key that is `ahead` of it, and in *ds the gradient of its score, from
+ * the product s of both and dp; kept: what dropout multiplies the weight by, as the result is. Both
+ * have no meaning if the query does not see the key. */
 __device__ static float
-score_gradient(const exo_cuda_attention_call &k, float slope, size_t i, size_t j, float s, float dp,
+score_gradient(const exo_cuda_attention_call &k, float slope, int ahead, float s, float dp,
                float lse, float delta, float kept, float *ds)
 {
-    const float apart = static_cast<float>(j) - static_cast<float>(i);
-    const bool seen = j <= i && i < k.tokens;
-    const float weight = seen ? exp2f(fmaf(slope, apart, s * k.scale2) - lse) : 0.0f;
-    *ds = seen ? weight * (kept * dp - delta) : 0.0f;
+    const float scaled = s * k.scale2;
+    const float score = k.alibi ? fmaf(slope, static_cast<float>(ahead), scaled) : scaled;
+    const float weight = exo_cuda_exp2(score - lse);
+    *ds = weight * (kept * dp - delta);
     return weight * kept;
+}
+
+/* How far key j0 is ahead of query i0: less than 2^31. */
+__device__ static int
+apart(size_t j0, size_t i0)
+{
+    return static_cast<int>(j0) - static_cast<int>(i0);
+}
+
+/* Whether every query from i0 on, of `rows`, is there and sees every key from j0 on, of `keys`: then
+ * nothing is masked. */
+__device__ static bool
+sees_all(const exo_cuda_attention_call &k, size_t i0, size_t rows, size_t j0, size_t keys)
+{
+    return j0 + keys <= i0 + 1 && i0 + rows <= k.tokens;
 }
 
 /* Writes factor times a warp's gradients, of rows from `first` on: kind 0 is dq, 1 dk, 2 dv. */
@@ -66,6 +82,8 @@ grade(const exo_cuda_attention_call &k, float slope, size_t row, size_t j0, cons
       const float lse[2], const float delta[2], float s[KEYS / 8][4], const float dp[KEYS / 8][4])
 {
     const exo_cuda_lane lane = exo_cuda_own_lane();
+    const int first = apart(j0, row) + static_cast<int>(lane.column) - static_cast<int>(lane.row);
+    const int left = static_cast<int>(k.tokens - row) - static_cast<int>(lane.row);
     EXO_CUDA_UNROLL
     for (int c = 0; c < KEYS / 2; c++) {
         const unsigned down = lane.row + static_cast<unsigned>(c % 4 / 2) * 8,
@@ -74,9 +92,15 @@ grade(const exo_cuda_attention_call &k, float slope, size_t row, size_t j0, cons
         if (k.drop.dropped)
             kept = exo_cuda_kept_bit(k, keep[down * (KEYS / 8) + static_cast<unsigned>(c / 4)],
                                      column);
-        (void)score_gradient(k, slope, row + down, j0 + static_cast<unsigned>(c / 4 * 8) + column,
-                             s[c / 4][c % 4], dp[c / 4][c % 4], lse[c % 4 / 2], delta[c % 4 / 2],
-                             kept, &s[c / 4][c % 4]);
+        (void)score_gradient(k, slope, first + c / 4 * 8 + c % 2 - c % 4 / 2 * 8, s[c / 4][c % 4],
+                             dp[c / 4][c % 4], lse[c % 4 / 2], delta[c % 4 / 2], kept,
+                             &s[c / 4][c % 4]);
+    }
+    if (!sees_all(k, row, EXO_MMA_ROWS, j0, KEYS)) {
+        EXO_CUDA_UNROLL
+        for (int c = 0; c < KEYS / 2; c++)
+            if (first + c / 4 * 8 + c % 2 - c % 4 / 2 * 8 > 0 || c % 4 / 2 * 8 >= left)
+                s[c / 4][c % 4] = 0;
     }
 }
 
@@ -173,6 +197,9 @@ grade_transposed(const exo_cuda_attention_call &k, float slope, size_t i0, size_
                  float dp[ROWS / 8][4])
 {
     const exo_cuda_lane lane = exo_cuda_own_lane();
+    const int begin =
+        apart(j0, i0) + static_cast<int>(first + lane.row) - static_cast<int>(lane.column);
+    const int left = static_cast<int>(k.tokens - i0) - static_cast<int>(lane.column);
     EXO_CUDA_UNROLL
     for (int c = 0; c < ROWS / 2; c++) {
         const unsigned key = first + lane.row + static_cast<unsigned>(c % 4 / 2) * 8,
@@ -181,8 +208,14 @@ grade_transposed(const exo_cuda_attention_call &k, float slope, size_t i0, size_
         if (k.drop.dropped)
             kept = exo_cuda_kept_bit(k, keep[query * (TILE / 8) + key / 8], key % 8);
         s[c / 4][c % 4] =
-            score_gradient(k, slope, i0 + query, j0 + key, s[c / 4][c % 4], dp[c / 4][c % 4],
-                           t.lse[query], t.delta[query], kept, &dp[c / 4][c % 4]);
+            score_gradient(k, slope, begin + c % 4 / 2 * 8 - c / 4 * 8 - c % 2, s[c / 4][c % 4],
+                           dp[c / 4][c % 4], t.lse[query], t.delta[query], kept, &dp[c / 4][c % 4]);
+    }
+    if (!sees_all(k, i0, ROWS, j0 + first, EXO_MMA_ROWS)) {
+        EXO_CUDA_UNROLL
+        for (int c = 0; c < ROWS / 2; c++)
+            if (begin + c % 4 / 2 * 8 - c / 4 * 8 - c % 2 > 0 || c / 4 * 8 + c % 2 >= left)
+                s[c / 4][c % 4] = dp[c / 4][c % 4] = 0;
     }
 }
 

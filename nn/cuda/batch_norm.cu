@@ -121,6 +121,7 @@ total_of(const void *scratch, size_t channels, size_t parts, size_t c)
 {
     const double *sums = static_cast<const double *>(scratch) + 2 * channels;
     pair total = {0, 0};
+    EXO_CUDA_READ_AHEAD
     for (size_t p = 0; p < parts; p++) {
         total.first += sums[p * 2 * channels + c];
         total.second += sums[(p * 2 + 1) * channels + c];

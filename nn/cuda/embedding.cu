@@ -69,8 +69,8 @@ find_matches(const int32_t *tokens, int32_t token, size_t first, size_t end, uin
 }
 
 /* Blocks are rows. That of a token's first row adds up all rows of the token. */
-__global__ static void
-embedding_backward_rows(exo_embedding_backward_args k)
+__global__ static void __launch_bounds__(1024)
+    embedding_backward_rows(exo_embedding_backward_args k)
 {
     __shared__ unsigned room[EXO_CUDA_WARP];
     __shared__ uint32_t matches[MATCHES];
@@ -85,6 +85,7 @@ embedding_backward_rows(exo_embedding_backward_args k)
             const unsigned found = find_matches(k.tokens, token, first, end, matches, room);
             for (size_t i = threadIdx.x; i < k.width && found > 0; i += blockDim.x) {
                 float sum = gradient[i];
+                EXO_CUDA_READ_AHEAD
                 for (unsigned m = 0; m < found; m++)
                     sum += k.dy[(first + matches[m]) * k.width + i];
                 gradient[i] = sum;
@@ -97,7 +98,8 @@ embedding_backward_rows(exo_embedding_backward_args k)
 exo_status
 exo_cuda_embedding_backward(exo_device *device, const exo_embedding_backward_args *k, exo_err *err)
 {
-    const size_t warp = EXO_CUDA_WARP, most = EXO_CUDA_BLOCK, warps = (k->width + warp - 1) / warp;
+    /* a frequent token is one block's: a thread an element, as far as there can be */
+    const size_t warp = EXO_CUDA_WARP, most = 1024, warps = (k->width + warp - 1) / warp;
     if (k->rows * k->width == 0)
         return EXO_OK;
     const size_t threads = warps * warp < most ? warps * warp : most;
@@ -121,6 +123,7 @@ positions_backward_at(const exo_positions_backward_args &k, size_t i)
 {
     const size_t step = k.sequence * k.width;
     float sum = k.gradient[k.first * k.width + i];
+    EXO_CUDA_READ_AHEAD
     for (size_t at = i; at < k.rows * k.width; at += step)
         sum += k.dy[at];
     k.gradient[k.first * k.width + i] = sum;

@@ -49,6 +49,12 @@ enum {
 #else
 #define EXO_CUDA_UNROLL
 #endif
+/* Before a loop that reads memory: its reads of eight rounds are under way together. */
+#ifdef __CUDACC__
+#define EXO_CUDA_READ_AHEAD _Pragma("unroll 8")
+#else
+#define EXO_CUDA_READ_AHEAD
+#endif
 
 /* Lets a kernel's blocks have `bytes` of EXO_CUDA_SHARED: above 48 KiB, a launch needs it. */
 template <typename Kernel>

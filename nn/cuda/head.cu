@@ -7,11 +7,15 @@
 #include "nn/cuda/grid.h"
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/log_sum.h"
+#include "nn/cuda/map.h"
 #include "nn/cuda/matmul.h"
 #include "nn/cuda/plans.h"
 
 enum {
     TILE_ELEMENTS = 1 << 24, /* logits of a tile: 64 MiB */
+    WIDE_ELEMENTS =
+        1 << 27, /* of a wide head: each tile adds to the whole gradient of the weights */
+    LINE = 64,   /* elements; a row of a tile begins at a multiple, for wide accesses */
     MOST_BLOCK = EXO_CUDA_LOG_SUM_PART,
     LEAST_CHUNK = 64 /* rows */
 };
@@ -21,9 +25,10 @@ struct head {
     const exo_head_shape *shape;
     exo_head_args k;
     size_t chunk, block;     /* rows and elements of the vocabulary of a tile */
-    float *logits;           /* (chunk, block) */
+    size_t pitch;            /* of a row: the block, filled up */
+    float *logits;           /* (chunk, pitch) */
     exo_cuda_row_sums *sums; /* (rows) */
-    void *gradients;         /* (chunk, block) of the shape's dtype; fp32: the logits */
+    void *gradients;         /* (chunk, pitch) of the shape's dtype; fp32: the logits */
     void *cast;              /* (block, width): weights of the shape's dtype */
     size_t bytes;
 };
@@ -33,17 +38,19 @@ lay_out(const exo_head_shape *s, void *scratch)
 {
     exo_cuda_room r = {static_cast<char *>(scratch), 0};
     const size_t whole = s->vocabulary, most_block = MOST_BLOCK, least_chunk = LEAST_CHUNK;
+    const size_t elements = s->wide ? WIDE_ELEMENTS : TILE_ELEMENTS, line = LINE;
     const bool narrow = s->dtype != EXO_F32;
     head h = {};
     h.shape = s;
     h.block = s->wide || whole < most_block ? whole : most_block;
-    h.chunk = TILE_ELEMENTS / h.block / least_chunk * least_chunk;
+    h.pitch = (h.block + line - 1) / line * line;
+    h.chunk = elements / h.pitch / least_chunk * least_chunk;
     h.chunk = h.chunk < least_chunk ? least_chunk : h.chunk;
     h.chunk = s->rows < h.chunk ? s->rows : h.chunk;
-    h.logits = static_cast<float *>(exo_cuda_take(&r, h.chunk * h.block, sizeof(float)));
+    h.logits = static_cast<float *>(exo_cuda_take(&r, h.chunk * h.pitch, sizeof(float)));
     h.sums =
         static_cast<exo_cuda_row_sums *>(exo_cuda_take(&r, s->rows, sizeof(exo_cuda_row_sums)));
-    h.gradients = narrow ? exo_cuda_take(&r, h.chunk * h.block, sizeof(exo_cuda_bf16)) : h.logits;
+    h.gradients = narrow ? exo_cuda_take(&r, h.chunk * h.pitch, sizeof(exo_cuda_bf16)) : h.logits;
     if (narrow && !s->wide)
         h.cast = exo_cuda_take(&r, h.block * s->width, sizeof(exo_cuda_bf16));
     h.bytes = r.bytes;
@@ -60,7 +67,7 @@ exo_cuda_head_scratch(const exo_head_shape *shape, exo_scratch_use use)
 
 /* A tile: rows [row, row + rows) by columns [column, column + columns). */
 struct tile {
-    size_t row, rows, column, columns;
+    size_t row, rows, column, columns, pitch;
     float *logits;
     exo_cuda_row_sums *sums;
     void *gradients;
@@ -75,7 +82,7 @@ __global__ static void
 __launch_bounds__(EXO_CUDA_BLOCK) add_tile(tile t)
 {
     const size_t row = t.row + blockIdx.x;
-    const float *z = t.logits + blockIdx.x * t.columns;
+    const float *z = t.logits + blockIdx.x * t.pitch;
     const exo_cuda_row_sums before = t.column > 0 ? t.sums[row] : exo_cuda_row_sums{0, 0, 0};
     const exo_cuda_row_sums now =
         exo_cuda_add_parts(z, t.columns, t.scale, t.entropy != NULL, t.column > 0 ? &before : NULL);
@@ -103,20 +110,33 @@ end_rows(size_t rows, const exo_cuda_row_sums *sums, exo_head_args k, bool entro
     }
 }
 
-/* The gradients of a tile's logits. */
+/* The gradient of a logit, of column v, in a tile's row. */
+__device__ static inline float
+gradient_of(const tile &t, size_t row, size_t v, float logit)
+{
+    const float log_p = t.scale * logit - t.log_sum[row], p = expf(log_p);
+    float d;
+    if (t.entropy)
+        d = p > 0 ? p * (log_p + t.entropy[row]) : 0;
+    else
+        d = p - (t.targets[row] >= 0 && static_cast<size_t>(t.targets[row]) == v ? 1.0f : 0.0f);
+    return t.factor[row] * d;
+}
+
+/* The gradients of a tile's logits: a block is a row, and a thread takes four of it at a time. */
 template <typename T>
 __global__ static void
-differentiate(tile t)
+__launch_bounds__(EXO_CUDA_BLOCK) differentiate(tile t)
 {
-    for (EXO_CUDA_EACH(i, t.rows * t.columns)) {
-        const size_t row = t.row + i / t.columns, v = t.column + i % t.columns;
-        const float log_p = t.scale * t.logits[i] - t.log_sum[row], p = expf(log_p);
-        float d;
-        if (t.entropy)
-            d = p > 0 ? p * (log_p + t.entropy[row]) : 0;
-        else
-            d = p - (t.targets[row] >= 0 && static_cast<size_t>(t.targets[row]) == v ? 1.0f : 0.0f);
-        exo_cuda_set(static_cast<T *>(t.gradients), i, t.factor[row] * d);
+    const size_t row = t.row + blockIdx.x;
+    const float *z = t.logits + blockIdx.x * t.pitch;
+    T *const out = static_cast<T *>(t.gradients) + blockIdx.x * t.pitch;
+    for (size_t i = threadIdx.x * 4; i < t.columns; i += EXO_CUDA_BLOCK * 4) {
+        float four[4]; /* the pitch has room for those behind the last column */
+        exo_cuda_get_four(z, i, four);
+        for (size_t j = 0; j < 4; j++)
+            four[j] = i + j < t.columns ? gradient_of(t, row, t.column + i + j, four[j]) : 0.0f;
+        exo_cuda_set_four(out, i, four);
     }
 }
 
@@ -124,8 +144,8 @@ template <typename T>
 static void
 start_differentiate(exo_cuda_device *cuda, const tile &t)
 {
-    exo_cuda_launch_each(differentiate<T>, exo_cuda_blocks(t.rows * t.columns, EXO_CUDA_BLOCK),
-                         EXO_CUDA_BLOCK, cuda->stream, t);
+    exo_cuda_launch_each(differentiate<T>, static_cast<unsigned>(t.rows), EXO_CUDA_BLOCK,
+                         cuda->stream, t);
 }
 
 /* --- Tiles ------------------------------------------------------------------------------------ */
@@ -139,6 +159,7 @@ tile_of(const head *h, size_t row, size_t column, bool gradients)
     t.rows = s->rows - row < h->chunk ? s->rows - row : h->chunk;
     t.column = column;
     t.columns = s->vocabulary - column < h->block ? s->vocabulary - column : h->block;
+    t.pitch = h->pitch;
     t.logits = h->logits;
     t.sums = h->sums;
     t.gradients = h->gradients;
@@ -200,7 +221,7 @@ multiply(exo_cuda_device *cuda, const head *h, const tile *t, const void *weight
     p.a = elements(h->k.x, t->row * s->width, s->dtype);
     p.b = weights;
     p.c = t->logits;
-    p.ldc = t->columns;
+    p.ldc = t->pitch;
     return s->invariant ? exo_cuda_multiply_invariant(cuda, &p, err)
                         : exo_cuda_multiply(cuda, &p, err);
 }
@@ -216,7 +237,8 @@ add_gradients(exo_cuda_device *cuda, const head *h, const tile *t, const void *w
     exo_cuda_product p = product_of(h);
     p.beta = 1;
     p.a = t->gradients;
-    p.lda = p.k = t->columns;
+    p.lda = t->pitch;
+    p.k = t->columns;
     p.n = p.ldb = p.ldc = s->width;
     p.m = t->rows;
     p.b = weights;

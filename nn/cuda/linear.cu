@@ -2,7 +2,7 @@
  * Read next: matmul.h, plans.h. */
 #include "nn/cuda/activations.h"
 #include "nn/cuda/columns.h"
-#include "nn/cuda/each.h"
+#include "nn/cuda/map.h"
 #include "nn/cuda/matmul.h"
 #include "nn/cuda/plans.h"
 
@@ -18,17 +18,22 @@ struct finish_args {
     const float *bias;
 };
 
-template <typename T>
+/* N elements of a row at a time, 1 or 4. */
+template <typename T, int N>
 __global__ static void
 finish_each(finish_args k)
 {
-    for (EXO_CUDA_EACH(i, k.count)) {
-        float v = exo_cuda_get(static_cast<const T *>(k.c), i);
-        if (k.bias)
-            v = v + k.bias[i % k.columns];
+    for (EXO_CUDA_EACH(group, k.count / N)) {
+        const size_t i = group * N, column = i % k.columns;
+        float v[N];
+        exo_cuda_read<N>(static_cast<const T *>(k.c), i, v);
+        for (int j = 0; j < N && k.bias; j++)
+            v[j] = v[j] + k.bias[column + static_cast<size_t>(j)];
         if (k.before)
-            exo_cuda_set(static_cast<T *>(k.before), i, v);
-        exo_cuda_set(static_cast<T *>(k.y), i, exo_cuda_activation(k.activation, v));
+            exo_cuda_write<N>(static_cast<T *>(k.before), i, v);
+        for (int j = 0; j < N; j++)
+            v[j] = exo_cuda_activation(k.activation, v[j]);
+        exo_cuda_write<N>(static_cast<T *>(k.y), i, v);
     }
 }
 
@@ -36,8 +41,14 @@ template <typename T>
 static void
 finish(exo_cuda_device *cuda, const finish_args *k)
 {
-    exo_cuda_launch_each(finish_each<T>, exo_cuda_blocks(k->count, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
-                         cuda->stream, *k);
+    if (k->columns % 4 == 0 && exo_cuda_has_fours(exo_cuda_from<T>(k->c)) &&
+        exo_cuda_has_fours(exo_cuda_from<T>(k->before)) &&
+        exo_cuda_has_fours(exo_cuda_from<T>(k->y)))
+        exo_cuda_launch_each((finish_each<T, 4>), exo_cuda_blocks(k->count / 4, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, cuda->stream, *k);
+    else
+        exo_cuda_launch_each((finish_each<T, 1>), exo_cuda_blocks(k->count, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, cuda->stream, *k);
 }
 
 static exo_cuda_product
@@ -117,12 +128,8 @@ exo_cuda_linear_grad_w(exo_device *device, const exo_linear_grad_w_args *k, exo_
     return exo_cuda_multiply(exo_cuda_of(device), &p, err);
 }
 
-EXO_CUDA_EACH_TYPED(activation_backward, k.count,
-                    exo_cuda_store<T>(k.dx, i,
-                                      exo_cuda_load<T>(k.dy, i) *
-                                          exo_cuda_activation_slope(k.activation,
-                                                                    exo_cuda_load<T>(k.x, i)),
-                                      false))
+EXO_CUDA_MAP_TYPED(activation_backward, k.dx, exo_cuda_from<T>(k.x), exo_cuda_from<T>(k.dy), false,
+                   (b * exo_cuda_activation_slope(k.activation, a)))
 
 /* --- Low-rank parts --------------------------------------------------------------------------- */
 
@@ -185,6 +192,7 @@ add_column_parts(exo_column_sums_args k, size_t parts, const double *partials)
 {
     for (EXO_CUDA_EACH(c, k.columns)) {
         double sum = 0;
+        EXO_CUDA_READ_AHEAD
         for (size_t p = 0; p < parts; p++)
             sum += partials[p * k.columns + c];
         write_column(k, c, sum);

@@ -40,6 +40,15 @@ exo_cuda_two_bf16(float first, float second)
     return word;
 }
 
+/* 2^x by one instruction: 0 in place of what is below 2^-126. */
+__device__ static inline float
+exo_cuda_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* sum += a b. */
 __device__ static inline void
 exo_cuda_mma(float sum[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
@@ -105,6 +114,12 @@ exo_cuda_two_bf16(float first, float second)
     exo_cuda_set(two, 0, first);
     exo_cuda_set(two, 1, second);
     return two[0].bits | static_cast<uint32_t>(two[1].bits) << 16;
+}
+
+static inline float
+exo_cuda_exp2(float x)
+{
+    return x < -126 ? 0 : exp2f(x);
 }
 
 static inline void

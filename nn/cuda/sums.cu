@@ -37,6 +37,7 @@ add_up(size_t count, Term term, double *out)
 {
     __shared__ double room[EXO_CUDA_WARP];
     double own = 0;
+    EXO_CUDA_READ_AHEAD
     for (EXO_CUDA_EACH(i, count))
         own += term(i);
     own = exo_cuda_block_sum(own, room);

@@ -30,8 +30,11 @@ enum {
     WEIGHTS   /* saved: the weights as bf16, under autocast, if wide */
 };
 
+/* Weights up to this size get their gradient in the forward pass. On a GPU, where
+ * a second product takes longer than to write and to read a gradient, they are larger. */
 enum {
-    KEPT_BYTES = 1 << 26 /* weights up to this size get their gradient in the forward pass */
+    KEPT_BYTES = 1 << 26,
+    KEPT_BYTES_GPU = 1 << 28
 };
 
 struct state {
@@ -280,7 +283,8 @@ begin(exo_tape *tape, const exo_op_class *op_class, exo_tensor *x, exo_tensor *w
           : NULL;
     if (!op)
         return NULL;
-    bool wide = keeps && exo_tape_pass(tape)->grad && weight->numel * sizeof(float) <= KEPT_BYTES;
+    size_t most = exo_device_is_host(exo_tape_device(tape)) ? KEPT_BYTES : KEPT_BYTES_GPU;
+    bool wide = keeps && exo_tape_pass(tape)->grad && weight->numel * sizeof(float) <= most;
     const exo_head_shape shape = {.rows = x->dims[0],
                                   .width = x->dims[1],
                                   .vocabulary = weight->dims[0],
