@@ -85,7 +85,8 @@ sum_parts(Terms terms, size_t rows, size_t channels, size_t part_rows, double *s
     const size_t first = blockIdx.y * part_rows;
     const size_t end = first + part_rows < rows ? first + part_rows : rows;
     pair own = {0, 0};
-    for (size_t row = first + threadIdx.y; row < end && c < channels; row += LINES) {
+    EXO_CUDA_READ_AHEAD(8)
+    for (EXO_CUDA_ROUNDS(row, first + threadIdx.y, c < channels ? end : 0, LINES)) {
         const pair term = terms(row, c);
         own.first += term.first;
         own.second += term.second;
@@ -121,7 +122,7 @@ total_of(const void *scratch, size_t channels, size_t parts, size_t c)
 {
     const double *sums = static_cast<const double *>(scratch) + 2 * channels;
     pair total = {0, 0};
-    EXO_CUDA_READ_AHEAD
+    EXO_CUDA_READ_AHEAD(8)
     for (size_t p = 0; p < parts; p++) {
         total.first += sums[p * 2 * channels + c];
         total.second += sums[(p * 2 + 1) * channels + c];

@@ -96,8 +96,8 @@ find_place(const Measure &measure, size_t count, double target, double *room)
         const size_t each = ((s.to - s.from + warps - 1) / warps + line - 1) / line * line;
         const size_t first = s.from + warp * each, end = first + each < s.to ? first + each : s.to;
         double own = 0;
-        EXO_CUDA_READ_AHEAD
-        for (size_t i = first + lane; i < end; i += line)
+        EXO_CUDA_READ_AHEAD(8)
+        for (EXO_CUDA_ROUNDS(i, first + lane, end, line))
             own += measure(i);
         for (unsigned step = EXO_CUDA_WARP / 2; step > 0; step /= 2)
             own += __shfl_xor_sync(0xFFFFFFFFu, own, static_cast<int>(step));
@@ -182,8 +182,8 @@ __device__ static inline double
 sum_from(const row &r, uint32_t bits, block_room *room)
 {
     double own = 0;
-    EXO_CUDA_READ_AHEAD
-    for (size_t i = threadIdx.x; i < r.count; i += blockDim.x)
+    EXO_CUDA_READ_AHEAD(8)
+    for (EXO_CUDA_ROUNDS(i, threadIdx.x, r.count, blockDim.x))
         own += exo_cuda_bits(r.weights[i]) >= bits ? static_cast<double>(r.weights[i]) : 0.0;
     return exo_cuda_block_sum(own, room->sums);
 }
@@ -221,8 +221,8 @@ __device__ static inline float
 largest(const float *logits, size_t count, float *room)
 {
     float most = -INFINITY;
-    EXO_CUDA_READ_AHEAD
-    for (size_t i = threadIdx.x; i < count; i += blockDim.x)
+    EXO_CUDA_READ_AHEAD(8)
+    for (EXO_CUDA_ROUNDS(i, threadIdx.x, count, blockDim.x))
         most = logits[i] > most || logits[i] != logits[i] ? logits[i] : most;
     return exo_cuda_block_max(most, room);
 }
@@ -231,8 +231,8 @@ __device__ static inline float
 largest_warped(const row &r, float *room)
 {
     float most = -INFINITY;
-    EXO_CUDA_READ_AHEAD
-    for (size_t i = threadIdx.x; i < r.count; i += blockDim.x) {
+    EXO_CUDA_READ_AHEAD(8)
+    for (EXO_CUDA_ROUNDS(i, threadIdx.x, r.count, blockDim.x)) {
         const float x = warped(r, i);
         most = x > most || x != x ? x : most;
     }

@@ -29,8 +29,8 @@ exo_cuda_column_total(const T *x, size_t columns, size_t first, size_t end)
     const unsigned at = threadIdx.x % EXO_CUDA_COLUMNS, lane = threadIdx.x / EXO_CUDA_COLUMNS;
     const size_t c = exo_cuda_own_column();
     double sum = 0;
-    EXO_CUDA_READ_AHEAD
-    for (size_t r = first + lane; c < columns && r < end; r += EXO_CUDA_COLUMN_LANES)
+    EXO_CUDA_READ_AHEAD(8)
+    for (EXO_CUDA_ROUNDS(r, first + lane, c < columns ? end : 0, EXO_CUDA_COLUMN_LANES))
         sum += static_cast<double>(exo_cuda_get(x, r * columns + c));
     room[lane][at] = sum;
     __syncthreads();

@@ -85,7 +85,7 @@ __global__ static void __launch_bounds__(1024)
             const unsigned found = find_matches(k.tokens, token, first, end, matches, room);
             for (size_t i = threadIdx.x; i < k.width && found > 0; i += blockDim.x) {
                 float sum = gradient[i];
-                EXO_CUDA_READ_AHEAD
+                EXO_CUDA_READ_AHEAD(8)
                 for (unsigned m = 0; m < found; m++)
                     sum += k.dy[(first + matches[m]) * k.width + i];
                 gradient[i] = sum;
@@ -123,8 +123,8 @@ positions_backward_at(const exo_positions_backward_args &k, size_t i)
 {
     const size_t step = k.sequence * k.width;
     float sum = k.gradient[k.first * k.width + i];
-    EXO_CUDA_READ_AHEAD
-    for (size_t at = i; at < k.rows * k.width; at += step)
+    EXO_CUDA_READ_AHEAD(8)
+    for (EXO_CUDA_ROUNDS(at, i, k.rows * k.width, step))
         sum += k.dy[at];
     k.gradient[k.first * k.width + i] = sum;
 }

@@ -49,11 +49,13 @@ enum {
 #else
 #define EXO_CUDA_UNROLL
 #endif
-/* Before a loop that reads memory: its reads of eight rounds are under way together. */
+/* Before a loop that reads memory: its reads of so many rounds are under way together. What is left of
+ * the rounds is read one by one. */
 #ifdef __CUDACC__
-#define EXO_CUDA_READ_AHEAD _Pragma("unroll 8")
+#define EXO_CUDA_PRAGMA(text)       _Pragma(#text)
+#define EXO_CUDA_READ_AHEAD(rounds) EXO_CUDA_PRAGMA(unroll rounds)
 #else
-#define EXO_CUDA_READ_AHEAD
+#define EXO_CUDA_READ_AHEAD(rounds)
 #endif
 
 /* Lets a kernel's blocks have `bytes` of EXO_CUDA_SHARED: above 48 KiB, a launch needs it. */
@@ -81,6 +83,20 @@ exo_cuda_blocks(size_t count, unsigned block)
     size_t i = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;                         \
     i < (count);                                                                                   \
     i += static_cast<size_t>(gridDim.x) * blockDim.x
+
+/* The rounds of a loop over i = first, first + step and so on below end. */
+__device__ static inline size_t
+exo_cuda_rounds(size_t first, size_t end, size_t step)
+{
+    return first < end ? (end - first - 1) / step + 1 : 0;
+}
+
+/* for (EXO_CUDA_ROUNDS(i, first, end, step)): the same loop with its rounds counted before, behind
+ * EXO_CUDA_READ_AHEAD. For a sum that could wrap around, a compiler reads one round at a time. */
+#define EXO_CUDA_ROUNDS(i, first, end, step)                                                       \
+    size_t i = (first), i##_rounds = exo_cuda_rounds(i, end, step);                                \
+    i##_rounds > 0;                                                                                \
+    i##_rounds--, i += (step)
 
 /* --- Types ------------------------------------------------------------------------------------ */
 

@@ -192,7 +192,7 @@ add_column_parts(exo_column_sums_args k, size_t parts, const double *partials)
 {
     for (EXO_CUDA_EACH(c, k.columns)) {
         double sum = 0;
-        EXO_CUDA_READ_AHEAD
+        EXO_CUDA_READ_AHEAD(8)
         for (size_t p = 0; p < parts; p++)
             sum += partials[p * k.columns + c];
         write_column(k, c, sum);

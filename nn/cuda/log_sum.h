@@ -31,7 +31,7 @@ exo_cuda_add_part(const float *logits, size_t count, float scale, bool entropy,
 {
     __shared__ float room[EXO_CUDA_WARP];
     exo_cuda_row_sums s = {-INFINITY, 0, 0};
-    EXO_CUDA_READ_AHEAD
+    EXO_CUDA_READ_AHEAD(8)
     for (size_t v = threadIdx.x; v < count; v += EXO_CUDA_BLOCK) {
         const float x = scale * logits[v];
         s.most = x > s.most || x != x ? x : s.most;
@@ -39,7 +39,7 @@ exo_cuda_add_part(const float *logits, size_t count, float scale, bool entropy,
     s.most = exo_cuda_block_max(s.most, room);
     if (before && !(s.most > before->most) && s.most == s.most)
         s.most = before->most;
-    EXO_CUDA_READ_AHEAD
+    EXO_CUDA_READ_AHEAD(8)
     for (size_t v = threadIdx.x; v < count; v += EXO_CUDA_BLOCK) {
         const float apart = scale * logits[v] - s.most, e = expf(apart);
         s.sum += e;

@@ -18,7 +18,8 @@ __device__ static inline double
 sum_terms(size_t count, const Term &term, double *room)
 {
     double own = 0;
-    for (size_t i = threadIdx.x; i < count; i += blockDim.x)
+    EXO_CUDA_READ_AHEAD(8)
+    for (EXO_CUDA_ROUNDS(i, threadIdx.x, count, blockDim.x))
         own += term(i);
     return exo_cuda_block_sum(own, room);
 }

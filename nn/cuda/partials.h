@@ -12,8 +12,8 @@ exo_cuda_add_partials(size_t count, const double *partials, Out *out, bool add)
 {
     __shared__ double room[EXO_CUDA_WARP];
     double own = 0;
-    EXO_CUDA_READ_AHEAD
-    for (size_t i = threadIdx.x; i < count; i += blockDim.x)
+    EXO_CUDA_READ_AHEAD(8)
+    for (EXO_CUDA_ROUNDS(i, threadIdx.x, count, blockDim.x))
         own += partials[i];
     own = exo_cuda_block_sum(own, room);
     if (threadIdx.x == 0)

@@ -36,13 +36,15 @@ exo_cuda_row_moments(const float *x, size_t width, bool centered, float eps)
     double sum = 0;
     float square = 0;
     if (centered) {
-        for (size_t i = threadIdx.x; i < width; i += blockDim.x)
+        EXO_CUDA_READ_AHEAD(4)
+        for (EXO_CUDA_ROUNDS(i, threadIdx.x, width, blockDim.x))
             sum += static_cast<double>(x[i]);
         const double mean = exo_cuda_block_sum(sum, sums) / static_cast<double>(width);
         m.mean = static_cast<float>(mean);
         m.rest = static_cast<float>(mean - static_cast<double>(m.mean));
     }
-    for (size_t i = threadIdx.x; i < width; i += blockDim.x) {
+    EXO_CUDA_READ_AHEAD(4)
+    for (EXO_CUDA_ROUNDS(i, threadIdx.x, width, blockDim.x)) {
         const float apart = exo_cuda_centered(m, x[i]);
         square += apart * apart;
     }

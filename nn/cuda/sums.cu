@@ -36,9 +36,10 @@ __global__ static void
 add_up(size_t count, Term term, double *out)
 {
     __shared__ double room[EXO_CUDA_WARP];
+    const size_t first = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     double own = 0;
-    EXO_CUDA_READ_AHEAD
-    for (EXO_CUDA_EACH(i, count))
+    EXO_CUDA_READ_AHEAD(8)
+    for (EXO_CUDA_ROUNDS(i, first, count, static_cast<size_t>(gridDim.x) * blockDim.x))
         own += term(i);
     own = exo_cuda_block_sum(own, room);
     if (threadIdx.x == 0)

@@ -101,14 +101,13 @@ fail(const char *what, uintptr_t address, unsigned other)
 
 /* --- Cells ------------------------------------------------------------------------------------ */
 
-extern "C" char __data_start[],
-    _end[]; /* of the program, with what kernels declare as __shared__ */
+extern "C" char __bss_start[], _end[]; /* of the program, with what kernels declare as __shared__ */
 
 static bool
 is_of_block(uintptr_t address)
 {
-    const range program = {reinterpret_cast<uintptr_t>(__data_start),
-                           static_cast<size_t>(_end - __data_start)};
+    const range program = {reinterpret_cast<uintptr_t>(__bss_start),
+                           static_cast<size_t>(_end - __bss_start)};
     return watch.shared.has(address) || program.has(address);
 }
 
