@@ -131,6 +131,16 @@ sum_of(const holder *h)
 
 static uint64_t idle_in_pool(int ordinal);
 
+/* All memory of a GPU, also of one that this process could not open. */
+static size_t
+memory_of(int ordinal)
+{
+    cudaDeviceProp properties;
+    const bool known = cudaGetDeviceProperties(&properties, ordinal) == cudaSuccess;
+    (void)cudaGetLastError();
+    return known ? properties.totalGlobalMem : 0;
+}
+
 exo_status
 exo_cuda_say_full(const exo_cuda_device *cuda, const char *what, size_t bytes, exo_err *err)
 {
@@ -139,7 +149,8 @@ exo_cuda_say_full(const exo_cuda_device *cuda, const char *what, size_t bytes, e
     unsigned long long others = 0;
     unsigned devices = 0;
     (void)cudaGetLastError();
-    (void)cudaMemGetInfo(&left, &all);
+    if (cudaMemGetInfo(&left, &all) != cudaSuccess) /* not even the driver's own has room */
+        all = memory_of(cuda->ordinal);
     const unsigned long long idle = idle_in_pool(cuda->ordinal);
     pthread_mutex_lock(&holders_lock);
     for (const holder *h = holders; h; h = h->next)
@@ -445,15 +456,23 @@ find_gpu(int ordinal, exo_err *err)
     return EXO_OK;
 }
 
+/* The part of the slots that is the host's. */
+static cudaError_t
+pin_slots(exo_cuda_device *cuda)
+{
+    cudaError_t error = cudaSuccess;
+    for (size_t s = 0; s < EXO_CUDA_SLOTS && error == cudaSuccess; s++)
+        error = cudaMallocHost(&cuda->slots[s].memory, EXO_CUDA_SLOT_BYTES);
+    return error;
+}
+
 static cudaError_t
 open_slots(exo_cuda_device *cuda)
 {
     cudaError_t error = cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking);
     for (size_t s = 0; s < EXO_CUDA_SLOTS && error == cudaSuccess; s++) {
         exo_cuda_slot *slot = &cuda->slots[s];
-        error = cudaMallocHost(&slot->memory, EXO_CUDA_SLOT_BYTES);
-        if (error == cudaSuccess)
-            error = cudaEventCreateWithFlags(&slot->free, cudaEventDisableTiming);
+        error = cudaEventCreateWithFlags(&slot->free, cudaEventDisableTiming);
         if (error == cudaSuccess)
             error = cudaEventCreateWithFlags(&slot->taken, cudaEventDisableTiming);
         if (error == cudaSuccess)
@@ -512,10 +531,8 @@ keep_memory(int ordinal)
 static cudaError_t
 open_memory(exo_cuda_device *cuda)
 {
-    cudaError_t error = exo_cuda_select(cuda);
     void *memory = NULL;
-    if (error == cudaSuccess)
-        error = cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking);
+    cudaError_t error = cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking);
     if (error == cudaSuccess)
         error = keep_memory(cuda->ordinal);
     if (error == cudaSuccess)
@@ -527,6 +544,22 @@ open_memory(exo_cuda_device *cuda)
         exo_cuda_took(cuda, EXO_CUDA_WORKSPACES, PARTIALS_BYTES);
     cuda->device.scalar = cuda->partials ? cuda->partials + EXO_CUDA_PARTIALS : NULL;
     return error;
+}
+
+/* Opens the GPU, and takes what a device has of it and of the host for itself. */
+static exo_status
+start(exo_cuda_device *cuda, exo_err *err)
+{
+    cudaError_t error = exo_cuda_select(cuda); /* the driver's own memory, of each process */
+    if (error == cudaSuccess) {
+        error = pin_slots(cuda);
+        if (error != cudaSuccess)
+            return exo_cuda_status(error, "pinned memory of the host", err);
+        error = open_memory(cuda);
+    }
+    return error == cudaErrorMemoryAllocation
+               ? exo_cuda_say_full(cuda, "a device", exo_cuda_own_bytes(), err)
+               : exo_cuda_status(error, "the start", err);
 }
 
 uint64_t
@@ -552,7 +585,7 @@ exo_cuda_open(exo_device **out, int ordinal, exo_err *err)
     if (st == EXO_OK)
         st = read_tf32(cuda, err);
     if (st == EXO_OK)
-        st = exo_cuda_status(open_memory(cuda), "the start", err);
+        st = start(cuda, err);
     if (st == EXO_OK)
         st = exo_cuda_matmul_new(&cuda->matmul, cuda, err);
     if (st == EXO_OK)

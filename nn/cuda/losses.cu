@@ -43,7 +43,7 @@ struct masked_term {
 };
 
 __global__ static void
-mean_of(exo_mean_args k)
+__launch_bounds__(MEAN_BLOCK) mean_of(exo_mean_args k)
 {
     __shared__ double room[EXO_CUDA_WARP];
     const double sum = sum_terms(k.count, plain_term{k.x}, room);
@@ -59,7 +59,7 @@ exo_cuda_mean(exo_device *device, const exo_mean_args *k, exo_err *err)
 }
 
 __global__ static void
-masked_mean_of(exo_masked_mean_args k)
+__launch_bounds__(MEAN_BLOCK) masked_mean_of(exo_masked_mean_args k)
 {
     __shared__ double room[EXO_CUDA_WARP];
     const double sum = sum_terms(k.count, masked_term{k.x, k.mask}, room);

@@ -73,8 +73,10 @@ open_matmul(exo_cuda_matmul *m, exo_err *err)
     /* in place and in the output's type, parts of a sum would be rounded as they come */
     const uint64_t schemes =
         CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    exo_status st = exo_cuda_status(cudaMallocAsync(&m->workspace, WORKSPACE, m->cuda->stream),
-                                    "the workspace of products", err);
+    const cudaError_t error = cudaMallocAsync(&m->workspace, WORKSPACE, m->cuda->stream);
+    exo_status st = error == cudaErrorMemoryAllocation
+                        ? exo_cuda_say_full(m->cuda, "the workspace of products", WORKSPACE, err)
+                        : exo_cuda_status(error, "the workspace of products", err);
     if (st == EXO_OK)
         exo_cuda_took(m->cuda, EXO_CUDA_WORKSPACES, WORKSPACE);
     if (st == EXO_OK)

@@ -90,7 +90,8 @@ typedef enum cudaFuncAttribute {
     cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
 } cudaFuncAttribute;
 
-/* Lets a kernel be started with so many shared bytes. Refuses more than a block of Hopper can have. */
+/* Lets a kernel have so many shared bytes on the GPU of the thread: above 48 KiB a launch needs that.
+ * Refuses more than a block can have. */
 cudaError_t emulated_set_shared(const void *kernel, int bytes);
 
 template <typename Kernel>

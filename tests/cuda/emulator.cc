@@ -82,14 +82,14 @@ static std::set<emulated_exec *> execs;
 static uint64_t launched_graphs, records, updates, refuse_update_at;
 static thread_local emulated_stream *capturing; /* NULL: the thread records nothing */
 static std::map<const void *, size_t> pinned;
-static std::map<void *, size_t> blocks;               /* of device memory */
-static std::map<const void *, size_t> allowed_shared; /* bytes of a block, by kernel */
-static bool shown;                                    /* the host reaches it */
-static std::map<void *, shared_memory> lendable;      /* memory that others may open */
-static std::map<void *, shared_memory> opened;        /* theirs; `file` is this process's */
-static std::map<CUdeviceptr, size_t> reserved;        /* bytes of addresses */
+static std::map<void *, size_t> blocks;          /* of device memory */
+static bool shown;                               /* the host reaches it */
+static std::map<void *, shared_memory> lendable; /* memory that others may open */
+static std::map<void *, shared_memory> opened;   /* theirs; `file` is this process's */
+static std::map<CUdeviceptr, size_t> reserved;   /* bytes of addresses */
 static uint64_t used, all_memory = TEBIBYTE, done, calls, fail_at, fail_call, no_memory_at;
 static uint64_t random_state = 1;
+static std::map<std::pair<int, const void *>, size_t> allowed; /* shared bytes, by GPU and kernel */
 static int gpus = 1;
 static int first_gpu; /* of the machine that this process sees */
 static thread_local cudaError_t last = cudaSuccess;
@@ -525,14 +525,28 @@ begin_apart(cudaStream_t stream)
     return say(cudaErrorStreamCaptureUnsupported);
 }
 
-/* The beginning of a function that a thread which records must not call, on whatever stream. */
+/* What a thread records is lost by a call that it must not make meanwhile, on whatever stream. */
+static void
+spoil(void)
+{
+    if (capturing)
+        capturing->spoiled = true;
+}
+
+/* The beginning of such a function. */
 static cudaError_t
 begin_unsafe(void)
 {
-    if (!capturing)
-        return begin();
-    capturing->spoiled = true;
-    return say(cudaErrorStreamCaptureUnsupported);
+    spoil();
+    return capturing ? say(cudaErrorStreamCaptureUnsupported) : begin();
+}
+
+/* Whether a block of a kernel may have so many shared bytes on the GPU of the thread. */
+static bool
+may_share(const void *kernel, size_t bytes)
+{
+    const auto found = allowed.find({current, kernel});
+    return bytes <= USUAL_SHARED || (found != allowed.end() && bytes <= found->second);
 }
 
 void
@@ -541,10 +555,8 @@ emulated_queue_grid(const char *name, const void *kernel, dim3 grid, dim3 block,
 {
     const std::lock_guard<std::mutex> guard(lock);
     const size_t threads = static_cast<size_t>(block.x) * block.y * block.z;
-    const auto allowed = allowed_shared.find(kernel);
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0 || threads > 1024 ||
-        grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535 ||
-        (shared > USUAL_SHARED && (allowed == allowed_shared.end() || shared > allowed->second))) {
+        grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535 || !may_share(kernel, shared)) {
         say(cudaErrorInvalidValue);
         return;
     }
@@ -564,7 +576,7 @@ emulated_set_shared(const void *kernel, int bytes)
         return say(cudaErrorInvalidValue);
     const cudaError_t error = begin();
     if (error == cudaSuccess)
-        allowed_shared[kernel] = static_cast<size_t>(bytes);
+        allowed[{current, kernel}] = static_cast<size_t>(bytes);
     return error;
 }
 
@@ -738,6 +750,7 @@ cudaError_t
 cudaFreeHost(void *memory)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    spoil();
     pinned.erase(memory);
     free(memory);
     return cudaSuccess;
@@ -828,6 +841,7 @@ cudaError_t
 cudaFree(void *memory)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    spoil();
     const auto found = lendable.find(memory);
     if (found == lendable.end()) {
         fprintf(stderr, "cuda: free of %p, which is no memory of cudaMalloc\n", memory);
@@ -886,7 +900,7 @@ cudaError_t
 cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned flags)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    const cudaError_t error = begin();
+    const cudaError_t error = begin_unsafe();
     shared_memory named, s;
     memcpy(&named, handle.reserved, sizeof named);
     if (error != cudaSuccess)
@@ -907,6 +921,7 @@ cudaError_t
 cudaIpcCloseMemHandle(void *memory)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    spoil();
     const auto found = opened.find(memory);
     if (found == opened.end())
         return say(cudaErrorInvalidValue);
@@ -1175,6 +1190,7 @@ cudaError_t
 cudaStreamSynchronize(cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    spoil();
     const cudaError_t error = begin_apart(stream);
     host_waits++;
     if (!stream->recorded)

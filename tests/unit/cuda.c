@@ -172,6 +172,22 @@ Test(cuda, the_next_batch_is_copied_beside_the_steps)
     exo_free(host);
 }
 
+Test(cuda, a_device_without_room_says_who_holds_it)
+{
+    exo_device *gpu = open_gpu(), *second = NULL;
+    exo_err err = {0};
+    const uint64_t own = cuda_emulator_memory();
+    for (uint64_t room = 0; room < own; room += 1 << 19) {
+        cuda_emulator_set_memory(own + room);
+        cr_expect_eq(exo_cuda_open(&second, 0, &err), EXO_NOMEM);
+        cr_expect_null(second);
+        cr_expect(strstr(err.text, "no memory for a device of"), "%s", err.text);
+        cr_expect(strstr(err.text, "the 1 others in this process 4"), "%s", err.text);
+    }
+    cuda_emulator_set_memory(0);
+    close_gpu(gpu);
+}
+
 Test(cuda, a_lack_of_memory_names_both_sizes)
 {
     exo_device *gpu = open_gpu();
