@@ -113,6 +113,7 @@ write_rows(const exo_cuda_attention_call &k, size_t n, size_t head, size_t row,
            const warp_rows<M, D> *rows, exo_cuda_bf16 *y, float *lse)
 {
     const exo_cuda_lane lane = exo_cuda_own_lane();
+    const bool at_once = k.width % 2 == 0 && reinterpret_cast<uintptr_t>(y) % 4 == 0;
     EXO_CUDA_UNROLL
     for (int m = 0; m < M; m++)
         EXO_CUDA_UNROLL
@@ -125,10 +126,11 @@ write_rows(const exo_cuda_attention_call &k, size_t n, size_t head, size_t row,
             continue;
         exo_cuda_bf16 *to = y + ((n * k.tokens + i) * k.heads + head) * k.width;
         EXO_CUDA_UNROLL
-        for (int c = 0; c < D / 4; c++) {
-            const size_t d = static_cast<unsigned>(c / 2 * 8 + c % 2) + lane.column;
-            if (d < k.width)
-                exo_cuda_set(to, d, rows->out[m][c / 2][h * 2 + c % 2] / sum);
+        for (int c = 0; c < D / 8; c++) {
+            const float *const own = &rows->out[m][c][h * 2];
+            const float two[2] = {own[0] / sum, own[1] / sum};
+            exo_cuda_write_two(to, static_cast<unsigned>(c * 8) + lane.column, k.width, two,
+                               at_once);
         }
         if (lse && lane.column == 0)
             lse[(n * k.heads + head) * k.tokens + i] = log2f(sum) + rows->most[m][h];

@@ -77,6 +77,20 @@ exo_cuda_kept_bit(const exo_cuda_attention_call &k, unsigned byte, unsigned bit)
     return byte >> bit & 1u ? k.kept : 0.0f;
 }
 
+/* to[d] and to[d + 1] = two numbers. at_once: the address is a multiple of 4, and both are inside. */
+__device__ static inline void
+exo_cuda_write_two(exo_cuda_bf16 *to, size_t d, size_t width, const float two[2], bool at_once)
+{
+    if (at_once && d < width) {
+        *reinterpret_cast<uint32_t *>(to + d) = exo_cuda_two_bf16(two[0], two[1]);
+        return;
+    }
+    EXO_CUDA_UNROLL
+    for (size_t i = 0; i < 2; i++)
+        if (d + i < width)
+            exo_cuda_set(to, d + i, two[i]);
+}
+
 /* Where a lane's sums are: rows `row` and row + 8, columns `column` and column + 1. */
 typedef struct exo_cuda_lane {
     unsigned row, column;

@@ -58,18 +58,28 @@ write_grads(const exo_cuda_attention_call &k, const exo_cuda_attention_gradients
 {
     const exo_cuda_lane lane = exo_cuda_own_lane();
     const size_t part = kind * k.heads + head;
+    const bool at_once =
+        k.width % 2 == 0 && reinterpret_cast<uintptr_t>(g.dx) % sizeof(uint32_t) == 0;
     EXO_CUDA_UNROLL
-    for (int c = 0; c < D / 2; c++) {
-        const size_t row = first + lane.row + static_cast<unsigned>(c % 4 / 2) * 8,
-                     d = static_cast<unsigned>(c / 4 * 8 + c % 2) + lane.column;
-        const float value = factor * out[0][c / 4][c % 4];
-        if (row >= k.tokens || d >= k.width)
+    for (int c = 0; c < D / 4; c++) {
+        const size_t row = first + lane.row + static_cast<unsigned>(c % 2) * 8,
+                     d = static_cast<unsigned>(c / 2 * 8) + lane.column;
+        float two[2] = {factor * out[0][c / 2][c % 2 * 2], factor * out[0][c / 2][c % 2 * 2 + 1]};
+        if (row >= k.tokens)
             continue;
-        if (g.dx)
-            exo_cuda_store<exo_cuda_bf16>(
-                g.dx, ((n * k.tokens + row) * 3 * k.heads + part) * k.width + d, value, k.add);
-        else
-            g.grads[((n * 3 * k.heads + part) * k.tokens + row) * k.width + d] = value;
+        if (g.dx) {
+            exo_cuda_bf16 *const to = g.dx + ((n * k.tokens + row) * 3 * k.heads + part) * k.width;
+            EXO_CUDA_UNROLL
+            for (size_t j = 0; j < 2; j++)
+                two[j] = k.add && d + j < k.width ? exo_cuda_get(to, d + j) + two[j] : two[j];
+            exo_cuda_write_two(to, d, k.width, two, at_once);
+            continue;
+        }
+        float *const to = g.grads + ((n * 3 * k.heads + part) * k.tokens + row) * k.width;
+        EXO_CUDA_UNROLL
+        for (size_t j = 0; j < 2; j++)
+            if (d + j < k.width)
+                to[d + j] = two[j];
     }
 }
 

@@ -110,17 +110,33 @@ end_rows(size_t rows, const exo_cuda_row_sums *sums, exo_head_args k, bool entro
     }
 }
 
-/* The gradient of a logit, of column v, in a tile's row. */
-__device__ static inline float
-gradient_of(const tile &t, size_t row, size_t v, float logit)
+/* What a row's gradients have in common. */
+struct row_numbers {
+    float scale, log_sum, entropy, factor;
+    bool has_entropy;
+    size_t target; /* SIZE_MAX: none */
+};
+
+__device__ static inline row_numbers
+numbers_of(const tile &t, size_t row)
 {
-    const float log_p = t.scale * logit - t.log_sum[row], p = expf(log_p);
-    float d;
-    if (t.entropy)
-        d = p > 0 ? p * (log_p + t.entropy[row]) : 0;
-    else
-        d = p - (t.targets[row] >= 0 && static_cast<size_t>(t.targets[row]) == v ? 1.0f : 0.0f);
-    return t.factor[row] * d;
+    const bool has_target = !t.entropy && t.targets[row] >= 0;
+    return {t.scale,
+            t.log_sum[row],
+            t.entropy ? t.entropy[row] : 0.0f,
+            t.factor[row],
+            t.entropy != NULL,
+            has_target ? static_cast<size_t>(t.targets[row]) : SIZE_MAX};
+}
+
+/* The gradient of a logit, of column v. */
+__device__ static inline float
+gradient_of(const row_numbers &r, size_t v, float logit)
+{
+    const float log_p = r.scale * logit - r.log_sum, p = expf(log_p);
+    const float d =
+        r.has_entropy ? (p > 0 ? p * (log_p + r.entropy) : 0) : p - (r.target == v ? 1.0f : 0.0f);
+    return r.factor * d;
 }
 
 /* The gradients of a tile's logits: a block is a row, and a thread takes four of it at a time. */
@@ -128,14 +144,14 @@ template <typename T>
 __global__ static void
 __launch_bounds__(EXO_CUDA_BLOCK) differentiate(tile t)
 {
-    const size_t row = t.row + blockIdx.x;
+    const row_numbers row = numbers_of(t, t.row + blockIdx.x);
     const float *z = t.logits + blockIdx.x * t.pitch;
     T *const out = static_cast<T *>(t.gradients) + blockIdx.x * t.pitch;
     for (size_t i = threadIdx.x * 4; i < t.columns; i += EXO_CUDA_BLOCK * 4) {
         float four[4]; /* the pitch has room for those behind the last column */
         exo_cuda_get_four(z, i, four);
         for (size_t j = 0; j < 4; j++)
-            four[j] = i + j < t.columns ? gradient_of(t, row, t.column + i + j, four[j]) : 0.0f;
+            four[j] = i + j < t.columns ? gradient_of(row, t.column + i + j, four[j]) : 0.0f;
         exo_cuda_set_four(out, i, four);
     }
 }

@@ -1,7 +1,7 @@
 /* Sums of all elements, in double, and clipping by the root of such sums. A sum has two grids: blocks
  * add up their parts, then one block adds up the blocks. The order depends on the count alone. State:
  * partials of the device, which its stream guards. Read next: grid.h. */
-#include "nn/cuda/kernels.h"
+#include "nn/cuda/map.h"
 #include "nn/cuda/partials.h"
 
 struct sum_term {
@@ -98,14 +98,26 @@ clip_each(exo_clip_args k)
         k.norm[0] = norm;
     if (factor >= 1.0f) /* false for NaN, which then spreads */
         return;
-    for (EXO_CUDA_EACH(i, k.count))
-        k.y[i] = factor * k.y[i];
+    const bool fours = reinterpret_cast<uintptr_t>(k.y) % sizeof(exo_cuda_four<float>) == 0;
+    for (EXO_CUDA_EACH(group, (k.count + 3) / 4)) {
+        const size_t first = group * 4;
+        float four[4];
+        if (fours && first + 4 <= k.count) {
+            exo_cuda_get_four(k.y, first, four);
+            for (size_t j = 0; j < 4; j++)
+                four[j] = factor * four[j];
+            exo_cuda_set_four(k.y, first, four);
+        } else {
+            for (size_t i = first; i < first + 4 && i < k.count; i++)
+                k.y[i] = factor * k.y[i];
+        }
+    }
 }
 
 exo_status
 exo_cuda_clip(exo_device *device, const exo_clip_args *k, exo_err *err)
 {
-    exo_cuda_launch_each(clip_each, exo_cuda_blocks(k->count, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
-                         exo_cuda_of(device)->stream, *k);
+    exo_cuda_launch_each(clip_each, exo_cuda_blocks((k->count + 3) / 4, EXO_CUDA_BLOCK),
+                         EXO_CUDA_BLOCK, exo_cuda_of(device)->stream, *k);
     return exo_cuda_launched("clip", err);
 }
