@@ -185,7 +185,7 @@ note_whole(const void *at, size_t bytes, bool writes)
 void
 cuda_emulated_watch_grid(const char *name, const void *stacks, size_t stack_bytes)
 {
-    watch.on = watch.wanted;
+    watch.on = watch.compiled && watch.wanted; /* else only instructions would say what they do */
     watch.name = name;
     watch.stacks = {reinterpret_cast<uintptr_t>(stacks), stack_bytes};
     watch.indices = {reinterpret_cast<uintptr_t>(&emulated_index), sizeof emulated_index};
