@@ -170,16 +170,6 @@ note(const void *at, size_t bytes, bool writes, unsigned thread)
     }
 }
 
-/* An access as a kernel has written it. */
-static void
-note_whole(const void *at, size_t bytes, bool writes)
-{
-    if (watch.on && reinterpret_cast<uintptr_t>(at) % bytes != 0)
-        fail("reads or writes at no multiple of the size", reinterpret_cast<uintptr_t>(at),
-             UINT32_MAX);
-    note(at, bytes, writes, watch.thread);
-}
-
 /* --- What the emulator says ------------------------------------------------------------------- */
 
 void
@@ -242,6 +232,17 @@ emulated_note_atomic(const void *at, size_t bytes)
 }
 
 /* --- What the compiler calls ------------------------------------------------------------------ */
+
+#if !defined(__SANITIZE_THREAD__) /* whose own library has them */
+/* An access as a kernel has written it. */
+static void
+note_whole(const void *at, size_t bytes, bool writes)
+{
+    if (watch.on && reinterpret_cast<uintptr_t>(at) % bytes != 0)
+        fail("reads or writes at no multiple of the size", reinterpret_cast<uintptr_t>(at),
+             UINT32_MAX);
+    note(at, bytes, writes, watch.thread);
+}
 
 #define ACCESSES(BYTES)                                                                            \
     void __tsan_read##BYTES(void *at)                                                              \
@@ -308,3 +309,4 @@ __tsan_atomic8_load(const volatile uint8_t *at, int)
     return __atomic_load_n(at, __ATOMIC_ACQUIRE);
 }
 }
+#endif
