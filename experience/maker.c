@@ -570,7 +570,7 @@ maker_run(void *self, exo_graph_actor *actor, exo_err *err)
     exo_observer_close(&m->observer);
     if (m->group) { /* their generators go first */
         exo_maker_weights_free(&m->weights);
-        exo_experience_source_free(&m->source);
+        exo_experience_source_end(m->source);
     }
     exo_maker_group_close(&m->group);
     return st == EXO_CLOSED ? EXO_OK : st;

@@ -248,6 +248,12 @@ exo_experience_source_free(exo_experience_source **source)
     exo_free(s);
 }
 
+void
+exo_experience_source_end(exo_experience_source *s)
+{
+    exo_generator_free(&s->generator);
+}
+
 static exo_status
 make_room(exo_experience_source *s, exo_err *err)
 {

@@ -22,6 +22,9 @@ typedef struct exo_experience_source exo_experience_source;
  * caller frees it. INVAL (with its place), IO, NOMEM. */
 exo_status exo_experience_source_read(exo_experience_source **out, exo_config *config,
                                       exo_err *err);
+/* Frees the generator of a group's member, so that the group can be closed. Nothing is generated any
+ * more. */
+void exo_experience_source_end(exo_experience_source *source);
 void exo_experience_source_free(exo_experience_source **source);
 
 /* Opens the device, the place-th if its name has no number, and prepares the generator there with the

@@ -121,8 +121,16 @@ check_group(const exo_generator *g, exo_err *err)
     float(*all)[2] = exo_calloc(size, sizeof *all);
     if (!all)
         return exo_fail(err, EXO_NOMEM, "no memory for a group of %u members", size);
+    exo_array there = {0};
     memcpy(all[exo_group_rank(group)], own, sizeof own);
-    exo_status st = exo_all_gather(group, exo_host_array(EXO_F32, all, 2 * (size_t)size), err);
+    exo_status st = exo_array_init(&there, g->forward.device, EXO_F32, 2 * (size_t)size, err);
+    if (st == EXO_OK)
+        st = exo_array_write(there, all, err);
+    if (st == EXO_OK)
+        st = exo_all_gather(group, there, err);
+    if (st == EXO_OK)
+        st = exo_array_read(there, all, err);
+    exo_array_release(&there);
     if (st == EXO_OK && memcmp(all[exo_group_rank(group)], own, sizeof own) != 0)
         st = exo_fail(err, EXO_UNSUPPORTED,
                       "generation by a group does not go with a codec that rounds: leave the codec "

@@ -271,7 +271,7 @@ same_but_codec(const exo_edge_spec *a, const exo_edge_spec *b)
            strcmp(a->name, b->name) == 0 && a->route == b->route &&
            a->idle_senders == b->idle_senders && a->capacity == b->capacity &&
            a->on_full == b->on_full && a->every == b->every && a->delay == b->delay &&
-           a->deadline == b->deadline && exo_edge_same_targets(a, b) &&
+           a->deadline == b->deadline && a->engine == b->engine && exo_edge_same_targets(a, b) &&
            (a->link < 0) == (b->link < 0);
 }
 

@@ -8,6 +8,7 @@
 #include <exogym/memory.h>
 
 #include "graph/builtin.h"
+#include "graph/edge_engine.h"
 #include "graph/order.h"
 #include "graph/prove.h"
 
@@ -315,6 +316,8 @@ exo_graph_check(exo_graph_spec *spec, exo_err *err)
             st = check_route(spec, &spec->edges[i], err);
         if (st == EXO_OK)
             st = check_buffer(&spec->edges[i], err);
+        if (st == EXO_OK)
+            st = exo_edge_check_engine(spec, &spec->edges[i], err);
         if (st == EXO_OK)
             st = check_shapes(spec, &spec->edges[i], err);
     }

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include <exogym/engine.h>
 #include <exogym/memory.h>
 
 #include "base/config_edit.h"
@@ -213,6 +214,8 @@ add_edge(exo_text *t, const exo_graph_spec *s, const exo_edge_spec *edge)
     if (edge->route == EXO_ROUTE_LISTED)
         add_targets(t, s, edge);
     exo_text_add(t, "    codec: %s\n", edge->codec_text);
+    if (edge->engine)
+        exo_text_add(t, "    engine: %s\n", edge->engine->name);
     if (edge->route != EXO_ROUTE_ALL_REDUCE) {
         exo_text_add(t,
                      "    buffer: {capacity: %" PRIu32 ", on_full: %s}\n    every: %" PRIu64 "\n",

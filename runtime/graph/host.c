@@ -13,6 +13,7 @@
 #include "actor/local_args.h"
 #include "comm/edge.h"
 #include "comm/far.h"
+#include "graph/edge_engine.h"
 #include "graph/lives.h"
 #include "graph/rebirth.h"
 #include "report/json_text.h"
@@ -54,12 +55,29 @@ enum {
 
 /* --- Start and stop --------------------------------------------------------------------------- */
 
+/* Leaves the collectives with an engine, which may use a device of the class: it goes later. */
+static void
+leave_engines(exo_place *place)
+{
+    for (size_t i = 0; i < place->spec->class->num_ports; i++) {
+        exo_port_group *g = &place->groups[i];
+        if (!g->edge || !g->edge->engine)
+            continue;
+        pthread_mutex_lock(&place->lock);
+        exo_group *group = g->group;
+        g->group = NULL;
+        pthread_mutex_unlock(&place->lock);
+        exo_group_close(&group);
+    }
+}
+
 static void
 host_stop(void *self)
 {
     struct host *h = self;
     if (h->place) {
         exo_place_stop(h->place);
+        leave_engines(h->place);
         for (size_t i = 0; i < h->place->spec->class->num_ports; i++)
             if (h->place->groups[i].comm && !h->place->actor.site->whole)
                 exo_comm_far_disconnect(h->place->groups[i].comm);
@@ -112,8 +130,9 @@ make_collective(struct host *h, exo_port_group *g, exo_err *err)
                                     .rank = p->actor.index,
                                     .channel = g->id,
                                     .method = "collective",
-                                    .edge = &on};
-    return exo_comm_far(&g->comm, &opts, err);
+                                    .edge = g->edge->engine ? NULL : &on};
+    return g->edge->engine ? exo_edge_open_engine_far(&g->comm, g->edge, site->space, &opts, err)
+                           : exo_comm_far(&g->comm, &opts, err);
 }
 
 static exo_status

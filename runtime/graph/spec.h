@@ -99,10 +99,11 @@ typedef struct exo_edge_spec {
     /* for the route LISTED: sender i reaches listed[begins[i]] to listed[begins[i + 1] - 1],
      * ascending; else NULL */
     uint32_t *begins, *listed;
-    uint32_t lists;         /* senders; 0: another route */
-    exo_config *codec;      /* NULL: raw */
-    const char *codec_text; /* "raw", or the codec in YAML's flow style */
-    uint32_t capacity;      /* items that the receiver's buffer holds */
+    uint32_t lists;                        /* senders; 0: another route */
+    exo_config *codec;                     /* NULL: raw */
+    const char *codec_text;                /* "raw", or the codec in YAML's flow style */
+    const struct exo_engine_class *engine; /* of a collective; NULL: the library's */
+    uint32_t capacity;                     /* items that the receiver's buffer holds */
     exo_on_full on_full;
     /* every n-th item that is sent to the port goes over this edge, beginning with the first; 1:
      * all */

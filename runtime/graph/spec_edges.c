@@ -7,6 +7,7 @@
 #include <exogym/codec.h>
 
 #include "base/config_units.h"
+#include "graph/edge_engine.h"
 
 const char *const exo_on_full_names[] = {"block",  "drop_oldest", "drop_newest",
                                          "latest", "fail",        NULL};
@@ -248,9 +249,10 @@ read_members(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
 static exo_status
 read_edge(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
 {
-    static const char *const keys[] = {
-        "from",     "to",   "carries", "route", "buffer",   "codec",        "every",   "delay",
-        "deadline", "link", "name",    "item",  "interval", "idle_senders", "members", "targets"};
+    static const char *const keys[] = {"from",    "to",    "carries",  "route",        "buffer",
+                                       "codec",   "every", "delay",    "deadline",     "link",
+                                       "name",    "item",  "interval", "idle_senders", "members",
+                                       "targets", "engine"};
     exo_config *node = edge->node;
     if (!exo_config_is_map(node))
         return exo_config_fail(node, err, "edges: expected a mapping with from, to and carries");
@@ -277,6 +279,8 @@ read_edge(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
         st = read_buffer(edge, err);
     if (st == EXO_OK)
         st = read_codec(spec, edge, err);
+    if (st == EXO_OK)
+        st = exo_edge_read_engine(edge, err);
     if (st == EXO_OK)
         st = exo_config_u64(node, "every", 1, 1, UINT64_MAX, &edge->every, err);
     if (st == EXO_OK)

@@ -74,6 +74,7 @@ static const struct key keys[] = {
      "Of listed: the targets of all senders, or of each by its name."},
     {"edge", "buffer", "#buffer", "Where the receiver keeps what it has not taken yet."},
     {"edge", "codec", "codec", "What fp32 arrays become on the way."},
+    {"edge", "engine", "text", "Of an all_reduce: moves its data; auto, or exogym list engines."},
     {"edge", "every", "positive", "Of the items sent, every n-th goes over this edge."},
     {"edge", "delay", "time", "An item can be received so long after it arrived, not before."},
     {"edge", "deadline", "time", "Of waits at its ends."},

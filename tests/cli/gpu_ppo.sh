@@ -151,6 +151,15 @@ shared+=(--set 'edges=[{from: maker, to: trainer, carries: experience},
 EXO_CUDA_EMULATOR='gpus=2' go shared "${both[@]}" "${shared[@]}" --workers 2
 same both shared
 exact shared
+# On one GPU they exchange there, and on two by NCCL.
+there="${shared[-1]}"
+go there "${both[@]}" "${shared[@]::${#shared[@]}-1}" "${there/route: all_reduce/route: all_reduce, engine: gpu}"
+same both there
+mkdir rooms
+ln -s "$EXO_BUILD/tests/nccl/libnccl_test.so" bin/libnccl.so.2
+LD_LIBRARY_PATH=$PWD/bin EXO_NCCL_ROOMS=$PWD/rooms EXO_CUDA_EMULATOR='gpus=2' go by_nccl "${both[@]}" \
+    "${shared[@]::${#shared[@]}-1}" "${there/route: all_reduce/route: all_reduce, engine: nccl}" --workers 2
+same both by_nccl
 
 # What is wrong
 EXO_CUDA_EMULATOR='gpus=0' bad 1 'maker_0: there is no GPU' run ppo.yaml --name w1 --set $maker=cuda
@@ -160,5 +169,10 @@ EXO_CUDA_EMULATOR='fail_at=300' bad 1 'cudaErrorLaunchFailure' run ppo.yaml --na
 bad 2 "actors.maker.config.device: there is no device 'cude'" run ppo.yaml --dry-run --set $maker=cude
 bad 2 "actors.trainer.config.device: there is no device 'cude'" run ppo.yaml --dry-run --set $trainer.device=cude
 EXO_CUDA_EMULATOR='fail_at=400' bad 1 'cudaErrorLaunchFailure' run ppo.yaml --name w5 --set $maker=cuda "${shared[@]}"
+bad 1 'engine gpu is for actors in one process' run ppo.yaml --name w6 "${shared[@]::${#shared[@]}-1}" \
+    "${there/route: all_reduce/route: all_reduce, engine: gpu}" --workers 2
+bad 2 'engine gpu has no codecs' run ppo.yaml --name w7 "${shared[@]::${#shared[@]}-1}" \
+    "${there/route: all_reduce/route: all_reduce, engine: gpu, codec: bf16}"
+bad 2 'engine is of an all_reduce' run ppo.yaml --name w8 "${shared[@]}" --set edges.0.engine=gpu
 EXOGYM=$here
 finish
