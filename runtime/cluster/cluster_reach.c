@@ -127,14 +127,15 @@ reach_node(exo_cluster *c, uint64_t node, exo_time deadline, exo_peer **out, exo
 {
     exo_future *future = NULL;
     const exo_payload *reply = NULL;
+    exo_err reason = {0};
     if ((*out = exo_remote_peer(c->remote, node)))
         return EXO_OK;
     Exo__Cluster__NodeInfo args = EXO__CLUSTER__NODE_INFO__INIT;
     args.node = node;
     exo_status st =
-        exo_cluster_call_head(c, "node", &args.base, true, deadline, &future, &reply, err);
+        exo_cluster_call_head(c, "node", &args.base, true, deadline, &future, &reply, &reason);
     if (st != EXO_OK)
-        return st;
+        return exo_fail(err, st == EXO_NOT_FOUND ? EXO_PEER_LOST : st, "%s", reason.text);
     Exo__Cluster__Actor *info = EXO_UNPACK(Exo__Cluster__Actor, exo__cluster__actor, reply);
     exo_ref unused;
     st = info ? exo_cluster_refer_to(c, info, deadline, &unused, err)

@@ -370,8 +370,9 @@ head_node(struct head *h, exo_call_context *call, const void *args, exo_payload 
     (void)call;
     const exo_cluster_node *node =
         exo_directory_node(&h->directory, ((const Exo__Cluster__NodeInfo *)args)->node);
+    /* not PEER_LOST, which would be the loss of the head: callers repeat such calls */
     if (!node || !node->alive)
-        return exo_fail(err, EXO_PEER_LOST, "the process %s%s", node ? node->name : "is not known",
+        return exo_fail(err, EXO_NOT_FOUND, "the process %s%s", node ? node->name : "is not known",
                         node ? " is gone" : "");
     Exo__Cluster__Actor info = EXO__CLUSTER__ACTOR__INIT;
     info.node = node->id;

@@ -151,7 +151,7 @@ settle(void)
     exo_payload args = {0};
     if (exo_message_pack(&args, &m.base) != EXO_OK)
         abort();
-    require(call_here(head_ref, "node", args) == EXO_PEER_LOST);
+    require(call_here(head_ref, "node", args) == EXO_NOT_FOUND);
     require(call_here(helper, "kill", (exo_payload){0}) == EXO_OK);
 }
 
