@@ -125,7 +125,7 @@ EXO_API exo_status exo_cluster_report(exo_cluster *cluster, const char *json, ex
 EXO_API exo_status exo_cluster_list(exo_cluster *cluster, exo_time deadline, char **json,
                                     exo_err *err);
 /* Lists the shared objects of workers and drivers as a JSON array: [{"node", "id", "bytes",
- * "references", "borrowers", "sealed", "imported"}]. Asks every process. The caller frees *json
+ * "references", "borrowers", "sealed", "imported", "on_device"}]. Asks every process. The caller frees *json
  * with exo_free. */
 EXO_API exo_status exo_cluster_list_objects(exo_cluster *cluster, exo_time deadline, char **json,
                                             exo_err *err);

@@ -4,6 +4,7 @@
 #define EXOGYM_EXOGYM_H
 
 #include <exogym/actor.h>
+#include <exogym/array_object.h>
 #include <exogym/clock.h>
 #include <exogym/cluster.h>
 #include <exogym/codec.h>

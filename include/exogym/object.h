@@ -82,7 +82,8 @@ typedef struct exo_object_id {
 EXO_API exo_status exo_object_name(exo_runtime *runtime, const exo_object *object,
                                    exo_object_id *out, exo_err *err);
 /* Gets the object of a name; the caller drops it. On the object's host it is the same memory. On
- * another host it is a copy, fetched in pieces until `deadline`. Blocks. Errors: NOT_FOUND
+ * another host, or if its bytes are on a device (array_object.h), it is a copy, fetched in pieces until
+ * `deadline`. Blocks. Errors: NOT_FOUND
  * (dropped, or never existed), PEER_LOST (its process has ended), FULL (no room for the copy),
  * TIMEOUT. */
 EXO_API exo_status exo_object_get(exo_runtime *runtime, const exo_object_id *id, exo_time deadline,

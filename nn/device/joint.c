@@ -27,22 +27,18 @@
 
 static const char magic[8] = "EXOSHRD";
 
-/* The content of the object. */
+/* The content of the object, whose kind is that of the elements. */
 struct record {
     char magic[8];
     char device[16]; /* the name of its class */
     uint64_t count;
     uint32_t dtype;
     _Atomic uint32_t closed; /* nobody may begin to read */
+    uint64_t place;          /* exo_ipc_place */
     exo_device_share share;  /* memory and ordinal are meaningless to others */
 };
 
-enum {
-    /* Larger than what readers copy instead of borrowing (store/segment.h). */
-    RECORD_BYTES = 8192
-};
-
-static_assert(sizeof(struct record) <= RECORD_BYTES, "a record fits into its object");
+static_assert(sizeof(struct record) <= EXO_OBJECT_RECORD, "a record fits into its object");
 static_assert(sizeof(exo_ipc_handle) == sizeof(exo_object_handle), "one handle");
 
 /* Work of a reader behind which the memory may be freed. */
@@ -57,7 +53,7 @@ struct exo_joint {
     bool foreign;
     const exo_device_class *device_class;
     const exo_device *opener; /* if foreign: only this device reads it */
-    exo_object *object;       /* NULL: it has no name */
+    exo_object *object;       /* its name; NULL while it is made */
     exo_device_share share;
     exo_dtype dtype;
     size_t count;
@@ -67,6 +63,10 @@ struct exo_joint {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static exo_joint *all; /* guarded, with the references and uses of each */
+
+/* Copies for other processes, one at a time. The reader stays open while there is any memory. */
+static pthread_mutex_t copies_lock = PTHREAD_MUTEX_INITIALIZER;
+static exo_joint_reader copies; /* guarded by copies_lock; never taken together with `lock` */
 
 /* --- Life ------------------------------------------------------------------------------------- */
 
@@ -132,12 +132,18 @@ exo_joint_sweep(void)
         s->next = idle;
         idle = s;
     }
+    bool none = !all && idle;
     pthread_mutex_unlock(&lock);
     while (idle) {
         exo_joint *s = idle;
         idle = s->next;
         free_shared(s);
     }
+    if (!none)
+        return;
+    pthread_mutex_lock(&copies_lock);
+    exo_joint_reader_release(&copies);
+    pthread_mutex_unlock(&copies_lock);
 }
 
 static void
@@ -186,21 +192,60 @@ exo_joint_count(void)
 
 /* --- Making ----------------------------------------------------------------------------------- */
 
+/* The memory of an object of this process, held; NULL: it has been dropped. */
+static exo_joint *
+hold_own(const exo_object *object)
+{
+    pthread_mutex_lock(&lock);
+    exo_joint *s = all;
+    while (s && (s->object != object || s->foreign || s->references == 0))
+        s = s->next;
+    if (s)
+        s->references++;
+    pthread_mutex_unlock(&lock);
+    return s;
+}
+
+/* Reads a part of an array for a process that cannot open it. */
+static exo_status
+read_part(const exo_object *object, uint64_t first, uint64_t size, void *to, exo_err *err)
+{
+    exo_joint *s = hold_own(object);
+    if (!s)
+        return exo_fail(err, EXO_NOT_FOUND, "the array was dropped by its maker");
+    exo_device_share part = s->share;
+    part.memory = (char *)part.memory + first;
+    exo_status st = EXO_OK;
+    if (size > 0) {
+        pthread_mutex_lock(&copies_lock);
+        if (copies.device_class != s->device_class)
+            exo_joint_reader_release(&copies);
+        copies.device_class = s->device_class;
+        st = s->device_class->share_read(&copies.inside, &part, s->ready, to, size, err);
+        pthread_mutex_unlock(&copies_lock);
+    }
+    exo_joint_drop(&s);
+    return st;
+}
+
 /* Says in an object how other processes open the memory. */
 static exo_status
 write_record(exo_joint *s, const exo_device *device, exo_err *err)
 {
-    exo_status st = exo_object_new(&s->object, RECORD_BYTES, err);
+    exo_status st = exo_object_new(&s->object, EXO_OBJECT_RECORD, err);
     if (st != EXO_OK)
         return st;
     struct record *r = record_of(s);
-    memset(r, 0, RECORD_BYTES);
+    memset(r, 0, EXO_OBJECT_RECORD);
     memcpy(r->magic, magic, sizeof magic);
     strncpy(r->device, exo_device_name(device), sizeof r->device - 1);
     r->count = s->count;
     r->dtype = (uint32_t)s->dtype;
+    r->place = exo_ipc_place(device);
     r->share = s->share;
     r->share.memory = NULL;
+    exo_object_set_kind(s->object, EXO_JOINT_KIND(s->dtype));
+    exo_object_set_elsewhere(s->object, exo_joint_bytes(s), read_part);
     exo_object_seal(s->object);
     return EXO_OK;
 }
@@ -223,7 +268,7 @@ exo_joint_new(exo_joint **out, exo_device *device, exo_dtype dtype, size_t count
         return exo_fail(err, EXO_NOMEM, "no memory for a shared array");
     *s = (exo_joint){.device_class = c, .dtype = dtype, .count = count};
     exo_status st = c->share_new(device, bytes, &s->share, err);
-    if (st == EXO_OK && s->share.named)
+    if (st == EXO_OK)
         st = write_record(s, device, err);
     if (st != EXO_OK) {
         free_shared(s);
@@ -347,11 +392,17 @@ bool
 exo_joint_name(const exo_joint *shared, exo_ipc_handle *out)
 {
     exo_object_handle handle;
-    if (shared->foreign || !shared->object ||
+    if (shared->foreign || !shared->share.named ||
         exo_object_export(shared->object, &handle, NULL) != EXO_OK)
         return false;
     memcpy(out, &handle, sizeof handle);
     return true;
+}
+
+const exo_object *
+exo_joint_object(const exo_joint *shared)
+{
+    return shared->object;
 }
 
 /* The memory of an object that this process made or has opened on such a device, with one more
@@ -376,12 +427,13 @@ static exo_status
 read_record(const exo_object *object, struct record *r, exo_err *err)
 {
     uint64_t bytes = 0;
-    if (exo_object_size(object) != RECORD_BYTES)
+    if (!exo_object_is_elsewhere(object))
         return exo_fail(err, EXO_INVAL, "the object that is named is no shared array");
     memcpy(r, exo_object_data(object), sizeof *r);
     if (memcmp(r->magic, magic, sizeof magic) != 0 || r->dtype > EXO_I64 ||
         __builtin_mul_overflow(r->count, exo_dtype_size((exo_dtype)r->dtype), &bytes) ||
-        bytes > r->share.bytes)
+        bytes > r->share.bytes || bytes != exo_object_bytes(object) ||
+        exo_object_kind(object) != EXO_JOINT_KIND(r->dtype))
         return exo_fail(err, EXO_INVAL, "the object that is named is no shared array");
     r->device[sizeof r->device - 1] = 0;
     return EXO_OK;
@@ -419,6 +471,9 @@ describe(exo_joint *s, const exo_device *device, exo_err *err)
     if (strcmp(r.device, exo_device_name(device)) != 0)
         return exo_fail(err, EXO_UNSUPPORTED, "the shared array is on the device %s, not on %s",
                         r.device, exo_device_name(device));
+    if (r.place != exo_ipc_place(device) || !r.share.named)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "the shared array is on a device whose memory this process cannot open");
     s->share = r.share;
     s->share.memory = NULL;
     s->dtype = (exo_dtype)r.dtype;

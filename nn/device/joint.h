@@ -66,6 +66,11 @@ exo_status exo_joint_read(exo_joint_reader *reader, const exo_joint *shared, voi
                           exo_err *err);
 void exo_joint_reader_release(exo_joint_reader *reader);
 
+/* The number of objects (store.h) that are arrays of such elements. */
+#define EXO_JOINT_KIND(dtype) ((uint8_t)((uint32_t)(dtype) + 1))
+/* The object that stands for the array, whose process reads it for those that cannot open it; not
+ * owned. */
+const exo_object *exo_joint_object(const exo_joint *shared);
 /* Writes the name by which other processes open the array, valid while it is held here. False: they
  * cannot. */
 bool exo_joint_name(const exo_joint *shared, exo_ipc_handle *out);

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "nn/device/joint.h"
+
 exo_registry exo_device_registry = EXO_REGISTRY("device");
 
 /* The kind of a name, and the number at its end. Errors: those of exo_device_check. */
@@ -63,4 +65,5 @@ exo_device_close(exo_device **device)
     if (kind && kind->close)
         kind->close(*device);
     *device = NULL;
+    exo_joint_sweep(); /* its work with memory that others hold is done */
 }

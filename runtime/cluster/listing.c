@@ -214,10 +214,10 @@ add_objects(json_t *list, const char *node, const exo_payload *reply)
     exo_remote_object o;
     for (size_t at = 0; at + sizeof o <= reply->size; at += sizeof o) {
         memcpy(&o, (const char *)reply->data + at, sizeof o);
-        json_t *json =
-            json_pack("{s:o, s:I, s:i, s:i, s:b, s:b}", "node", text_of(node), "bytes",
-                      (json_int_t)o.size, "references", (int)o.references, "borrowers",
-                      (int)o.borrowers, "sealed", (int)o.sealed, "imported", (int)o.imported);
+        json_t *json = json_pack("{s:o, s:I, s:i, s:i, s:b, s:b, s:b}", "node", text_of(node),
+                                 "bytes", (json_int_t)o.size, "references", (int)o.references,
+                                 "borrowers", (int)o.borrowers, "sealed", (int)o.sealed, "imported",
+                                 (int)o.imported, "on_device", (int)o.elsewhere);
         json_object_set_new(json, "id", json_sprintf("%016" PRIx64 ".%u", o.nonce, o.slot));
         json_array_append_new(list, json);
     }

@@ -87,8 +87,11 @@ bool exo_remote_is_suspect(exo_remote *remote, exo_ref actor);
 #define EXO_REMOTE_FETCH "$fetch"
 typedef struct exo_remote_fetch {
     exo_object_handle handle;
-    uint64_t first, size; /* bytes */
+    uint64_t first, size; /* bytes; of bytes elsewhere at most EXO_REMOTE_PIECE */
 } exo_remote_fetch;
+enum {
+    EXO_REMOTE_PIECE = 4 << 20
+};
 
 /* Such a method, too: tells which actors of the process are dead, and why. Its argument is an array
  * of uint64_t, the actors' references there. For each dead one the reply has its uint64_t and its
@@ -100,7 +103,7 @@ typedef struct exo_remote_fetch {
 #define EXO_REMOTE_OBJECTS "$objects"
 typedef struct exo_remote_object {
     uint64_t size, nonce;
-    uint32_t slot, references, borrowers, sealed, imported, reserved;
+    uint32_t slot, references, borrowers, sealed, imported, elsewhere;
 } exo_remote_object;
 
 /* For exo_remote_ops; context: the exo_remote. */

@@ -80,30 +80,113 @@ release_piece(void *owner)
 }
 
 static exo_status
+find_object(const exo_payload *args, exo_remote_fetch *fetch, exo_object **out, exo_err *err)
+{
+    exo_store *store = NULL;
+    if (args->size != sizeof *fetch)
+        return exo_fail(err, EXO_INVAL, "a piece of an object: the arguments cannot be read");
+    memcpy(fetch, args->data, sizeof *fetch);
+    exo_status st = exo_store_default(&store, err);
+    if (st == EXO_OK)
+        st = exo_object_import(store, &fetch->handle, out, err);
+    if (st == EXO_OK && (exo_object_is_imported(*out) || fetch->first > exo_object_bytes(*out))) {
+        exo_object_drop(out);
+        return exo_fail(err, EXO_INVAL,
+                        "a piece of an object that is not of this process, or beyond its end");
+    }
+    return st;
+}
+
+static exo_status
 read_piece(const exo_payload *args, exo_payload *out, exo_err *err)
 {
     exo_remote_fetch fetch;
-    exo_store *store = NULL;
     exo_object *object = NULL;
-    if (args->size != sizeof fetch)
-        return exo_fail(err, EXO_INVAL, "a piece of an object: the arguments cannot be read");
-    memcpy(&fetch, args->data, sizeof fetch);
-    exo_status st = exo_store_default(&store, err);
-    if (st == EXO_OK)
-        st = exo_object_import(store, &fetch.handle, &object, err);
-    if (st == EXO_OK && (exo_object_is_imported(object) || fetch.first > exo_object_size(object)))
-        st = exo_fail(err, EXO_INVAL,
-                      "a piece of an object that is not of this process, or beyond its end");
-    if (st != EXO_OK) {
+    exo_status st = find_object(args, &fetch, &object, err);
+    if (st == EXO_OK && exo_object_is_elsewhere(object)) {
         exo_object_drop(&object);
-        return st;
+        return exo_fail(err, EXO_INVAL, "a piece of an object that is not read here");
     }
+    if (st != EXO_OK)
+        return st;
     uint64_t left = exo_object_size(object) - fetch.first;
     *out = (exo_payload){.data = (char *)exo_object_data(object) + fetch.first,
                          .size = left < fetch.size ? left : fetch.size,
                          .release = release_piece,
                          .owner = object};
     return EXO_OK;
+}
+
+/* A piece of an object whose bytes are elsewhere. */
+static exo_status
+read_elsewhere(exo_call_context *call, void *self, const exo_payload *args, exo_payload *out,
+               exo_err *err)
+{
+    exo_remote_fetch fetch;
+    exo_object *object = NULL, *piece = NULL;
+    (void)call, (void)self;
+    exo_status st = find_object(args, &fetch, &object, err);
+    if (st != EXO_OK)
+        return st;
+    uint64_t left = exo_object_bytes(object) - fetch.first;
+    uint64_t size = left < fetch.size ? left : fetch.size;
+    if (size > EXO_REMOTE_PIECE)
+        st = exo_fail(err, EXO_INVAL, "a piece of an object of more than %d bytes",
+                      EXO_REMOTE_PIECE);
+    if (st == EXO_OK)
+        st = exo_object_new(&piece, size, err);
+    if (st == EXO_OK)
+        st = exo_object_read_elsewhere(object, fetch.first, size, exo_object_data(piece), err);
+    if (st == EXO_OK) {
+        exo_object_seal(piece);
+        *out = exo_object_payload(piece);
+    }
+    exo_object_drop(&piece);
+    exo_object_drop(&object);
+    return st;
+}
+
+/* The actor that reads bytes which are elsewhere: its thread waits for a device, and that of the net does
+ * not. Each process has at most one, made at the first such call. */
+static const exo_lane_class reader_lanes[] = {{.name = "read", .blocking = true}};
+static const exo_method reader_methods[] = {{.name = "read", .run = read_elsewhere}};
+static const exo_actor_class reader_class = {.name = "exogym.object_reader",
+                                             .state_size = 1,
+                                             .lanes = reader_lanes,
+                                             .num_lanes = 1,
+                                             .methods = reader_methods,
+                                             .num_methods = 1};
+
+static exo_status
+find_reader(exo_remote *r, exo_ref *out, exo_err *err)
+{
+    const exo_spawn_opts opts = {
+        .name = "object_reader", .namespace_name = EXO_SYSTEM_SPACE, .get_if_exists = true};
+    if (exo_runtime_find_name(r->runtime, EXO_SYSTEM_SPACE, opts.name, out, NULL) == EXO_OK)
+        return EXO_OK;
+    return exo_spawn(r->runtime, &reader_class, &opts, out, err);
+}
+
+bool
+exo_remote_is_slow(const char *method, const exo_payload *args)
+{
+    exo_remote_fetch fetch;
+    if (strcmp(method, EXO_REMOTE_FETCH) != 0 || args->size != sizeof fetch)
+        return false;
+    memcpy(&fetch, args->data, sizeof fetch);
+    return fetch.handle.elsewhere != 0;
+}
+
+exo_status
+exo_remote_run_slow(exo_remote *r, const exo_payload *args, exo_future *future, exo_err *err)
+{
+    exo_ref reader;
+    exo_payload copy = {0};
+    exo_status st = find_reader(r, &reader, err);
+    if (st == EXO_OK)
+        st = exo_payload_copy(&copy, args->data, args->size);
+    return st == EXO_OK ? exo_runtime_deliver(r->runtime, reader, "read", &copy, NULL, future, err)
+                        : st;
 }
 
 /* The objects of this process. */
@@ -130,7 +213,8 @@ gather_object(void *context, const exo_object_info *info)
                                                  .references = info->references,
                                                  .borrowers = info->borrowers,
                                                  .sealed = info->sealed,
-                                                 .imported = info->imported};
+                                                 .imported = info->imported,
+                                                 .elsewhere = info->handle.elsewhere};
 }
 
 static exo_status

@@ -409,7 +409,7 @@ open_serving(exo_remote *r, exo_peer *peer, const exo_envelope *e, struct servin
     return st;
 }
 
-/* Serves a call of the process itself: no actor is involved, and the call is complete on return. */
+/* Serves a call of the process itself: it is complete on return, unless it waits for a device. */
 static exo_status
 serve_own(exo_remote *r, const exo_peer *peer, const exo_envelope *e, const exo_payload *args,
           exo_future *future, exo_err *err)
@@ -417,6 +417,8 @@ serve_own(exo_remote *r, const exo_peer *peer, const exo_envelope *e, const exo_
     exo_payload value = {0};
     exo_right right;
     exo_status st = exo_access_check(exo_peer_identity(peer), "process", e->method, &right, err);
+    if (st == EXO_OK && exo_remote_is_slow(e->method, args))
+        return exo_remote_run_slow(r, args, future, err);
     if (st == EXO_OK)
         st = exo_remote_run_own(r, e->method, args, &value, err);
     if (st == EXO_OK)

@@ -309,6 +309,12 @@ add_object_state(json_t *cells, const json_t *object, const char *key)
                                                                       : "being written");
 }
 
+static void
+add_memory(json_t *cells, const json_t *object, const char *key)
+{
+    add_cell(cells, json_is_true(json_object_get(object, key)) ? "device" : "shared");
+}
+
 /* The tables by name, column by column. */
 static const struct column {
     const char *table, *title, *key;
@@ -340,6 +346,7 @@ static const struct column {
     {"objects", "object", "id", add_text},
     {"objects", "node", "node", add_text},
     {"objects", "bytes", "bytes", add_number},
+    {"objects", "memory", "on_device", add_memory},
     {"objects", "references", "references", add_number},
     {"objects", "borrowers", "borrowers", add_number},
     {"objects", "state", NULL, add_object_state},

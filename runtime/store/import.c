@@ -26,8 +26,21 @@ static bool
 is_possible(const exo_object_handle *h)
 {
     return h->owner > 0 && h->owner <= INT32_MAX && h->owner_start > 0 && h->fd <= INT32_MAX &&
-           h->generation > 0 && h->slot < EXO_SEGMENT_MAX_SLOTS &&
-           h->size <= UINT64_C(1) << EXO_STORE_LARGEST_LOG;
+           h->generation > 0 && h->slot < EXO_SEGMENT_MAX_SLOTS && h->elsewhere <= 1 &&
+           h->kind < 128 && h->zero == 0 && h->size <= UINT64_C(1) << EXO_STORE_LARGEST_LOG;
+}
+
+/* The size of the object in its slot. */
+static uint64_t
+size_here(const exo_object_handle *h)
+{
+    return h->elsewhere ? EXO_OBJECT_RECORD : h->size;
+}
+
+static uint64_t
+word_of(const exo_object_handle *h)
+{
+    return exo_slot_word(size_here(h), h->kind, h->elsewhere);
 }
 
 static exo_status
@@ -35,7 +48,7 @@ impossible(const exo_object_handle *h, exo_err *err)
 {
     return exo_fail(err, EXO_INVAL,
                     "not the handle of an object: owner %" PRIu32 ", descriptor %" PRIu32
-                    ", slot %" PRIu32 ", %" PRIu64 " bytes",
+                    ", slot %u, %" PRIu64 " bytes",
                     h->owner, h->fd, h->slot, h->size);
 }
 
@@ -60,7 +73,8 @@ share(struct segment *s, const exo_object_handle *h, exo_object **out)
     exo_object *object = s->objects[h->slot];
     if (!object || object->generation != h->generation)
         return EXO_NOT_FOUND;
-    if (object->size != h->size)
+    if (exo_object_bytes(object) != h->size || object->kind != h->kind ||
+        object->elsewhere != (h->elsewhere == 1))
         return EXO_INVAL;
     if (!atomic_load_explicit(&object->sealed, memory_order_acquire) || !hold_if_alive(object))
         return EXO_NOT_FOUND;
@@ -77,7 +91,10 @@ become(exo_store *store, struct segment *s, const exo_object_handle *h, exo_obje
     exo_object *object = *fresh;
     object->slot = h->slot;
     object->generation = h->generation;
-    object->size = h->size;
+    object->size = size_here(h);
+    object->kind = h->kind;
+    object->elsewhere = h->elsewhere == 1;
+    object->bytes_elsewhere = object->elsewhere ? h->size : 0;
     exo_store_gain_object(store, s, object);
     *fresh = NULL;
     *out = object;
@@ -89,9 +106,9 @@ copy_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo_o
 {
     uintptr_t room = (uintptr_t)(*fresh)->room;
     void *copy = (*fresh)->room + (COPY_ALIGNMENT - room % COPY_ALIGNMENT) % COPY_ALIGNMENT;
-    if (h->size > EXO_SEGMENT_COPIED) /* there is no room for it, and no such object */
+    if (size_here(h) > EXO_SEGMENT_COPIED) /* there is no room for it, and no such object */
         return EXO_INVAL;
-    exo_status st = exo_slot_copy(&s->memory, h->slot, h->generation, h->size, copy);
+    exo_status st = exo_slot_copy(&s->memory, h->slot, h->generation, word_of(h), copy);
     if (st != EXO_OK)
         return st;
     (*fresh)->copy = copy;
@@ -112,9 +129,9 @@ import_from(exo_store *store, struct segment *s, const exo_object_handle *h, exo
     /* A process has one lock on a slot. An object that is being dropped leaves its lock to the new
      * one, see exo_object_drop. */
     if (s->objects[h->slot])
-        st = exo_slot_check(&s->memory, h->slot, h->generation, h->size);
+        st = exo_slot_check(&s->memory, h->slot, h->generation, word_of(h));
     else
-        st = exo_slot_borrow(&s->memory, h->slot, h->generation, h->size);
+        st = exo_slot_borrow(&s->memory, h->slot, h->generation, word_of(h));
     if (st != EXO_OK)
         return st;
     become(store, s, h, fresh, out);
@@ -232,8 +249,9 @@ exo_object_import(exo_store *store, const exo_object_handle *handle, exo_object 
     const exo_process owner = {.id = (pid_t)h.owner, .start = h.owner_start};
     bool own = owner.id == store->self.id && owner.start == store->self.start;
     struct segment *mapped = NULL, *victims = NULL;
-    exo_object *fresh = exo_calloc(
-        1, sizeof *fresh + (h.size <= EXO_SEGMENT_COPIED ? (size_t)h.size + COPY_ALIGNMENT : 0));
+    exo_object *fresh = exo_calloc(1, sizeof *fresh + (size_here(&h) <= EXO_SEGMENT_COPIED
+                                                           ? (size_t)h.size + COPY_ALIGNMENT
+                                                           : 0));
     if (!fresh)
         return exo_fail(err, EXO_NOMEM, "no memory to import an object");
     atomic_init(&fresh->references, 1);

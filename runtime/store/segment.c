@@ -35,7 +35,7 @@ struct exo_segment_header {
     _Atomic uint64_t over;
     struct {
         _Atomic uint64_t generation;
-        _Atomic uint64_t size; /* bytes of the object, if there is one */
+        _Atomic uint64_t word; /* exo_slot_word of the object, if there is one */
     } slots[EXO_SEGMENT_MAX_SLOTS];
 };
 static_assert(sizeof(struct exo_segment_header) <= EXO_SEGMENT_PAGE, "the header fits in its page");
@@ -490,7 +490,7 @@ exo_slot_take(exo_segment *segment, uint32_t slot, uint64_t size, uint32_t *gene
     if (!exo_segment_is_copied(segment) &&
         is_locked(segment, first_lock(slot), first_lock(slot + 1), &lock))
         return false;
-    atomic_store_explicit(&segment->header->slots[slot].size, size, memory_order_relaxed);
+    atomic_store_explicit(&segment->header->slots[slot].word, size, memory_order_relaxed);
     atomic_store_explicit(&segment->header->slots[slot].generation, free + 1, memory_order_release);
     *generation = (uint32_t)free + 1;
     return true;
@@ -502,34 +502,46 @@ exo_slot_retire(exo_segment *segment, uint32_t slot)
     atomic_fetch_add_explicit(&segment->header->slots[slot].generation, 1, memory_order_release);
 }
 
+void
+exo_slot_describe(exo_segment *segment, uint32_t slot, uint64_t word)
+{
+    atomic_store_explicit(&segment->header->slots[slot].word, word, memory_order_relaxed);
+}
+
+static uint64_t
+size_of(uint64_t word)
+{
+    return word & ((UINT64_C(1) << EXO_SLOT_KIND) - 1);
+}
+
 exo_status
-exo_slot_check(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t size)
+exo_slot_check(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t word)
 {
     if (atomic_load_explicit(&segment->header->slots[slot].generation, memory_order_acquire) !=
         generation)
         return EXO_NOT_FOUND;
-    uint64_t true_size =
-        atomic_load_explicit(&segment->header->slots[slot].size, memory_order_relaxed);
-    return size <= segment->slot_size && size == true_size ? EXO_OK : EXO_INVAL;
+    uint64_t true_word =
+        atomic_load_explicit(&segment->header->slots[slot].word, memory_order_relaxed);
+    return size_of(word) <= segment->slot_size && word == true_word ? EXO_OK : EXO_INVAL;
 }
 
 exo_status
-exo_slot_copy(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t size,
+exo_slot_copy(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t word,
               void *out)
 {
-    exo_status st = exo_slot_check(segment, slot, generation, size);
+    exo_status st = exo_slot_check(segment, slot, generation, word);
     if (st != EXO_OK)
         return st;
-    memcpy(out, exo_segment_slot(segment, slot), size);
+    memcpy(out, exo_segment_slot(segment, slot), size_of(word));
     /* a reader that saw a byte of a later object also sees the end of this generation */
     atomic_thread_fence(memory_order_acquire);
-    return exo_slot_check(segment, slot, generation, size);
+    return exo_slot_check(segment, slot, generation, word);
 }
 
 exo_status
-exo_slot_borrow(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t size)
+exo_slot_borrow(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t word)
 {
-    exo_status st = exo_slot_check(segment, slot, generation, size);
+    exo_status st = exo_slot_check(segment, slot, generation, word);
     if (st != EXO_OK)
         return st;
     if (set_lock(segment, slot, F_RDLCK) != 0)
@@ -538,7 +550,7 @@ exo_slot_borrow(const exo_segment *segment, uint32_t slot, uint32_t generation, 
      * it wants the slot, or the generation has ended. The fences guarantee one of the two, because
      * the kernel may look for locks without taking a lock of its own. */
     atomic_thread_fence(memory_order_seq_cst);
-    st = exo_slot_check(segment, slot, generation, size);
+    st = exo_slot_check(segment, slot, generation, word);
     if (st != EXO_OK)
         exo_slot_give_back(segment, slot);
     return st;

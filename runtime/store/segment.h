@@ -114,18 +114,31 @@ bool exo_slot_take(exo_segment *segment, uint32_t slot, uint64_t size, uint32_t 
 /* For the owner: ends the object's generation, so that its handles are stale. Borrowers keep the
  * slot. */
 void exo_slot_retire(exo_segment *segment, uint32_t slot);
+/* What readers check of an object besides its generation, in the header: its size in its slot, and
+ * above that its kind (below 128) and whether it stands for bytes elsewhere (store.h). */
+enum {
+    EXO_SLOT_KIND = 56,
+    EXO_SLOT_ELSEWHERE = 63
+};
+static inline uint64_t
+exo_slot_word(uint64_t size, uint8_t kind, bool elsewhere)
+{
+    return size | (uint64_t)kind << EXO_SLOT_KIND | (uint64_t)elsewhere << EXO_SLOT_ELSEWHERE;
+}
+/* For the owner, before others know the object: its word is not its size alone. */
+void exo_slot_describe(exo_segment *segment, uint32_t slot, uint64_t word);
 /* For a reader: checks that the slot has this object. Errors: NOT_FOUND (another generation), INVAL
- * (the object has another size). */
+ * (the object has another size or kind). */
 exo_status exo_slot_check(const exo_segment *segment, uint32_t slot, uint32_t generation,
-                          uint64_t size);
-/* For a reader: checks, and copies the object into `out` (size). Errors: as exo_slot_check. */
+                          uint64_t word);
+/* For a reader: checks, and copies the object into `out` (its size). Errors: as exo_slot_check. */
 exo_status exo_slot_copy(const exo_segment *segment, uint32_t slot, uint32_t generation,
-                         uint64_t size, void *out);
+                         uint64_t word, void *out);
 /* For a reader that has not borrowed the slot: borrows it, and checks. Errors: as exo_slot_check;
  * FULL (the kernel refuses the lock). To borrow twice is the same as once: the caller counts its
  * users. */
 exo_status exo_slot_borrow(const exo_segment *segment, uint32_t slot, uint32_t generation,
-                           uint64_t size);
+                           uint64_t word);
 void exo_slot_give_back(const exo_segment *segment, uint32_t slot);
 /* The number of processes that borrow the slot, at most 257. Includes this one if it is a reader,
  * also where objects are copied. */

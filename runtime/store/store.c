@@ -16,6 +16,7 @@
  * Read next: import.c, segment.h. */
 #include "store/store.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -497,6 +498,63 @@ exo_object_seal(exo_object *object)
     atomic_store_explicit(&object->sealed, true, memory_order_release);
 }
 
+static void
+describe_locked(exo_object *object)
+{
+    exo_slot_describe(&object->segment->memory, object->slot,
+                      exo_slot_word(object->size, object->kind, object->elsewhere));
+}
+
+void
+exo_object_set_kind(exo_object *object, uint8_t kind)
+{
+    pthread_mutex_lock(&object->store->lock);
+    object->kind = kind;
+    describe_locked(object);
+    pthread_mutex_unlock(&object->store->lock);
+}
+
+uint8_t
+exo_object_kind(const exo_object *object)
+{
+    return object->kind;
+}
+
+void
+exo_object_set_elsewhere(exo_object *object, uint64_t bytes, exo_object_reader *read)
+{
+    assert(object->size == EXO_OBJECT_RECORD && !object->elsewhere);
+    pthread_mutex_lock(&object->store->lock);
+    object->elsewhere = true;
+    object->bytes_elsewhere = bytes;
+    object->read = read;
+    object->store->bytes_elsewhere += bytes;
+    describe_locked(object);
+    pthread_mutex_unlock(&object->store->lock);
+}
+
+bool
+exo_object_is_elsewhere(const exo_object *object)
+{
+    return object->elsewhere;
+}
+
+uint64_t
+exo_object_bytes(const exo_object *object)
+{
+    return object->elsewhere ? object->bytes_elsewhere : object->size;
+}
+
+exo_status
+exo_object_read_elsewhere(const exo_object *object, uint64_t first, uint64_t size, void *to,
+                          exo_err *err)
+{
+    if (!object->read || first > object->bytes_elsewhere || size > object->bytes_elsewhere - first)
+        return exo_fail(err, EXO_INVAL,
+                        "bytes of an object that is not of this process, or beyond its end");
+    return object->read(object, first, size, to, err);
+}
+
 exo_object *
 exo_object_hold(exo_object *object)
 {
@@ -529,6 +587,7 @@ exo_object_drop(exo_object **object)
         exo_slot_retire(&s->memory, o->slot);
         free_slot(store, s, o->slot);
         store->num_objects--;
+        store->bytes_elsewhere -= o->bytes_elsewhere;
     }
     if (--s->num_live == 0)
         exo_store_let_wait(store, s, &victims);
@@ -555,6 +614,7 @@ exo_store_get_stats(exo_store *store)
         .imports = store->num_imports,
         .bytes_imported = store->imported_bytes,
         .reuses = store->num_reuses,
+        .bytes_elsewhere = store->bytes_elsewhere,
     };
     pthread_mutex_unlock(&store->lock);
     return stats;
@@ -567,11 +627,13 @@ exo_store_handle_of(const exo_object *object)
     return (exo_object_handle){
         .nonce = memory->nonce,
         .owner_start = memory->owner.start,
-        .size = object->size,
+        .size = exo_object_bytes(object),
         .owner = (uint32_t)memory->owner.id,
         .fd = (uint32_t)memory->fd,
         .generation = object->generation,
-        .slot = object->slot,
+        .slot = (uint8_t)object->slot,
+        .kind = object->kind,
+        .elsewhere = object->elsewhere,
     };
 }
 

@@ -50,9 +50,19 @@ typedef struct exo_object_handle {
     uint32_t owner;      /* process id */
     uint32_t fd;         /* the owner's descriptor of the segment */
     uint32_t generation; /* which use of the slot */
-    uint32_t slot;       /* which object of the segment */
+    uint8_t slot;        /* which object of the segment */
+    uint8_t kind;        /* exo_object_set_kind */
+    uint8_t elsewhere;   /* 1: exo_object_set_elsewhere; then `size` is that of the bytes there */
+    uint8_t zero;
 } exo_object_handle;
 static_assert(sizeof(exo_object_handle) == 40, "the handle crosses process boundaries");
+
+/* The contents of an exo_object_id. */
+typedef struct exo_object_name_words {
+    uint64_t node; /* the process that made the object; 0: a runtime without a cluster */
+    exo_object_handle handle;
+} exo_object_name_words;
+static_assert(sizeof(exo_object_name_words) == sizeof(exo_object_id), "a name is these words");
 
 /* Opens this process's store. opts may be NULL: the default capacity, and an eighth of it as
  * `keep`. Raises the soft limit of open descriptors (RLIMIT_NOFILE) to the hard one, because each
@@ -87,6 +97,34 @@ uint32_t exo_object_borrowers(const exo_object *object);
  * as its owner's. Errors: INVAL (not sealed). */
 exo_status exo_object_export(const exo_object *object, exo_object_handle *out, exo_err *err);
 
+/* --- Objects that are arrays, and bytes that are elsewhere ------------------------------------ */
+
+/* What an object's bytes are, for the layer above that made it: a number from 1 to 127; 0 is an object of
+ * bytes. It goes with the object's names. Before the seal, by its maker. */
+void exo_object_set_kind(exo_object *object, uint8_t kind);
+uint8_t exo_object_kind(const exo_object *object);
+
+enum {
+    /* The size of an object whose bytes are elsewhere: readers borrow it, and do not copy it. */
+    EXO_OBJECT_RECORD = 2 * 4096
+};
+
+/* Copies the bytes [first, first + size), which are among the object's, to `to`. Any thread; may wait for
+ * a device. NOT_FOUND: the bytes are being dropped. */
+typedef exo_status exo_object_reader(const exo_object *object, uint64_t first, uint64_t size,
+                                     void *to, exo_err *err);
+/* Says that the object stands for `bytes` bytes elsewhere, such as on a device. Its own
+ * EXO_OBJECT_RECORD bytes say where, for processes of the host that reach them. The object's process
+ * reads them for all others (exo_object_get), by `read`. Before the seal, by its maker. */
+void exo_object_set_elsewhere(exo_object *object, uint64_t bytes, exo_object_reader *read);
+bool exo_object_is_elsewhere(const exo_object *object);
+/* The number of bytes, wherever they are. */
+uint64_t exo_object_bytes(const exo_object *object);
+/* Reads bytes that are elsewhere, as exo_object_reader. INVAL: the object is not one of this process
+ * whose bytes are elsewhere, or has no such bytes. */
+exo_status exo_object_read_elsewhere(const exo_object *object, uint64_t first, uint64_t size,
+                                     void *to, exo_err *err);
+
 /* Maps an object of another process of this user, without a copy. An object of EXO_SEGMENT_COPIED
  * bytes and less becomes a copy in this process's memory, aligned to 64 bytes, because a copy costs
  * less. Importing an object that is still held gives the same object; importing one's own gives the
@@ -101,13 +139,14 @@ exo_status exo_object_import(exo_store *store, const exo_object_handle *handle, 
 
 /* Figures of one moment. Bytes are those of whole segments. */
 typedef struct exo_store_stats {
-    uint64_t objects;        /* of this process that are held */
-    uint64_t bytes_used;     /* segments with such an object */
-    uint64_t bytes_kept;     /* segments that are kept for reuse */
-    uint64_t capacity;       /* used and kept bytes together never exceed it */
-    uint64_t imports;        /* objects of other processes that are held */
-    uint64_t bytes_imported; /* mapped segments of other processes */
-    uint64_t reuses;         /* objects created so far in memory that existed already */
+    uint64_t objects;         /* of this process that are held */
+    uint64_t bytes_used;      /* segments with such an object */
+    uint64_t bytes_kept;      /* segments that are kept for reuse */
+    uint64_t capacity;        /* used and kept bytes together never exceed it */
+    uint64_t imports;         /* objects of other processes that are held */
+    uint64_t bytes_imported;  /* mapped segments of other processes */
+    uint64_t reuses;          /* objects created so far in memory that existed already */
+    uint64_t bytes_elsewhere; /* of this process's objects that stand for bytes elsewhere */
 } exo_store_stats;
 
 exo_store_stats exo_store_get_stats(exo_store *store);

@@ -45,6 +45,11 @@ struct exo_object {
     uint64_t size;
     _Atomic uint32_t references;
     _Atomic bool sealed;
+    /* Guarded by the store's lock until the seal. */
+    uint8_t kind;
+    bool elsewhere;
+    uint64_t bytes_elsewhere;
+    exo_object_reader *read; /* NULL in other processes */
     /* The copy of another process's small object, in `room`. NULL: the object lies in the
      * segment. */
     void *copy;
@@ -64,7 +69,7 @@ struct exo_store {
     /* Bytes of this process's segments, including those that are being made. */
     uint64_t reserved;
     uint64_t kept_bytes, num_objects, num_imports, imported_bytes, idle_bytes, num_reuses,
-        num_mapped;
+        num_mapped, bytes_elsewhere;
     struct folder {
         exo_process owner;
         int fd; /* of /proc/<id>; none where owner.id is 0 */

@@ -305,16 +305,17 @@ run_liar(int from, int to)
     enum {
         AT_DEVICE = 8,
         AT_COUNT = 24,
-        AT_BYTES = 40,
-        AT_UNIT = 48,
-        AT_HANDLE = 64
+        AT_PLACE = 40,
+        AT_BYTES = 48,
+        AT_UNIT = 56,
+        AT_HANDLE = 72
     };
     static const struct {
         size_t at;
         uint64_t value;
-    } lies[] = {{0, 1},           {AT_DEVICE, 0x757063}, {AT_COUNT, UINT64_MAX},
-                {AT_COUNT, 2000}, {AT_BYTES, 3999},      {AT_UNIT, 7},
-                {AT_HANDLE, 7},   {AT_HANDLE + 8, 7},    {AT_COUNT, 1}};
+    } lies[] = {{0, 1},           {AT_DEVICE, 0x757063}, {AT_COUNT, UINT64_MAX}, {AT_COUNT, 2000},
+                {AT_BYTES, 3999}, {AT_UNIT, 7},          {AT_HANDLE, 7},         {AT_HANDLE + 8, 7},
+                {AT_COUNT, 1},    {AT_PLACE, 7}};
     exo_ipc_handle handle, lie;
     exo_device *gpu = open_gpu();
     exo_ipc_array *s = make(gpu, 1000, 5, &handle);
@@ -326,8 +327,11 @@ run_liar(int from, int to)
         EXO_OK);
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         char word = 0;
-        cr_assert_eq(exo_object_put(&object, exo_object_data(truth), exo_object_size(truth), NULL),
-                     EXO_OK);
+        cr_assert_eq(exo_object_new(&object, EXO_OBJECT_RECORD, NULL), EXO_OK);
+        memcpy(exo_object_data(object), exo_object_data(truth), EXO_OBJECT_RECORD);
+        exo_object_set_kind(object, exo_object_kind(truth));
+        exo_object_set_elsewhere(object, exo_object_bytes(truth), NULL);
+        exo_object_seal(object);
         memcpy((char *)exo_object_data(object) + lies[i].at, &lies[i].value, sizeof lies[i].value);
         cr_assert_eq(exo_object_export(object, (exo_object_handle *)(void *)&lie, NULL), EXO_OK);
         give(to, &lie, sizeof lie);
@@ -354,8 +358,8 @@ run_liar(int from, int to)
 Test(cuda_share, a_forged_handle_is_an_error, .timeout = 120)
 {
     static const exo_status expected[] = {
-        EXO_INVAL,       EXO_UNSUPPORTED, EXO_INVAL, EXO_INVAL, EXO_INVAL, EXO_UNSUPPORTED,
-        EXO_UNSUPPORTED, EXO_UNSUPPORTED, EXO_OK,    EXO_INVAL, EXO_INVAL};
+        EXO_INVAL,       EXO_UNSUPPORTED, EXO_INVAL, EXO_INVAL,       EXO_INVAL, EXO_UNSUPPORTED,
+        EXO_UNSUPPORTED, EXO_UNSUPPORTED, EXO_INVAL, EXO_UNSUPPORTED, EXO_INVAL, EXO_INVAL};
     exo_ipc_handle handle;
     exo_ipc_array *s = NULL;
     peer liar = begin(run_liar);

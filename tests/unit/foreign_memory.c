@@ -396,8 +396,9 @@ own_and_lie(int socket)
             _exit(0);
         for (int k = 0; k < 1000; k++) {
             uint64_t number = draw(&state);
-            volatile uint64_t *word = header + (number & 1 ? 5 + handle.slot * 2 + (number >> 1 & 1)
-                                                           : number >> 2 & (WORDS - 1));
+            volatile uint64_t *word =
+                header + (number & 1 ? 5U + handle.slot * 2U + (number >> 1 & 1)
+                                     : number >> 2 & (WORDS - 1));
             uint64_t was = *word;
             *word = number >> 8 & 1 ? draw(&state) : was ^ UINT64_C(1) << (number >> 16) % 64;
             for (volatile int wait = 0; wait < 50; wait++)
