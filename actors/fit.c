@@ -457,7 +457,7 @@ choose_engine(exo_fit *fit, exo_config *document, exo_err *err)
         st = exo_config_bool(document, "engine_suspends", false, &fit->engine_suspends, err);
     /* equal_bits is false here: the trainer has checked the engine's promises. */
     if (st == EXO_OK)
-        st = exo_fit_find_engine(&fit->engine, engine, false, err);
+        st = exo_comm_find_engine(&fit->engine, engine, false, err);
     return st == EXO_OK ? exo_fit_find_way(&fit->way, way, fit->engine, false, err) : st;
 }
 

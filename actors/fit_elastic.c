@@ -52,7 +52,7 @@ exo_fit_elastic_open(struct run *run, exo_err *err)
         return EXO_OK;
     const exo_engine_class *engine = run->fit->engine;
     const unsigned changes = EXO_ENGINE_POST | EXO_ENGINE_SOME; /* an epoch is a new communicator */
-    if (run->far && exo_fit_is_foreign(engine) && (engine->promises & changes) != changes)
+    if (run->far && exo_comm_is_foreign(engine) && (engine->promises & changes) != changes)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "elastic: the engine %s cannot change its members: choose `net` or `auto`",
                         engine->name);

@@ -15,8 +15,7 @@
 #include "report/timeline.h"
 
 enum {
-    SPANS = 100000, /* most spans of a node in the timeline */
-    GPU_NODES = 64  /* most members of the engine `gpu` */
+    SPANS = 100000 /* most spans of a node in the timeline */
 };
 
 static exo_status
@@ -69,11 +68,11 @@ exo_fit_open_network(struct run *run, exo_err *err)
 
 /* Whether the nodes' arrays are on one GPU, and the engine `gpu` can do what the run needs. */
 static bool
-is_for_gpu(const struct run *run, const exo_fit_engine_use *use)
+is_for_gpu(const struct run *run, const exo_comm_engine_use *use)
 {
     return !use->far && !use->emulated && !use->coded && !run->apart &&
            run->opts->elastic.min_nodes == 0 && run->opts->failures.mean_time_between == 0 &&
-           run->fit->way == EXO_WAY_DIRECT && run->fit->num_nodes <= GPU_NODES &&
+           run->fit->way == EXO_WAY_DIRECT && run->fit->num_nodes <= EXO_COMM_GPU_MOST &&
            run->opts->device && exo_device_is_one_gpu(run->opts->device);
 }
 
@@ -84,12 +83,12 @@ exo_fit_choose_engine(struct run *run, exo_err *err)
     const exo_graph_spec *graph = fit->graph;
     exo_codec *codec = NULL;
     exo_status st = exo_comm_codec_new(&codec, exo_fit_edge_codec(graph), err);
-    const exo_fit_engine_use use = {.far = run->far != NULL,
-                                    .emulated = graph && (graph->emulated || graph->virtual_clock),
-                                    .coded = codec != NULL};
+    const exo_comm_engine_use use = {.far = run->far != NULL,
+                                     .emulated = graph && (graph->emulated || graph->virtual_clock),
+                                     .coded = codec != NULL};
     exo_codec_free(&codec);
     if (st == EXO_OK)
-        st = exo_fit_find_engine(&fit->engine, run->opts->engine, !run->opts->any_bits, err);
+        st = exo_comm_find_engine(&fit->engine, run->opts->engine, !run->opts->any_bits, err);
     if (st == EXO_OK)
         st = exo_fit_check_suspends(fit->engine, run->opts, err);
     fit->any_bits = run->opts->any_bits;
@@ -97,10 +96,10 @@ exo_fit_choose_engine(struct run *run, exo_err *err)
     if (st == EXO_OK)
         st = exo_fit_find_way(&fit->way, run->opts->collectives, fit->engine, !fit->any_bits, err);
     if (st == EXO_OK && !fit->engine && is_for_gpu(run, &use))
-        st = exo_fit_find_engine(&fit->engine, "gpu", true, err);
+        st = exo_comm_find_engine(&fit->engine, "gpu", true, err);
     if (st == EXO_OK)
         st = exo_fit_choose_links(run, err);
-    return st == EXO_OK ? exo_fit_check_engine(fit->engine, &use, err) : st;
+    return st == EXO_OK ? exo_comm_check_engine(fit->engine, &use, err) : st;
 }
 
 static exo_status
@@ -110,7 +109,7 @@ open_strategys(struct run *run, exo_err *err)
     exo_fit *fit = run->fit;
     exo_comm_edge edge;
     const exo_clock *clock = fit->sim ? exo_sim_clock(fit->sim) : run->clock;
-    if (exo_fit_is_foreign(fit->engine)) {
+    if (exo_comm_is_foreign(fit->engine)) {
         char name[64];
         snprintf(name, sizeof name, "%ld-%u", (long)getpid(), opened++);
         return exo_fit_open_engine(&fit->comm, fit->engine, name, fit->num_nodes, run->clock, err);

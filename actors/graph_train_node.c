@@ -60,6 +60,7 @@ struct train_node {
     exo_text document;   /* the part that all nodes have in common, without its end */
     exo_fit_opts train;  /* the settings of `train` */
     const char *refused; /* a setting of `train` that only a job supports; NULL: none */
+    const char *device;  /* its name, in the config */
     bool awaits_units;   /* the strategy awaits units */
     exo_replica *replica;
     exo_meter *meters[NUM_METERS];
@@ -126,6 +127,7 @@ read_device(struct train_node *n, exo_config *config, exo_err *err)
     exo_status st = exo_config_string(config, "device", "cpu", &name, err);
     if (st == EXO_OK && exo_device_check(name, &reason) != EXO_OK)
         st = exo_config_fail(exo_config_get(config, "device"), err, "%s", reason.text);
+    n->device = name;
     if (st == EXO_OK)
         exo_text_add(&n->document, "\"device\": \"%s\", ", name);
     return st;
@@ -409,6 +411,8 @@ run(void *self, exo_graph_actor *actor, exo_err *err)
     if (st == EXO_OK)
         st = open_replica(n, actor, err);
     if (st == EXO_OK)
+        st = exo_graph_set_device(actor, n->replica->device, err);
+    if (st == EXO_OK)
         st = join_all(n->replica, actor, err);
     if (st == EXO_OK)
         st = exo_replica_set_up(n->replica, &elapsed, err);
@@ -425,6 +429,12 @@ release(void *self)
 {
     struct train_node *n = self;
     exo_free(n->document.data);
+}
+
+static void
+write_device(const void *self, char *out, size_t size)
+{
+    snprintf(out, size, "%s", ((const struct train_node *)self)->device);
 }
 
 static const exo_graph_port ports[] = {
@@ -448,5 +458,6 @@ const exo_graph_class exo_train_node_graph_class = {
     .init = init,
     .run = run,
     .release = release,
+    .write_device = write_device,
     .order = "*(reduce gradients; reduce parameters; reduce exchange)",
 };

@@ -46,7 +46,7 @@ static bool
 strategy_is_far(const exo_replica *r)
 {
     return !r->fit->comm &&
-           (!exo_fit_is_foreign(r->fit->engine) || exo_fit_engine_posts(r->fit->engine));
+           (!exo_comm_is_foreign(r->fit->engine) || exo_comm_engine_posts(r->fit->engine));
 }
 
 exo_status
@@ -72,7 +72,7 @@ exo_replica_open_comms(exo_replica *r, uint64_t epoch, uint32_t home, exo_comm *
         return exo_fail_in(err, st, "engine_suspends");
     if (fit->comm)
         *comm = exo_comm_hold(fit->comm);
-    else if (exo_fit_engine_posts(fit->engine))
+    else if (exo_comm_engine_posts(fit->engine))
         st = exo_fit_open_engine_far(comm, fit->engine, exo_fit_name(fit), &opts, err);
     else if (strategy_is_far(r))
         st = exo_comm_far(comm, &opts, err);

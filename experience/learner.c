@@ -216,6 +216,18 @@ exo_learner_start(exo_learner *l, uint64_t seed, uint32_t rank, uint32_t size, u
     return st == EXO_OK ? exo_tape_new_on(&l->tape, l->device.device, err) : st;
 }
 
+const char *
+exo_learner_device_name(const exo_learner *l)
+{
+    return l->device.name;
+}
+
+exo_device *
+exo_learner_device(const exo_learner *l)
+{
+    return l->device.device;
+}
+
 const float *
 exo_learner_values(const exo_learner *l)
 {

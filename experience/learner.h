@@ -56,6 +56,10 @@ void exo_learner_free(exo_learner **learner);
 exo_status exo_learner_start(exo_learner *learner, uint64_t seed, uint32_t rank, uint32_t size,
                              uint32_t place, exo_err *err);
 
+/* The device's name in the options; the device, after exo_learner_start. */
+const char *exo_learner_device_name(const exo_learner *learner);
+exo_device *exo_learner_device(const exo_learner *learner);
+
 /* Where a learner is among the others. */
 typedef struct exo_learner_place {
     uint64_t updates;   /* batches of all updates of the run */

@@ -586,6 +586,13 @@ write_shape(const void *self, char *out, size_t size)
                  "draws that are dealt beforehand, for makers that share a model (parallel)");
 }
 
+static void
+write_device(const void *self, char *out, size_t size)
+{
+    snprintf(out, size, "%s",
+             exo_experience_source_device_name(((const struct maker *)self)->source));
+}
+
 static const exo_graph_port maker_ports[] = {
     {.name = "experience", .type = "experience", .direction = EXO_PORT_OUTPUT, .required = true},
     {.name = "parameters", .type = "parameters", .direction = EXO_PORT_INPUT, .blocking = true},
@@ -607,4 +614,5 @@ const exo_graph_class exo_experience_maker_class = {
     .run = maker_run,
     .release = maker_release,
     .write_shape = write_shape,
+    .write_device = write_device,
 };

@@ -286,6 +286,8 @@ exo_experience_source_start(exo_experience_source *s, uint64_t seed, uint32_t pl
     s->seed = s->sampling.seed = s->rules.seed = seed;
     s->sampling.vocabulary = s->rules.vocabulary = spec->vocabulary;
     exo_status st = exo_named_device_open(&s->device, place, err);
+    if (st == EXO_OK && group)
+        st = exo_group_set_device(group, s->device.device, err);
     if (st == EXO_OK)
         st = exo_reward_start(s->reward, place, err);
     if (st == EXO_OK && group)
@@ -298,6 +300,12 @@ exo_experience_source_start(exo_experience_source *s, uint64_t seed, uint32_t pl
     if (st == EXO_OK)
         st = exo_generator_new(&s->generator, spec, s->params, &opts, err);
     return st == EXO_OK ? make_room(s, err) : st;
+}
+
+const char *
+exo_experience_source_device_name(const exo_experience_source *s)
+{
+    return s->device.name;
 }
 
 size_t

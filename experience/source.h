@@ -38,6 +38,9 @@ exo_status exo_experience_source_start(exo_experience_source *source, uint64_t s
 /* The members that share a generation: `parallel: {tensor: T}`, else 1. */
 uint32_t exo_experience_source_tensor(const exo_experience_source *source);
 
+/* The device's name in the options. */
+const char *exo_experience_source_device_name(const exo_experience_source *source);
+
 /* The number of prompts; the most draws at once; the number of learned parameters. */
 size_t exo_experience_source_prompts(const exo_experience_source *source);
 size_t exo_experience_source_batch(const exo_experience_source *source);

@@ -491,6 +491,8 @@ start(struct text_trainer *t, exo_graph_actor *actor, exo_err *err)
     if (st == EXO_OK)
         st = exo_tuner_start(t->tuner, exo_graph_seed(actor), exo_graph_index(actor),
                              exo_graph_count(actor), exo_graph_device_place(actor), err);
+    if (st == EXO_OK)
+        st = exo_graph_set_device(actor, exo_tuner_device(t->tuner), err);
     return st == EXO_OK ? begin(t, actor, err) : st;
 }
 
@@ -581,6 +583,12 @@ run(void *self, exo_graph_actor *actor, exo_err *err)
     return st == EXO_OK ? write_result(t, actor, err) : st;
 }
 
+static void
+write_device(const void *self, char *out, size_t size)
+{
+    snprintf(out, size, "%s", exo_tuner_device_name(((const struct text_trainer *)self)->tuner));
+}
+
 /* --- The classes ------------------------------------------------------------------------------ */
 
 /* The first port is that of sft_trainer, which takes no items. */
@@ -602,6 +610,7 @@ const exo_graph_class exo_sft_trainer_class = {
     .init = sft_init,
     .run = run,
     .release = release,
+    .write_device = write_device,
     .order = "* reduce gradients",
 };
 
@@ -617,6 +626,7 @@ const exo_graph_class exo_reward_trainer_class = {
     .init = reward_init,
     .run = run,
     .release = release,
+    .write_device = write_device,
     .order = "* receive experience; * reduce gradients",
 };
 
@@ -632,5 +642,6 @@ const exo_graph_class exo_dpo_trainer_class = {
     .init = dpo_init,
     .run = run,
     .release = release,
+    .write_device = write_device,
     .order = "* receive experience; * reduce gradients",
 };

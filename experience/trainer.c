@@ -551,6 +551,8 @@ start(struct trainer *t, exo_graph_actor *actor, exo_err *err)
         st = exo_learner_start(t->learner, exo_graph_seed(actor), exo_graph_index(actor),
                                exo_graph_count(actor), exo_graph_device_place(actor), err);
     if (st == EXO_OK)
+        st = exo_graph_set_device(actor, exo_learner_device(t->learner), err);
+    if (st == EXO_OK)
         st = exo_learner_join(t->learner, &place, err);
     exo_learner_call_back(t->learner, &callbacks);
     if (st == EXO_OK)
@@ -626,6 +628,12 @@ write_shape(const void *self, char *out, size_t size)
         snprintf(out, size, "draws that are dealt as makers get on (balance)");
 }
 
+static void
+write_device(const void *self, char *out, size_t size)
+{
+    snprintf(out, size, "%s", exo_learner_device_name(((const struct trainer *)self)->learner));
+}
+
 static const exo_graph_port trainer_ports[] = {
     {.name = "experience",
      .type = "experience",
@@ -655,4 +663,5 @@ const exo_graph_class exo_ppo_trainer_class = {
     .run = trainer_run,
     .release = trainer_release,
     .write_shape = write_shape,
+    .write_device = write_device,
 };

@@ -194,6 +194,18 @@ exo_tuner_add_reference(exo_tuner *t, const int32_t *prompt_tokens, size_t promp
                : st;
 }
 
+const char *
+exo_tuner_device_name(const exo_tuner *t)
+{
+    return t->device.name;
+}
+
+exo_device *
+exo_tuner_device(const exo_tuner *t)
+{
+    return t->device.device;
+}
+
 double
 exo_tuner_validation(const exo_tuner *t)
 {

@@ -62,6 +62,10 @@ exo_status exo_tuner_add_reference(exo_tuner *tuner, const int32_t *prompt_token
 /* The share of the samples that is held out. */
 double exo_tuner_validation(const exo_tuner *tuner);
 
+/* The device's name in the options; the device, after exo_tuner_start. */
+const char *exo_tuner_device_name(const exo_tuner *tuner);
+exo_device *exo_tuner_device(const exo_tuner *tuner);
+
 /* Opens the device, at `place` if its name has no number, draws or reads the weights there, and divides
  * the samples: the last ones, `validation` of them, are held out. INVAL: there are too few; NOMEM; those
  * of exo_device_open_place, and the device's. */

@@ -84,6 +84,10 @@ EXO_API uint32_t exo_group_size(const exo_group *group);
 
 /* Sets how long a call may wait for the other members; the default is 60 s. */
 EXO_API void exo_group_set_timeout(exo_group *group, exo_time timeout);
+/* Names the device on which this member has its arrays, before its first call. Only an engine that moves
+ * data from GPU to GPU needs it (`nccl`), and only if data in host memory comes first. The device
+ * outlives the member's calls. UNSUPPORTED: the engine does not reach it. */
+EXO_API exo_status exo_group_set_device(exo_group *group, exo_device *device, exo_err *err);
 
 /* All collectives: the array of a member may lie on any device. If the engine cannot reach the
  * device, the data is copied to the host and back.

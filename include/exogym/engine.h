@@ -98,7 +98,8 @@ typedef struct exo_engine_request {
  *   LINKS      emulated links and the virtual clock
  *   BLOCKS     all_to_all and swap
  *   POST       it has `hear`, and among processes it needs small messages (exo_engine_post)
- *   SUSPEND    it has `suspend`: it holds memory of devices, which it can give back meanwhile */
+ *   SUSPEND    it has `suspend`: it holds memory of devices, which it can give back meanwhile
+ *   STAGES     it has `stage`: data in host memory passes a device of the member */
 enum {
     EXO_ENGINE_ORDERED = 1 << 0,
     EXO_ENGINE_DEVICES = 1 << 1,
@@ -112,6 +113,7 @@ enum {
     EXO_ENGINE_BLOCKS = 1 << 9,
     EXO_ENGINE_POST = 1 << 10,
     EXO_ENGINE_SUSPEND = 1 << 11,
+    EXO_ENGINE_STAGES = 1 << 12,
 };
 
 /* Small messages among the members of a group, for an engine whose own transport cannot carry
@@ -198,6 +200,10 @@ typedef struct exo_engine_class {
     /* Only with EXO_ENGINE_SUSPEND: whether `suspend` can do so in this process, for runs that rely on it.
      * UNSUPPORTED: it cannot; the text says what is missing. NULL: it can. Any thread. */
     exo_status (*can_suspend)(exo_err *err);
+    /* Only with EXO_ENGINE_STAGES: names the device of a member's arrays before its first call, so that
+     * this call can have data in host memory. UNSUPPORTED: the engine does not reach that device, or the
+     * member has another one. */
+    exo_status (*stage)(void *group, uint32_t rank, exo_device *device, exo_err *err);
 } exo_engine_class;
 
 /* The types that exo_collective_take reduces, for `dtypes`. */

@@ -150,6 +150,9 @@ EXO_API exo_port *exo_graph_input(exo_graph_actor *actor, const char *name);
  * there is none. The collectives of comm.h on it are counted on the edge and take the time of its
  * links. */
 EXO_API exo_group *exo_graph_group(exo_graph_actor *actor, const char *name);
+/* Names the device of the arrays of all of this actor's collectives, before their first call:
+ * exo_group_set_device. Errors: those of it. */
+EXO_API exo_status exo_graph_set_device(exo_graph_actor *actor, exo_device *device, exo_err *err);
 
 /* Sends an item. The reference moves to the port, and *item is NULL afterwards, also after an
  * error. Nobody writes to a sent item. The port encodes and transmits it while the caller
@@ -299,6 +302,10 @@ typedef struct exo_graph_class {
      * after init, such as "4 observations, 2 actions". The texts of both ends of an edge must be
      * equal. NULL, or an empty text: every shape fits. */
     void (*write_shape)(const void *self, char *out, size_t size);
+    /* The device of the arrays of its collectives, if it depends on the options: writes its name for
+     * `self` after init, such as "cuda". `engine: auto` of an edge follows it. NULL, or an empty text:
+     * the host. */
+    void (*write_device)(const void *self, char *out, size_t size);
 } exo_graph_class;
 
 /* Registers a class under its name, which must be new. The class must live as long as the process.

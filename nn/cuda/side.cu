@@ -9,7 +9,8 @@
 #include "nn/cuda/sections.h"
 
 struct exo_cuda_side {
-    exo_cuda_device *cuda;
+    exo_cuda_device *cuda; /* of exo_cuda_side_follow only: it may be closed before the side */
+    int ordinal;
     cudaStream_t stream;
     cudaEvent_t asked; /* of exo_cuda_side_follow; a wait means the last record before it */
 };
@@ -28,7 +29,8 @@ exo_cuda_side_open(exo_cuda_side **out, exo_device *device, exo_err *err)
     if (!side)
         return exo_fail(err, EXO_NOMEM, "no memory for a stream");
     side->cuda = exo_cuda_of(device);
-    cudaError_t error = exo_cuda_select(side->cuda);
+    side->ordinal = side->cuda->ordinal;
+    cudaError_t error = cudaSetDevice(side->ordinal);
     if (error == cudaSuccess)
         error = cudaStreamCreateWithFlags(&side->stream, cudaStreamNonBlocking);
     if (error == cudaSuccess)
@@ -47,7 +49,7 @@ exo_cuda_side_close(exo_cuda_side **side)
     *side = NULL;
     if (!s)
         return;
-    (void)exo_cuda_select(s->cuda);
+    (void)cudaSetDevice(s->ordinal);
     if (s->stream)
         (void)cudaStreamDestroy(s->stream);
     if (s->asked)
@@ -59,13 +61,13 @@ exo_cuda_side_close(exo_cuda_side **side)
 exo_status
 exo_cuda_side_select(const exo_cuda_side *side, exo_err *err)
 {
-    return exo_cuda_status(exo_cuda_select(side->cuda), "its choice", err);
+    return exo_cuda_status(cudaSetDevice(side->ordinal), "its choice", err);
 }
 
 int
 exo_cuda_side_ordinal(const exo_cuda_side *side)
 {
-    return side ? side->cuda->ordinal : -1;
+    return side ? side->ordinal : -1;
 }
 
 void *
@@ -80,7 +82,7 @@ exo_cuda_side_follow(exo_cuda_side *side, exo_err *err)
     const exo_status st = exo_cuda_catch_up(side->cuda, err);
     if (st != EXO_OK)
         return st;
-    cudaError_t error = exo_cuda_select(side->cuda);
+    cudaError_t error = cudaSetDevice(side->ordinal);
     if (error == cudaSuccess)
         error = cudaEventRecord(side->asked, side->cuda->stream);
     if (error == cudaSuccess)
@@ -94,7 +96,7 @@ exo_cuda_mark_new(exo_cuda_mark **out, exo_cuda_side *side, exo_err *err)
     *out = static_cast<exo_cuda_mark *>(exo_calloc(1, sizeof **out));
     if (!*out)
         return exo_fail(err, EXO_NOMEM, "no memory for an event");
-    cudaError_t error = exo_cuda_select(side->cuda);
+    cudaError_t error = cudaSetDevice(side->ordinal);
     if (error == cudaSuccess)
         error = cudaEventCreateWithFlags(&(*out)->event, cudaEventDisableTiming);
     if (error != cudaSuccess) {

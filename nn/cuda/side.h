@@ -12,8 +12,8 @@ EXO_DECLS_BEGIN
 typedef struct exo_cuda_side exo_cuda_side;
 typedef struct exo_cuda_mark exo_cuda_mark;
 
-/* Opens a side of a device `cuda`, which is closed before the device. Errors: UNSUPPORTED (another
- * device), NOMEM, FAILED. */
+/* Opens a side of a device `cuda`. After the device is closed, only what ends the side is asked of it.
+ * Errors: UNSUPPORTED (another device), NOMEM, FAILED. */
 exo_status exo_cuda_side_open(exo_cuda_side **out, exo_device *device, exo_err *err);
 /* Does not wait for the side's work, whose memory stays with its owner until it is done. Sets *side to
  * NULL; accepts NULL in it. */

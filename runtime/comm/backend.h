@@ -62,6 +62,7 @@ struct exo_comm {
     uint32_t home;                /* the member that has the server */
     bool rehearses;               /* no call moves data (exo_comm_rehearse) */
     exo_server_estate estate;     /* with which the server will begin */
+    struct exo_comm_seats *seats; /* of an engine without extras (seats.h); NULL: none */
 };
 
 /* exo_comm_open with a post. */

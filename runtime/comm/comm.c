@@ -14,6 +14,7 @@
 #include "comm/counted.h"
 #include "comm/group.h"
 #include "comm/reduce.h"
+#include "comm/seats.h"
 #include "comm/server.h"
 
 #define DEFAULT_TIMEOUT (60 * EXO_SECOND)
@@ -25,6 +26,7 @@ struct exo_request {
     exo_array data;
     void *copy;       /* of data on a device that the engine cannot access; NULL: none */
     uint32_t pair[2]; /* of a swap: the ranks of its members */
+    uint64_t number;  /* exo_comm_seats_begin */
 };
 
 exo_comm *
@@ -46,6 +48,7 @@ exo_comm_drop(exo_comm **comm)
     c->engine->close(c->state);
     exo_comm_drop(&c->post);
     exo_comm_ways_free(&c->ways);
+    exo_comm_seats_free(&c->seats);
     exo_free((char *)c->codec);
     exo_free(c);
 }
@@ -57,6 +60,15 @@ exo_comm_open(exo_comm **out, const exo_engine_class *engine, const exo_engine_o
     /* a caller of an earlier version has no `post` behind these */
     const exo_engine_opts local = {.size = opts->size, .clock = opts->clock, .key = opts->key};
     return exo_comm_open_with(out, engine, &local, err);
+}
+
+/* Whether all members of a group are in this process. An engine without small messages, but for several
+ * processes, does not say. */
+static bool
+are_all_here(const exo_engine_class *engine, const exo_engine_opts *opts)
+{
+    const unsigned beyond = EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS;
+    return !(engine->promises & beyond) || (engine->promises & EXO_ENGINE_POST && !opts->post);
 }
 
 exo_status
@@ -75,8 +87,12 @@ exo_comm_open_with(exo_comm **out, const exo_engine_class *engine, const exo_eng
     if (!c)
         return exo_fail(err, EXO_NOMEM, "no memory for a communicator");
     *c = (exo_comm){.references = 1, .size = opts->size, .clock = opts->clock, .engine = engine};
-    exo_status st = engine->open(&c->state, opts, err);
+    exo_status st =
+        are_all_here(engine, opts) ? exo_comm_seats_new(&c->seats, opts->size, err) : EXO_OK;
+    if (st == EXO_OK)
+        st = engine->open(&c->state, opts, err);
     if (st != EXO_OK) {
+        exo_comm_seats_free(&c->seats);
         exo_free(c);
         return st;
     }
@@ -220,6 +236,7 @@ exo_comm_fail(exo_comm *comm, uint32_t rank, const char *cause)
         return;
     cause = cause && *cause ? cause : "unknown cause";
     comm->engine->fail(comm->state, rank, cause);
+    exo_comm_seats_break(comm->seats);
     snprintf(text, sizeof text, "rank %u died: %s", rank, cause);
     if (comm->server)
         exo_server_break(comm->server, EXO_PEER_LOST, text);
@@ -241,6 +258,15 @@ void
 exo_group_set_timeout(exo_group *group, exo_time timeout)
 {
     group->timeout = timeout;
+}
+
+exo_status
+exo_group_set_device(exo_group *group, exo_device *device, exo_err *err)
+{
+    const exo_comm *c = group->comm;
+    return c->engine->promises & EXO_ENGINE_STAGES && device && !exo_device_is_host(device)
+               ? c->engine->stage(c->state, group->rank, device, err)
+               : EXO_OK;
 }
 
 exo_comm_stats
@@ -317,6 +343,8 @@ exo_comm_look_at(exo_comm *comm, uint32_t rank, exo_comm_look *look, uint32_t *m
     *look = (exo_comm_look){0};
     if (comm->extras)
         comm->extras->look(comm->state, rank, look, missing, counts);
+    else if (comm->seats)
+        exo_comm_seats_look(comm->seats, rank, look, missing);
 }
 
 /* --- Calls ------------------------------------------------------------------------------------ */
@@ -429,10 +457,10 @@ engine_cancel(exo_group *g, exo_engine_request *request)
         c->engine->cancel(c->state, g->rank, request);
 }
 
-/* Waits for a request. The library's engines release the compute slot and measure the wait
- * themselves; for other engines this function does so. */
+/* Waits for a request, whose number is that of exo_comm_seats_begin. The library's engines release the
+ * compute slot and measure the wait themselves; for other engines this function does so. */
 static exo_status
-wait_for(exo_group *g, exo_engine_request *request, exo_err *err)
+wait_for(exo_group *g, exo_engine_request *request, uint64_t number, exo_err *err)
 {
     const exo_comm *c = g->comm;
     if (c->extras)
@@ -440,16 +468,18 @@ wait_for(exo_group *g, exo_engine_request *request, exo_err *err)
     exo_pace *pace = exo_pace_current();
     exo_time before = exo_now(c->clock);
     exo_pace_wait_begin(pace, "collective", EXO_SPAN_RECV_BLOCKED);
+    exo_comm_seats_wait(c->seats, g->rank, number, request->args.operation, before);
     exo_compute_pause();
     exo_status st = engine_wait(g, request, err);
     exo_compute_resume_after(st);
+    exo_comm_seats_wait(c->seats, g->rank, 0, request->args.operation, before);
     request->waited += exo_now(c->clock) - before;
     exo_pace_wait_end(pace);
     return st;
 }
 
 static exo_status
-begin(exo_group *g, exo_engine_request *request, exo_err *err)
+begin(exo_group *g, exo_engine_request *request, uint64_t *number, exo_err *err)
 {
     exo_comm *c = g->comm;
     exo_status st = prepare(g, &request->args, err);
@@ -457,7 +487,9 @@ begin(exo_group *g, exo_engine_request *request, exo_err *err)
         return give_up(g, st, "it cannot begin a collective");
     request->deadline = exo_deadline(c->clock, g->timeout);
     st = engine_begin(g, request, err);
-    if (st != EXO_OK)
+    if (st == EXO_OK)
+        *number = exo_comm_seats_begin(c->seats, g->rank, &request->args);
+    else
         note(g, request, st);
     return st;
 }
@@ -501,10 +533,11 @@ run(exo_group *g, exo_array data, exo_collective_args *args, exo_err *err)
 {
     exo_engine_request request = {.args = *args};
     void *copy = NULL;
+    uint64_t number = 0;
     request.args.waits = true;
     exo_status st = place_data(g, data, &request.args, &copy, err);
-    if (st == EXO_OK && (st = begin(g, &request, err)) == EXO_OK) {
-        st = wait_for(g, &request, err);
+    if (st == EXO_OK && (st = begin(g, &request, &number, err)) == EXO_OK) {
+        st = wait_for(g, &request, number, err);
         note(g, &request, st);
     }
     if (st == EXO_OK && copy)
@@ -682,7 +715,7 @@ begin_request(exo_request **out, exo_group *g, exo_array data, const exo_collect
     if (!args->rehearsal)
         st = place_data(g, data, &r->engine.args, &r->copy, err);
     if (st == EXO_OK)
-        st = begin(g, &r->engine, err);
+        st = begin(g, &r->engine, &r->number, err);
     if (st == EXO_OK)
         *out = r;
     else
@@ -799,7 +832,7 @@ exo_request_wait(exo_request **request, exo_err *err)
     exo_request *r = *request;
     if (!r)
         return EXO_OK;
-    return end_request(request, wait_for(r->group, &r->engine, err), err);
+    return end_request(request, wait_for(r->group, &r->engine, r->number, err), err);
 }
 
 void

@@ -36,7 +36,7 @@ typedef struct exo_comm_edge {
 exo_status exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock,
                              const exo_comm_edge *edge, exo_err *err);
 /* Sets the start of the run, on the real clock, of a communicator that was made before it. Before
- * the first call. */
+ * the first call. Does nothing with another engine. */
 void exo_comm_local_begin(exo_comm *comm, exo_time origin);
 
 /* Sets the ways of a new communicator of `size` from its edge. Errors: INVAL, NOMEM; UNSUPPORTED:

@@ -76,6 +76,8 @@ exo_engine_register(const exo_engine_class *e, exo_err *err)
     if (e->promises & EXO_ENGINE_SUSPEND && !e->suspend)
         return exo_fail(err, EXO_INVAL, "engine %s: it promises SUSPEND and has no suspend",
                         e->name);
+    if (e->promises & EXO_ENGINE_STAGES && !e->stage)
+        return exo_fail(err, EXO_INVAL, "engine %s: it promises STAGES and has no stage", e->name);
     return exo_registry_add(&exo_engine_registry, e, err);
 }
 

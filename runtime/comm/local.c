@@ -879,7 +879,8 @@ exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock, const e
 void
 exo_comm_local_begin(exo_comm *comm, exo_time origin)
 {
-    ((struct local *)comm->state)->edge.origin = origin;
+    if (comm->engine == &exo_local_engine)
+        ((struct local *)comm->state)->edge.origin = origin;
 }
 
 exo_status

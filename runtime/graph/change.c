@@ -265,14 +265,21 @@ check_hosts(const exo_graph_spec *now, const exo_graph_spec *next, exo_err *err)
 /* --- Edges ------------------------------------------------------------------------------------ */
 
 static bool
+same_engine(const exo_edge_spec *a, const exo_edge_spec *b)
+{
+    return a->any_bits == b->any_bits &&
+           strcmp(a->engine ? a->engine : "auto", b->engine ? b->engine : "auto") == 0;
+}
+
+static bool
 same_but_codec(const exo_edge_spec *a, const exo_edge_spec *b)
 {
     return a->from == b->from && a->to == b->to && strcmp(a->carries, b->carries) == 0 &&
            strcmp(a->name, b->name) == 0 && a->route == b->route &&
            a->idle_senders == b->idle_senders && a->capacity == b->capacity &&
            a->on_full == b->on_full && a->every == b->every && a->delay == b->delay &&
-           a->deadline == b->deadline && a->engine == b->engine && exo_edge_same_targets(a, b) &&
-           (a->link < 0) == (b->link < 0);
+           a->deadline == b->deadline && exo_edge_same_targets(a, b) &&
+           (a->link < 0) == (b->link < 0) && same_engine(a, b);
 }
 
 bool

@@ -8,13 +8,14 @@
 #include <exogym/memory.h>
 
 #include "graph/builtin.h"
-#include "graph/edge_engine.h"
+#include "graph/engine.h"
 #include "graph/order.h"
 #include "graph/prove.h"
 
 enum {
     ORDER_TEXT = 2048,
     SHAPE_TEXT = 256,
+    DEVICE_TEXT = 64,
     EFFORT = 4000 /* states of the graph that the check tries at most */
 };
 
@@ -51,6 +52,20 @@ read_shape(const exo_graph_spec *spec, exo_actor_spec *actor, const void *self, 
     return EXO_OK;
 }
 
+/* Reads the device of the arrays of its collectives, which the class declares for these options. */
+static exo_status
+read_device(const exo_graph_spec *spec, exo_actor_spec *actor, const void *self, exo_err *err)
+{
+    if (!actor->class->write_device)
+        return EXO_OK;
+    char *text = exo_graph_alloc(spec, DEVICE_TEXT, 1, err);
+    if (!text)
+        return EXO_NOMEM;
+    actor->class->write_device(self, text, DEVICE_TEXT);
+    actor->device = *text && strcmp(text, "cpu") != 0 ? text : NULL;
+    return EXO_OK;
+}
+
 /* Calls the class's init without an actor, so that it checks its options. */
 static exo_status
 check_options(const exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
@@ -67,6 +82,8 @@ check_options(const exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
         st = read_order(spec, actor, self, &reason);
     if (st == EXO_OK)
         st = read_shape(spec, actor, self, &reason);
+    if (st == EXO_OK)
+        st = read_device(spec, actor, self, &reason);
     if (class->release)
         class->release(self);
     exo_free(self);
@@ -317,9 +334,9 @@ exo_graph_check(exo_graph_spec *spec, exo_err *err)
         if (st == EXO_OK)
             st = check_buffer(&spec->edges[i], err);
         if (st == EXO_OK)
-            st = exo_edge_check_engine(spec, &spec->edges[i], err);
-        if (st == EXO_OK)
             st = check_shapes(spec, &spec->edges[i], err);
+        if (st == EXO_OK)
+            st = exo_graph_check_engine(spec, &spec->edges[i], err);
     }
     for (uint32_t i = 0; st == EXO_OK && i < spec->num_actors; i++)
         st = check_required_ports(spec, i, err);

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include <exogym/engine.h>
 #include <exogym/memory.h>
 
 #include "base/config_edit.h"
@@ -214,8 +213,6 @@ add_edge(exo_text *t, const exo_graph_spec *s, const exo_edge_spec *edge)
     if (edge->route == EXO_ROUTE_LISTED)
         add_targets(t, s, edge);
     exo_text_add(t, "    codec: %s\n", edge->codec_text);
-    if (edge->engine)
-        exo_text_add(t, "    engine: %s\n", edge->engine->name);
     if (edge->route != EXO_ROUTE_ALL_REDUCE) {
         exo_text_add(t,
                      "    buffer: {capacity: %" PRIu32 ", on_full: %s}\n    every: %" PRIu64 "\n",
@@ -233,6 +230,10 @@ add_edge(exo_text *t, const exo_graph_spec *s, const exo_edge_spec *edge)
         exo_text_add(t, "    interval: %" PRIu64 "\n", edge->interval);
     if (edge->route == EXO_ROUTE_ALL_REDUCE && edge->members < s->actors[edge->from].count)
         exo_text_add(t, "    members: %" PRIu32 "\n", edge->members);
+    if (edge->route == EXO_ROUTE_ALL_REDUCE) {
+        add_word(t, "    engine: ", edge->engine ? edge->engine : "auto", "\n");
+        exo_text_add(t, "    equal_bits: %s\n", edge->any_bits ? "false" : "true");
+    }
 }
 
 static void

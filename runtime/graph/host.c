@@ -13,7 +13,7 @@
 #include "actor/local_args.h"
 #include "comm/edge.h"
 #include "comm/far.h"
-#include "graph/edge_engine.h"
+#include "graph/engine.h"
 #include "graph/lives.h"
 #include "graph/rebirth.h"
 #include "report/json_text.h"
@@ -55,31 +55,14 @@ enum {
 
 /* --- Start and stop --------------------------------------------------------------------------- */
 
-/* Leaves the collectives with an engine, which may use a device of the class: it goes later. */
-static void
-leave_engines(exo_place *place)
-{
-    for (size_t i = 0; i < place->spec->class->num_ports; i++) {
-        exo_port_group *g = &place->groups[i];
-        if (!g->edge || !g->edge->engine)
-            continue;
-        pthread_mutex_lock(&place->lock);
-        exo_group *group = g->group;
-        g->group = NULL;
-        pthread_mutex_unlock(&place->lock);
-        exo_group_close(&group);
-    }
-}
-
 static void
 host_stop(void *self)
 {
     struct host *h = self;
     if (h->place) {
         exo_place_stop(h->place);
-        leave_engines(h->place);
         for (size_t i = 0; i < h->place->spec->class->num_ports; i++)
-            if (h->place->groups[i].comm && !h->place->actor.site->whole)
+            if (exo_place_hears_collective(h->place, i))
                 exo_comm_far_disconnect(h->place->groups[i].comm);
         if (h->inited && h->place->spec->class->release)
             h->place->spec->class->release(h->self);
@@ -111,7 +94,7 @@ make_instance(struct host *h, exo_err *err)
 /* Gets the communicator of a collective from a whole site; in a worker makes one, which takes
  * messages before it is connected. */
 static exo_status
-make_collective(struct host *h, exo_port_group *g, exo_err *err)
+make_collective(struct host *h, exo_port_group *g, uint32_t life, exo_err *err)
 {
     exo_place *p = h->place;
     exo_site *site = p->actor.site;
@@ -119,6 +102,10 @@ make_collective(struct host *h, exo_port_group *g, exo_err *err)
         g->comm = exo_comm_hold(site->comms[g->id]);
         return EXO_OK;
     }
+    const exo_engine_class *engine = NULL;
+    exo_status st = exo_graph_engine(&engine, site, g->edge, err);
+    if (st != EXO_OK)
+        return st;
     const exo_comm_edge on = {.name = g->edge->name,
                               .links = site->links[g->id],
                               .hosts = p->spec->hosts,
@@ -130,14 +117,14 @@ make_collective(struct host *h, exo_port_group *g, exo_err *err)
                                     .rank = p->actor.index,
                                     .channel = g->id,
                                     .method = "collective",
-                                    .edge = g->edge->engine ? NULL : &on};
-    return g->edge->engine ? exo_edge_open_engine_far(&g->comm, g->edge, site->space, &opts, err)
-                           : exo_comm_far(&g->comm, &opts, err);
+                                    .edge = engine ? NULL : &on};
+    return engine ? exo_graph_open_engine_far(&g->comm, site, g->edge, engine, &opts, life, err)
+                  : exo_comm_far(&g->comm, &opts, err);
 }
 
 static exo_status
 begin(struct host *h, exo_call_context *call, exo_site *site, uint32_t actor, uint32_t index,
-      exo_err *err)
+      uint32_t life, exo_err *err)
 {
     h->actor = exo_call_self(call);
     exo_status st = exo_place_new(&h->place, site, actor, index, exo_call_runtime(call), err);
@@ -145,7 +132,7 @@ begin(struct host *h, exo_call_context *call, exo_site *site, uint32_t actor, ui
         h->place->self = h->actor;
     for (size_t i = 0; st == EXO_OK && i < h->place->spec->class->num_ports; i++)
         if (h->place->groups[i].edge)
-            st = make_collective(h, &h->place->groups[i], err);
+            st = make_collective(h, &h->place->groups[i], life, err);
     if (st == EXO_OK)
         st = make_instance(h, err);
     if (st != EXO_OK)
@@ -161,7 +148,7 @@ local_start(exo_call_context *call, void *self, const exo_payload *args, exo_err
     if (!start)
         return exo_fail(err, EXO_INVAL,
                         "start: a graph actor of this process is started with its place");
-    exo_status st = begin(h, call, start->site, start->actor, start->index, err);
+    exo_status st = begin(h, call, start->site, start->actor, start->index, 0, err);
     if (st != EXO_OK)
         return st;
     h->place->actor.resumes = start->site->resumes;
@@ -239,6 +226,14 @@ take_lives(struct host *h, const Exo__Train__GraphStart *m, exo_err *err)
     return EXO_OK;
 }
 
+/* The life that an actor of the graph begins; take_lives checks the list. */
+static uint32_t
+life_in(const exo_site *site, const Exo__Train__GraphStart *m)
+{
+    const size_t own = (size_t)site->first[m->actor] + m->index;
+    return own < m->n_lives ? m->lives[own] : 0;
+}
+
 static exo_status
 start_from_text(exo_call_context *call, struct host *h, const Exo__Train__GraphStart *m,
                 exo_err *err)
@@ -255,7 +250,7 @@ start_from_text(exo_call_context *call, struct host *h, const Exo__Train__GraphS
     }
     const exo_graph_spec *spec = h->site->spec;
     if (m->actor < spec->num_actors && m->index < spec->actors[m->actor].count) {
-        st = begin(h, call, h->site, m->actor, m->index, err);
+        st = begin(h, call, h->site, m->actor, m->index, life_in(h->site, m), err);
         if (st != EXO_OK)
             return st;
         h->place->actor.resumes = m->has_resumes && m->resumes;
@@ -346,9 +341,9 @@ join_collective(struct host *h, exo_port_group *g, const exo_ref *actors, exo_er
 {
     exo_place *p = h->place;
     const exo_site *site = p->actor.site;
-    exo_status st = site->whole
-                        ? EXO_OK
-                        : exo_comm_far_connect(g->comm, actors + site->first[p->spec_index], err);
+    exo_status st = exo_place_hears_collective(p, (size_t)(g - p->groups))
+                        ? exo_comm_far_connect(g->comm, actors + site->first[p->spec_index], err)
+                        : EXO_OK;
     if (st == EXO_OK)
         st = exo_group_open(&g->group, g->comm, p->actor.index, p->actor.name, err);
     if (st == EXO_OK)
@@ -459,8 +454,9 @@ edges_json_locked(const exo_place *p)
         for (uint32_t e = 0; e < p->ports[i].num_edges && !p->groups[i].edge; e++)
             json_array_append_new(
                 edges, traffic_json(p->ports[i].edges[e]->edge, &p->ports[i].edges[e]->traffic));
-        if (p->groups[i].group) {
-            const exo_traffic traffic = exo_group_traffic(p->groups[i].group);
+        if (p->groups[i].group || p->groups[i].has_left) {
+            const exo_traffic traffic =
+                p->groups[i].group ? exo_group_traffic(p->groups[i].group) : p->groups[i].left;
             json_array_append_new(edges, traffic_json(p->groups[i].edge, &traffic));
         }
     }
@@ -598,6 +594,7 @@ host_run(exo_call_context *call, void *self, const void *args, exo_payload *repl
     while (st != EXO_OK && p->actor.site->whole &&
            exo_rebirth_due(p, &h->births, st, &reason, &wait)) {
         exo_place_fail_collectives(p, reason.text);
+        exo_place_leave_collectives(p);
         st = renew_instance(h, &reason);
         if (st == EXO_OK)
             st = exo_rebirth_begin(p, h->actor, wait, &reason);
@@ -611,6 +608,7 @@ host_run(exo_call_context *call, void *self, const void *args, exo_payload *repl
      * that wait. */
     if (st != EXO_OK)
         exo_place_fail_collectives(p, reason.text);
+    exo_place_leave_collectives(p);
     h->stage = OVER;
     exo_pace_leave(&p->pace);
     return st == EXO_OK ? report(p, true, reply, err) : exo_fail(err, st, "%s", reason.text);
@@ -657,7 +655,7 @@ host_collective(exo_call_context *call, void *self, const void *args, exo_payloa
     uint32_t channel = exo_comm_far_channel(args);
     (void)reply;
     for (size_t i = 0; i < p->spec->class->num_ports; i++) {
-        if (p->actor.site->whole || !p->groups[i].comm || p->groups[i].id != channel)
+        if (!exo_place_hears_collective(p, i) || p->groups[i].id != channel)
             continue;
         exo_call_take_args(call, &message);
         exo_status st = exo_comm_far_deliver(p->groups[i].comm, &message, exo_call_node(call), err);

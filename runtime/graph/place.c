@@ -7,6 +7,7 @@
 #include <exogym/memory.h>
 
 #include "base/waiting.h"
+#include "comm/choose.h"
 
 exo_time
 exo_place_now(const exo_place *place)
@@ -88,6 +89,35 @@ exo_place_fail_collectives(exo_place *p, const char *cause)
         if (comm)
             exo_comm_fail(comm, p->actor.index, cause);
     }
+}
+
+void
+exo_place_leave_collectives(exo_place *p)
+{
+    for (size_t i = 0; i < p->spec->class->num_ports; i++) {
+        exo_group *group = NULL;
+        exo_comm *comm = exo_place_comm(p, i);
+        if (!comm || !exo_comm_is_foreign(exo_comm_engine_of(comm)))
+            continue;
+        pthread_mutex_lock(&p->lock);
+        group = p->groups[i].group;
+        p->groups[i].group = NULL;
+        if (group) {
+            p->groups[i].has_left = true;
+            p->groups[i].left = exo_group_traffic(group);
+        }
+        pthread_mutex_unlock(&p->lock);
+        exo_group_close(&group);
+    }
+}
+
+bool
+exo_place_hears_collective(const exo_place *p, size_t i)
+{
+    const exo_comm *comm = exo_place_comm(p, i);
+    const exo_engine_class *engine = comm ? exo_comm_engine_of(comm) : NULL;
+    return comm && !p->actor.site->whole &&
+           (!exo_comm_is_foreign(engine) || exo_comm_engine_posts(engine));
 }
 
 void

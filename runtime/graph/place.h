@@ -167,6 +167,8 @@ typedef struct exo_port_group {
     uint32_t id;
     exo_comm *comm; /* held; guarded by the place's lock, like `group` */
     exo_group *group;
+    bool has_left; /* exo_place_leave_collectives; then this was the group's traffic */
+    exo_traffic left;
     exo_comm *
         *former; /* (num_former) of earlier lives; held, since other threads may still use them */
     size_t num_former;
@@ -286,6 +288,12 @@ uint64_t exo_place_node_of(const exo_place *place, exo_ref actor);
 exo_comm *exo_place_comm(const exo_place *place, size_t i);
 /* Ends the calls of all collectives of the place with PEER_LOST. Any thread. */
 void exo_place_fail_collectives(exo_place *place, const char *cause);
+
+/* Leaves the collectives whose engine is not the library's, at the end of a life: such an engine has
+ * something on the class's device, and it may wait for the other members. On the actor's thread. */
+void exo_place_leave_collectives(exo_place *place);
+/* Whether messages for the collective of port `i` come as calls of "collective". */
+bool exo_place_hears_collective(const exo_place *place, size_t i);
 
 /* Marks the beginning and the end of a wait at a port. Under the lock. */
 void exo_place_wait_begin_locked(exo_place *place, exo_place_wait wait);

@@ -139,6 +139,17 @@ exo_graph_input(exo_graph_actor *actor, const char *name)
     return find_port(actor, name, EXO_PORT_INPUT, &index);
 }
 
+exo_status
+exo_graph_set_device(exo_graph_actor *actor, exo_device *device, exo_err *err)
+{
+    exo_place *p = place_of(actor);
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < p->spec->class->num_ports; i++)
+        if (p->groups[i].group)
+            st = exo_group_set_device(p->groups[i].group, device, err);
+    return st;
+}
+
 exo_group *
 exo_graph_group(exo_graph_actor *actor, const char *name)
 {

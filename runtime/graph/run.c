@@ -13,6 +13,7 @@
 
 #include "actor/local_args.h"
 #include "conduct/conduct.h"
+#include "graph/engine.h"
 #include "graph/host.h"
 #include "graph/lives.h"
 #include "graph/report.h"
@@ -161,6 +162,9 @@ static exo_status
 open_site(struct run *run, exo_err *err)
 {
     const exo_runtime_opts runtime_opts = {0};
+    exo_status st = exo_graph_check_engines(run->spec, run->opts->runtime != NULL, err);
+    if (st != EXO_OK)
+        return st;
     if (run->opts->runtime) {
         run->cast.runtime = run->opts->runtime;
         return run->spec->virtual_clock
@@ -168,8 +172,8 @@ open_site(struct run *run, exo_err *err)
                               "the virtual clock is for actors in one process: without workers")
                    : EXO_OK;
     }
-    exo_status st = exo_site_new(&run->site, run->spec, run->opts->space, run->opts->folder,
-                                 run->opts->tie_seed, err);
+    st = exo_site_new(&run->site, run->spec, run->opts->space, run->opts->folder,
+                      run->opts->tie_seed, err);
     if (st == EXO_OK) {
         run->site->span_limit = run->opts->timeline ? SPANS : 0;
         run->site->resumes = run->opts->resume;

@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/shared.h"
 #include "comm/edge.h"
-#include "graph/edge_engine.h"
+#include "graph/engine.h"
 
 enum {
     MAX_CHANGES = 1000 /* of one run, in a worker */
@@ -88,8 +88,10 @@ make_comm(exo_site *site, uint32_t e, exo_comm **out, exo_err *err)
 {
     const exo_edge_spec *edge = &site->spec->edges[e];
     const exo_actor_spec *actor = &site->spec->actors[edge->from];
-    if (edge->engine)
-        return exo_edge_open_engine(out, edge, actor->count, site->clock, err);
+    const exo_engine_class *engine = NULL;
+    exo_status st = exo_graph_engine(&engine, site, edge, err);
+    if (st != EXO_OK || engine)
+        return st == EXO_OK ? exo_graph_open_engine(out, site, edge, engine, err) : st;
     const exo_comm_edge on = {.name = edge->name,
                               .links = site->links[e],
                               .hosts = actor->hosts,
@@ -183,7 +185,7 @@ exo_site_begin(exo_site *site)
         return;
     site->origin = exo_now(site->clock);
     for (size_t e = 0; e < site->spec->num_edges; e++)
-        if (site->comms[e] && !site->spec->edges[e].engine)
+        if (site->comms[e])
             exo_comm_local_begin(site->comms[e], site->origin);
 }
 

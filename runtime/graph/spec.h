@@ -82,6 +82,8 @@ typedef struct exo_actor_spec {
     const struct exo_order *order;
     /* the shape of the items at the ports with these options; NULL: any. Set by exo_graph_check */
     const char *shape;
+    /* the device of its collectives' arrays with these options; NULL: the host. Set by exo_graph_check */
+    const char *device;
     exo_compute_spec *compute; /* one for each phase of the class, in its order */
     size_t num_compute;
     exo_config *node; /* position in the file, for messages */
@@ -99,11 +101,10 @@ typedef struct exo_edge_spec {
     /* for the route LISTED: sender i reaches listed[begins[i]] to listed[begins[i + 1] - 1],
      * ascending; else NULL */
     uint32_t *begins, *listed;
-    uint32_t lists;                        /* senders; 0: another route */
-    exo_config *codec;                     /* NULL: raw */
-    const char *codec_text;                /* "raw", or the codec in YAML's flow style */
-    const struct exo_engine_class *engine; /* of a collective; NULL: the library's */
-    uint32_t capacity;                     /* items that the receiver's buffer holds */
+    uint32_t lists;         /* senders; 0: another route */
+    exo_config *codec;      /* NULL: raw */
+    const char *codec_text; /* "raw", or the codec in YAML's flow style */
+    uint32_t capacity;      /* items that the receiver's buffer holds */
     exo_on_full on_full;
     /* every n-th item that is sent to the port goes over this edge, beginning with the first; 1:
      * all */
@@ -118,6 +119,10 @@ typedef struct exo_edge_spec {
     uint64_t interval;
     /* for plans: actors in each group of an all_reduce; the remainder forms a smaller group */
     uint32_t members;
+    /* of an all_reduce: the name of its engine, NULL and "auto": the library's choice (engine.h); whether
+     * it may sum in an order of its own */
+    const char *engine;
+    bool any_bits;
     exo_config *node;
 } exo_edge_spec;
 

@@ -7,7 +7,6 @@
 #include <exogym/codec.h>
 
 #include "base/config_units.h"
-#include "graph/edge_engine.h"
 
 const char *const exo_on_full_names[] = {"block",  "drop_oldest", "drop_newest",
                                          "latest", "fail",        NULL};
@@ -247,12 +246,29 @@ read_members(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
 }
 
 static exo_status
+read_engine(exo_edge_spec *edge, exo_err *err)
+{
+    static const char *const keys[] = {"engine", "equal_bits"};
+    bool equal_bits = true;
+    for (size_t i = 0; edge->route != EXO_ROUTE_ALL_REDUCE && i < sizeof keys / sizeof *keys; i++)
+        if (exo_config_has(edge->node, keys[i]))
+            return exo_config_fail(exo_config_get(edge->node, keys[i]), err,
+                                   "edge '%s': %s is of an all_reduce, whose sums it is about",
+                                   edge->name, keys[i]);
+    exo_status st = exo_config_string(edge->node, "engine", "auto", &edge->engine, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(edge->node, "equal_bits", true, &equal_bits, err);
+    edge->any_bits = !equal_bits;
+    return st;
+}
+
+static exo_status
 read_edge(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
 {
-    static const char *const keys[] = {"from",    "to",    "carries",  "route",        "buffer",
-                                       "codec",   "every", "delay",    "deadline",     "link",
-                                       "name",    "item",  "interval", "idle_senders", "members",
-                                       "targets", "engine"};
+    static const char *const keys[] = {"from",    "to",     "carries",   "route",        "buffer",
+                                       "codec",   "every",  "delay",     "deadline",     "link",
+                                       "name",    "item",   "interval",  "idle_senders", "members",
+                                       "targets", "engine", "equal_bits"};
     exo_config *node = edge->node;
     if (!exo_config_is_map(node))
         return exo_config_fail(node, err, "edges: expected a mapping with from, to and carries");
@@ -280,8 +296,6 @@ read_edge(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
     if (st == EXO_OK)
         st = read_codec(spec, edge, err);
     if (st == EXO_OK)
-        st = exo_edge_read_engine(edge, err);
-    if (st == EXO_OK)
         st = exo_config_u64(node, "every", 1, 1, UINT64_MAX, &edge->every, err);
     if (st == EXO_OK)
         st = exo_config_time(node, "delay", 0, 0, INT64_MAX / 4, &edge->delay, err);
@@ -294,7 +308,9 @@ read_edge(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
         st = exo_config_bytes_expected(node, "item", 0, &edge->item, err);
     if (st == EXO_OK)
         st = exo_config_u64(node, "interval", 1, 1, UINT64_MAX, &edge->interval, err);
-    return st == EXO_OK ? read_members(spec, edge, err) : st;
+    if (st == EXO_OK)
+        st = read_members(spec, edge, err);
+    return st == EXO_OK ? read_engine(edge, err) : st;
 }
 
 exo_status

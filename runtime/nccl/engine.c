@@ -282,23 +282,29 @@ cancel(void *group, uint32_t rank, exo_engine_request *r)
 
 /* --- Begin ------------------------------------------------------------------------------------ */
 
-/* Finds the member's GPU, by the first array that is on one. */
+/* Finds the member's GPU, by the first array that is on one, or by exo_group_set_device. */
 static exo_status
-find_gpu(exo_nccl_member *m, const exo_collective_args *a, exo_err *err)
+find_gpu(exo_nccl_member *m, exo_device *device, exo_err *err)
 {
-    if (a->device && m->device && a->device != m->device)
+    if (device && m->device && device != m->device)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "engine nccl: the arrays of a member are on one GPU, by one exo_device");
-    if (!m->device && !a->device)
+    if (!m->device && !device)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "engine nccl: the first array of a member is on a GPU, not in the host's "
                         "memory: set device: cuda, or choose another engine");
     if (m->side)
         return EXO_OK;
-    exo_status st = exo_cuda_side_open(&m->side, a->device, err);
+    exo_status st = exo_cuda_side_open(&m->side, device, err);
     if (st == EXO_OK)
-        m->device = a->device;
+        m->device = device;
     return st;
+}
+
+static exo_status
+stage(void *group, uint32_t rank, exo_device *device, exo_err *err)
+{
+    return find_gpu(&((exo_nccl_group *)group)->members[rank], device, err);
 }
 
 /* Brings the data where NCCL can have it, in the order of the device's work. */
@@ -308,7 +314,7 @@ bring_data(exo_nccl_member *m, exo_engine_request *r, exo_err *err)
     const exo_collective_args *a = &r->args;
     exo_nccl_call *c = r->own;
     const bool replaces = a->operation == EXO_ALL_TO_ALL || a->operation == EXO_SWAP;
-    exo_status st = find_gpu(m, a, err);
+    exo_status st = find_gpu(m, a->device, err);
     if (st == EXO_OK && !c->end)
         st = exo_cuda_mark_new(&c->end, m->side, err);
     if (st == EXO_OK && !a->device) {
@@ -590,7 +596,7 @@ exo_nccl_register(exo_err *err)
         .help = "NCCL, among nodes that have a GPU each, in processes and on hosts",
         .dtypes = EXO_ENGINE_ALL_DTYPES,
         .promises = EXO_ENGINE_DEVICES | EXO_ENGINE_SOME | EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS |
-                    EXO_ENGINE_BLOCKS | EXO_ENGINE_POST | EXO_ENGINE_SUSPEND,
+                    EXO_ENGINE_BLOCKS | EXO_ENGINE_POST | EXO_ENGINE_SUSPEND | EXO_ENGINE_STAGES,
         .open = open_group,
         .close = close_group,
         .join = join,
@@ -602,6 +608,7 @@ exo_nccl_register(exo_err *err)
         .cancel = cancel,
         .hear = exo_nccl_hear,
         .suspend = suspend,
-        .can_suspend = can_suspend};
+        .can_suspend = can_suspend,
+        .stage = stage};
     return exo_engine_register(&nccl, err);
 }

@@ -352,12 +352,12 @@ check_engine(exo_config *root, const exo_job *job, exo_err *err)
 {
     const exo_engine_class *engine = NULL;
     const char *clock = exo_config_scalar(exo_config_get(root, "clock"));
-    const exo_fit_engine_use use = {.emulated = exo_config_has(root, "links") ||
-                                                exo_config_has(root, "hosts") ||
-                                                (clock && strcmp(clock, "virtual") == 0)};
-    exo_status st = exo_fit_find_engine(&engine, job->opts.engine, !job->opts.any_bits, err);
-    if (st == EXO_OK && exo_fit_is_foreign(engine) && use.emulated)
-        st = exo_fit_check_engine(engine, &use, err);
+    const exo_comm_engine_use use = {.emulated = exo_config_has(root, "links") ||
+                                                 exo_config_has(root, "hosts") ||
+                                                 (clock && strcmp(clock, "virtual") == 0)};
+    exo_status st = exo_comm_find_engine(&engine, job->opts.engine, !job->opts.any_bits, err);
+    if (st == EXO_OK && exo_comm_is_foreign(engine) && use.emulated)
+        st = exo_comm_check_engine(engine, &use, err);
     if (st != EXO_OK)
         return fail_at(root, "engine", err);
     st = exo_fit_check_suspends(engine, &job->opts, err);

@@ -74,7 +74,6 @@ static const struct key keys[] = {
      "Of listed: the targets of all senders, or of each by its name."},
     {"edge", "buffer", "#buffer", "Where the receiver keeps what it has not taken yet."},
     {"edge", "codec", "codec", "What fp32 arrays become on the way."},
-    {"edge", "engine", "text", "Of an all_reduce: moves its data; auto, or exogym list engines."},
     {"edge", "every", "positive", "Of the items sent, every n-th goes over this edge."},
     {"edge", "delay", "time", "An item can be received so long after it arrived, not before."},
     {"edge", "deadline", "time", "Of waits at its ends."},
@@ -83,6 +82,10 @@ static const struct key keys[] = {
     {"edge", "interval", "positive", "Steps of the sender from one item to the next, for plans."},
     {"edge", "members", "positive",
      "Of an all_reduce: how many of the actors meet in one, for plans."},
+    {"edge", "engine", "text",
+     "Of an all_reduce: what moves its data: auto, or exogym list engines."},
+    {"edge", "equal_bits", "bool",
+     "Of an all_reduce: whether the engine must promise the bits of every other."},
 
     {"buffer", "capacity", "positive", "Items."},
     {"buffer", "on_full", "block|drop_oldest|drop_newest|latest|fail",

@@ -74,6 +74,13 @@ emulate_gpu() {
     EXOGYM=$PWD/bin/exogym
 }
 
+# Makes the NCCL of the tests (tests/nccl) that of the programs in bin/. Its communicators are files in rooms/.
+emulate_nccl() {
+    mkdir rooms
+    export EXO_NCCL_ROOMS=$PWD/rooms LD_LIBRARY_PATH=$PWD/bin
+    ln -s "$EXO_BUILD/tests/nccl/libnccl_test.so" bin/libnccl.so.2
+}
+
 # The last command of a script. (Whatever is last, one with failures does not end with 0.)
 finish() {
     [ "$failures" = 0 ] || exit 1

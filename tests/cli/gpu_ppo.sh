@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Makers and trainers with `device: cuda` on the emulated GPU (tests/cuda): the figures of the CPU,
 # ratios of exactly 1, equal bits from run to run and over placements, checkpoints that go on on another
-# device, and GPUs that are missing or fail.
+# device, the engines of several trainers, and GPUs that are missing or fail.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 here=$EXOGYM
 emulate_gpu
+emulate_nccl
 cat >ppo.yaml <<'END'
 exogym: 1
 name: ppo
@@ -101,18 +102,31 @@ EXO_CUDA_EMULATOR='gpus=2' go gpus --set $maker=cuda --set actors.maker.count=2
 same one gpus
 EXO_CUDA_EMULATOR='gpus=0' go none --set $maker=auto --set $trainer.device=auto
 same cpu none
-# Two trainers on two GPUs, with a maker each, learn as one, or with critics and a strategy.
+# Two trainers, with a maker each, learn as one: on one GPU, which adds up their gradients, or with critics
+# and a strategy on two GPUs, by NCCL.
 edges='{from: maker, to: trainer, carries: experience, route: modulo},
     {from: trainer, to: maker, carries: parameters, route: modulo, buffer: {on_full: latest}}'
 pair=(--set actors.maker.count=2 --set actors.trainer.count=2 --set "$trainer.batch=1")
-EXO_CUDA_EMULATOR='gpus=2' go pair "${both[@]}" "${pair[@]}" \
-    --set "edges=[$edges, {from: trainer, to: trainer, carries: gradients, route: all_reduce}]"
+gradients='from: trainer, to: trainer, carries: gradients, route: all_reduce'
+go pair "${both[@]}" "${pair[@]}" --set "edges=[$edges, {$gradients}]"
 one_hash both pair
+wrong() {
+    bad "$1" "edge 'trainer>trainer:gradients': $2" run ppo.yaml --name wrong "${both[@]}" "${pair[@]}" --set "edges=[$edges, {$gradients, $3}]" "${@:4}"
+}
+wrong 2 'engine nccl does not promise equal bits' 'engine: nccl' --dry-run
+wrong 2 "there is no engine 'locale'; did you mean 'local'?" 'engine: locale' --dry-run
+wrong 2 'engine gpu has no codecs' 'engine: gpu, codec: bf16' --dry-run
+wrong 2 'engine gpu has no emulated links and no virtual clock' 'engine: gpu' --dry-run --set clock=virtual
+wrong 2 "engine nccl moves data from GPU to GPU, and 'trainer' computes on the CPU" 'engine: nccl, equal_bits: false' \
+    --dry-run --set $trainer.device=cpu
+wrong 1 'engine gpu is for nodes in one process' 'engine: gpu' --workers 2
+bad 2 "edge 'maker>trainer:experience': engine is of an all_reduce" run ppo.yaml --dry-run --set edges.0.engine=gpu
 pair+=(--set "edges=[$edges, {from: trainer, to: trainer, carries: parameters, route: all_reduce}]"
     --set "$trainer.updates=3" --set "$trainer.strategy={name: diloco, H: 3}" --set "$trainer.algorithm.name=ppo"
     --set "$trainer.critic={name: gpt, layers: 1, heads: 2, width: 16, context: 16, vocabulary: 8, values: true}")
 go apart_cpu "${pair[@]}"
-EXO_CUDA_EMULATOR='gpus=2' go apart "${pair[@]}" "${both[@]}" --workers 2
+EXO_CUDA_EMULATOR='gpus=2' go apart "${pair[@]}" "${both[@]}" --workers 2 --set edges.2.engine=nccl --set edges.2.equal_bits=false
+[ -z "$(ls rooms)" ] || fail "communicators are left: $(ls rooms)"
 near apart_cpu apart
 one_hash apart
 exact apart
@@ -155,10 +169,8 @@ exact shared
 there="${shared[-1]}"
 go there "${both[@]}" "${shared[@]::${#shared[@]}-1}" "${there/route: all_reduce/route: all_reduce, engine: gpu}"
 same both there
-mkdir rooms
-ln -s "$EXO_BUILD/tests/nccl/libnccl_test.so" bin/libnccl.so.2
-LD_LIBRARY_PATH=$PWD/bin EXO_NCCL_ROOMS=$PWD/rooms EXO_CUDA_EMULATOR='gpus=2' go by_nccl "${both[@]}" \
-    "${shared[@]::${#shared[@]}-1}" "${there/route: all_reduce/route: all_reduce, engine: nccl}" --workers 2
+EXO_CUDA_EMULATOR='gpus=2' go by_nccl "${both[@]}" \
+    "${shared[@]::${#shared[@]}-1}" "${there/route: all_reduce/route: all_reduce, engine: nccl, equal_bits: false}" --workers 2
 same both by_nccl
 
 # What is wrong
@@ -169,7 +181,7 @@ EXO_CUDA_EMULATOR='fail_at=300' bad 1 'cudaErrorLaunchFailure' run ppo.yaml --na
 bad 2 "actors.maker.config.device: there is no device 'cude'" run ppo.yaml --dry-run --set $maker=cude
 bad 2 "actors.trainer.config.device: there is no device 'cude'" run ppo.yaml --dry-run --set $trainer.device=cude
 EXO_CUDA_EMULATOR='fail_at=400' bad 1 'cudaErrorLaunchFailure' run ppo.yaml --name w5 --set $maker=cuda "${shared[@]}"
-bad 1 'engine gpu is for actors in one process' run ppo.yaml --name w6 "${shared[@]::${#shared[@]}-1}" \
+bad 1 'engine gpu is for nodes in one process' run ppo.yaml --name w6 "${shared[@]::${#shared[@]}-1}" \
     "${there/route: all_reduce/route: all_reduce, engine: gpu}" --workers 2
 bad 2 'engine gpu has no codecs' run ppo.yaml --name w7 "${shared[@]::${#shared[@]}-1}" \
     "${there/route: all_reduce/route: all_reduce, engine: gpu, codec: bf16}"

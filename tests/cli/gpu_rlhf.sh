@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # The stages of examples/32_rlhf, small, and DPO with `device: cuda` on the emulated GPU (tests/cuda):
 # the figures and weights of the CPU within 1e-4, equal bits from run to run and on workers, trainers
-# on two GPUs, checkpoints that go on on another device, and GPUs that are missing or fail.
+# on two GPUs, also by NCCL and after a death, checkpoints that go on on another device, and GPUs that are
+# missing or fail.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 here=$EXOGYM
 emulate_gpu
+emulate_nccl
 
 for i in 1 2 3 4 5 6 7 8; do
     printf '{"prompt": "p%d:", "chosen": "aab", "rejected": "bbb"}\n' "$i"
@@ -134,7 +136,19 @@ done
 # Two trainers on two GPUs learn as one.
 EXO_CUDA_EMULATOR='gpus=2' go dpo pair --set $trainer.device=cuda --set actors.trainer.count=2 \
     --set 'edges=[{from: trainer, to: trainer, carries: gradients, route: all_reduce}]'
-[ "$(cat runs/pair/final_trainer_*.json | grep -o '"sha256": "[0-9a-f]*"' | sort -u | wc -l)" = 1 ] ||
+# A worker is killed: both get another life, with another communicator of NCCL.
+TMPDIR=$folder EXO_CUDA_EMULATOR='gpus=2' "$EXOGYM" run dpo.yaml --name nccl --workers 2 --set $trainer.device=cuda --set actors.trainer.count=2 \
+    --set actors.trainer.restart.when=on_failure \
+    --set 'edges=[{from: trainer, to: trainer, carries: gradients, engine: nccl, equal_bits: false}]' >out 2>err </dev/null &
+run=$!
+until [ -e runs/nccl/checkpoint_trainer_0_0000000001.safetensors ]; do
+    kill -0 "$run" 2>/dev/null || break
+    sleep 0.05
+done
+kill -9 "$(pgrep -f "$folder/bin/exogym-worker" | tail -1)"
+wait "$run" || fail "nccl: ended with $?: $(tail -3 err)"
+has err 'it begins life 2'
+[ "$(cat runs/{pair,nccl}/final_trainer_*.json | grep -o '"sha256": "[0-9a-f]*"' | sort -u | wc -l)" = 1 ] ||
     fail 'two trainers have different weights'
 
 # Comparisons of a maker, then PPO with the reward model on the maker's GPU.

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Whole jobs with `engine: nccl` on emulated GPUs (tests/cuda), with the NCCL of the tests (tests/nccl)
-# as libnccl.so.2: nodes in one process and in workers, deaths, and GPUs that are too few.
+# as libnccl.so.2: nodes in one process and in workers, also those of a graph, deaths, and GPUs that are
+# too few.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 here=$EXOGYM
 emulate_gpu
-mkdir rooms
-export TMPDIR=$folder EXO_NCCL_ROOMS=$PWD/rooms EXO_CUDA_EMULATOR='gpus=2'
+export TMPDIR=$folder EXO_CUDA_EMULATOR='gpus=2'
 
 # Without the library a job, the list and the doctor say what to install.
 cat >job.yaml <<'YAML'
@@ -25,8 +25,7 @@ export LD_LIBRARY_PATH=$PWD/none
 bad 1 'install NCCL' run job.yaml --no-plot --name none --set engine=nccl
 ok doctor
 has out 'NCCL           cannot be used'
-LD_LIBRARY_PATH=$PWD/bin
-ln -s "$EXO_BUILD/tests/nccl/libnccl_test.so" bin/libnccl.so.2
+emulate_nccl
 ok doctor
 has out 'NCCL           2.30.7'
 # One that blocks while it suspends is refused when the nodes begin.
@@ -68,7 +67,45 @@ for strategy in fsdp demo; do
 done
 bad 2 "the strategy 'eager_diloco' has rounds on their way" run job.yaml --no-plot --name busy --set engine=nccl --set compare='[{name: eager_diloco, H: 2}]' --set engine_suspends=true
 
+# Nodes of a graph have the bits and the bytes of the host, by NCCL, and by the engine gpu, which brings no
+# gradient to the host.
+cat >graph.yaml <<'YAML'
+exogym: 1
+name: graph
+actors:
+  node:
+    class: train_node
+    count: 2
+    config:
+      model: {name: mlp, hidden: [16]}
+      data: synthetic
+      device: cuda
+      train: {max_steps: 4, batch_size: 8, val_size: 32}
+      strategy: {name: ddp, bucket_size: 20 kB}
+edges:
+  - {from: node, to: node, carries: gradients}
+YAML
+# nodes NAME GPUS [OPTION...]: a run; its hashes and what the ledger counts are in NAME.end.
+nodes() {
+    local name=$1 gpus=$2
+    shift 2
+    EXO_CUDA_EMULATOR="gpus=$gpus say=1" ok run graph.yaml --name "$name" "$@"
+    cat "runs/$name"/final_node_*.json >"$name.end"
+    cut -d, -f1-2,4-8 "runs/$name/ledger.csv" | sort >>"$name.end"
+    cmp -s host.end "$name.end" || fail "$name: $(diff host.end "$name.end")"
+    sed -n 's/^cuda: \([0-9]*\) bytes to the host/\1/p' err >"$name.bytes"
+}
+over=(--set edges.0.engine=nccl --set edges.0.equal_bits=false)
+nodes host 1 --set edges.0.engine=local
+nodes gpu 1
+nodes both 2 "${over[@]}"
+nodes apart 2 "${over[@]}" --workers 2
+gradients=$((2 * 4 * $(grep -o '"bytes_sent": [0-9]*' host.end | head -1 | tr -dc 0-9) / 4)) # two nodes send half of theirs twice
+[ "$(($(cat host.bytes) - $(cat gpu.bytes)))" = "$gradients" ] || fail "bytes to the host: $(cat host.bytes) and $(cat gpu.bytes)"
+[ -z "$(ls rooms)" ] || fail "communicators of a graph are left: $(ls rooms)"
+
 # NCCL takes one node a GPU.
+EXO_CUDA_EMULATOR='gpus=1' bad 1 'NCCL takes one node a GPU' run graph.yaml --name few_nodes "${over[@]}"
 EXO_CUDA_EMULATOR='gpus=1' bad 1 'NCCL takes one node a GPU' run job.yaml --no-plot --name few --set engine=nccl --set compare='[ddp]'
 # Where the user says so, it takes several.
 ddp=(--set compare='[ddp]')

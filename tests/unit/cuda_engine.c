@@ -1,15 +1,17 @@
 /* The engine `gpu` on the CUDA runtime of the tests: each operation and type against the engine
  * `local` on the host, with requests in the background, among all members and some; members that
- * leave, are late, cancel or disagree; failures of the GPU on schedule. Read next:
- * nn/cuda/engine.cu. */
+ * leave, are late, cancel or disagree; failures of the GPU on schedule; and edges of graphs that name
+ * it, whose members die, leave or stall. Read next: nn/cuda/engine.cu, runtime/graph/engine.h. */
 #include <criterion/criterion.h>
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <exogym/exogym.h>
 
 #include "cuda/emulator.h"
+#include "graph/run.h"
 #include "nn/cuda/engine.h"
 #include "nn/cuda/open.h"
 #include "support/sanitized.h"
@@ -350,4 +352,158 @@ Test(cuda_engine, failures_on_schedule_end_cleanly, .timeout = 120)
                      (size_t)n, (size_t)cuda_emulator_memory());
     }
     cr_expect_gt(failed, 100);
+}
+
+/* --- In graphs -------------------------------------------------------------------------------- */
+
+enum {
+    ROUNDS = 6,
+    MEMBERS = 3,
+    WIDTH = 100
+};
+
+/* An actor that adds up an array on the GPU, and numbers of the host, with the others of its name. */
+struct adder {
+    uint64_t deaths, at; /* member 1 fails before round `at`, in its first `deaths` lives */
+    uint64_t leaves;     /* member 2 ends before that round */
+    bool circle;         /* member 1 waits for an item that member 0 sends at the end */
+};
+
+static float sums[MEMBERS][WIDTH]; /* at the end of each member's last life */
+static uint32_t births[MEMBERS];
+
+static exo_status
+adder_init(void *self, exo_config *config, exo_err *err)
+{
+    struct adder *a = self;
+    exo_status st = exo_config_u64(config, "deaths", 0, 0, 9, &a->deaths, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "at", 0, 0, ROUNDS, &a->at, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "leaves", ROUNDS, 0, ROUNDS, &a->leaves, err);
+    return st == EXO_OK ? exo_config_bool(config, "circle", false, &a->circle, err) : st;
+}
+
+static exo_status
+add_up(const struct adder *a, exo_graph_actor *actor, exo_array x, exo_err *err)
+{
+    const uint32_t index = exo_graph_index(actor);
+    exo_group *group = exo_graph_group(actor, "sums");
+    exo_status st = EXO_OK;
+    for (uint64_t i = 0; st == EXO_OK && i < ROUNDS; i++) {
+        float one = 1;
+        if (index == 2 && i == a->leaves)
+            return EXO_OK;
+        if (index == 1 && i == a->at && exo_graph_life(actor) < a->deaths)
+            return exo_fail(err, EXO_FAILED, "it dies");
+        st = exo_all_reduce(group, exo_host_array(EXO_F32, &one, 1), EXO_SUM, err);
+        if (st == EXO_OK)
+            st = exo_all_reduce(group, x, EXO_MEAN, err);
+        if (st == EXO_OK)
+            cr_expect_eq(one, MEMBERS);
+        exo_vec_scale(x, 1.0f + (float)index / 7);
+    }
+    return st == EXO_OK ? exo_array_read(x, sums[index], err) : st;
+}
+
+static exo_status
+adder_run(void *self, exo_graph_actor *actor, exo_err *err)
+{
+    const struct adder *a = self;
+    const uint32_t index = exo_graph_index(actor);
+    float numbers[WIDTH];
+    exo_device *gpu = NULL;
+    exo_array x = {0};
+    exo_item *item = NULL;
+    births[index] = exo_graph_life(actor) + 1;
+    for (size_t i = 0; i < WIDTH; i++)
+        numbers[i] = (float)(i * 37 % 101) / (float)(3 + index);
+    exo_status st = exo_cuda_open(&gpu, 0, err);
+    if (st == EXO_OK)
+        st = exo_array_import(&x, gpu, EXO_F32, numbers, WIDTH, err);
+    if (st == EXO_OK && a->circle && index == 1)
+        st = exo_port_receive(exo_graph_input(actor, "token"), EXO_PORT_TIMEOUT, &item, err);
+    if (st == EXO_OK)
+        st = add_up(a, actor, x, err);
+    exo_item_drop(&item);
+    exo_array_release(&x);
+    if (gpu)
+        exo_cuda_close(gpu);
+    return st;
+}
+
+static const exo_graph_port adder_ports[] = {
+    {.name = "sums", .type = "sums", .direction = EXO_PORT_COLLECTIVE},
+    {.name = "token", .type = "token", .direction = EXO_PORT_INPUT},
+    {.name = "token", .type = "token", .direction = EXO_PORT_OUTPUT}};
+static const exo_graph_class adder_class = {.name = "adder",
+                                            .ports = adder_ports,
+                                            .num_ports = 3,
+                                            .state_size = sizeof(struct adder),
+                                            .init = adder_init,
+                                            .run = adder_run};
+
+/* Runs a graph of adders; *sent: what they have sent on the edge, all together. */
+static exo_status
+run_graph(const char *engine, const char *config, const char *more, uint64_t *sent, exo_err *err)
+{
+    char text[1024];
+    exo_graph_spec *spec = NULL;
+    exo_graph_result result = {0};
+    exo_graph_class_register(&adder_class, NULL);
+    exo_cuda_engine_register(NULL);
+    memset(sums, 0, sizeof sums);
+    snprintf(text, sizeof text,
+             "exogym: 1\nactors: {a: {class: adder, count: %d, %s}}\nedges:\n  - {from: a, to: a, "
+             "carries: sums, engine: %s, deadline: 60 s}\n%s",
+             MEMBERS, config, engine, more);
+    exo_status st =
+        exo_graph_parse(&spec, "adders.yaml", text, &(exo_graph_opts){.name = "adders"}, err);
+    cr_assert_eq(st, EXO_OK, "%s", err->text);
+    st = exo_graph_run(spec, &(exo_graph_run_opts){.space = "adders"}, &result, err);
+    *sent = 0;
+    for (size_t i = 0; i < result.ledger.length; i++)
+        *sent += result.ledger.rows[i].traffic.wire_bytes;
+    exo_graph_result_release(&result);
+    exo_graph_spec_free(&spec);
+    cr_expect_eq(cuda_emulator_memory() + cuda_emulator_things(), 0, "%s: %s", engine, config);
+    return st;
+}
+
+#define DYING "restart: {when: on_failure}, config: {deaths: 2, at: 3}"
+
+Test(cuda_engine, members_of_a_graph_have_the_bits_of_local_and_die_together, .timeout = 120)
+{
+    float plain[MEMBERS][WIDTH];
+    uint64_t bytes = 0, sent = 0;
+    exo_err err = {0};
+    cr_assert_eq(run_graph("local", "config: {}", "", &bytes, &err), EXO_OK, "%s", err.text);
+    memcpy(plain, sums, sizeof plain);
+    cr_assert_eq(run_graph("gpu", "config: {}", "", &sent, &err), EXO_OK, "%s", err.text);
+    cr_expect_arr_eq(sums, plain, sizeof plain, "without deaths");
+    cr_expect_eq(sent, bytes);
+    cr_assert_eq(run_graph("gpu", DYING, "", &sent, &err), EXO_OK, "%s", err.text);
+    cr_expect_arr_eq(sums, plain, sizeof plain, "with two deaths");
+    for (size_t i = 0; i < MEMBERS; i++)
+        cr_expect_eq(births[i], 3, "member %zu had %u lives", i, births[i]);
+}
+
+Test(cuda_engine, members_of_a_graph_do_not_wait_in_vain, .timeout = 120)
+{
+    exo_err err = {0};
+    uint64_t sent = 0;
+    exo_status st = run_graph("gpu", "config: {deaths: 1, at: 2}", "", &sent, &err);
+    cr_expect_eq(st, EXO_FAILED, "%s", err.text);
+    cr_expect(strstr(err.text, "a_1: it dies"), "%s", err.text);
+    st = run_graph("gpu", "config: {leaves: 4}", "", &sent, &err);
+    cr_expect_eq(st, EXO_PEER_LOST, "%s", err.text);
+    cr_expect(strstr(err.text, "rank 2 has left the group"), "%s", err.text);
+    st = run_graph("gpu", "config: {circle: true}",
+                   "  - {from: a, to: a, carries: token, "
+                   "route: broadcast}\n",
+                   &sent, &err);
+    cr_expect_eq(st, EXO_FAILED, "%s", err.text);
+    cr_expect(strstr(err.text, "the graph stalls") &&
+                  strstr(err.text, "waits in 'a>a:sums' for a_1"),
+              "%s", err.text);
 }
