@@ -10,6 +10,7 @@
 #include <exogym/parallel.h>
 #include <exogym/plugin.h>
 
+#include "actors/autocast.h"
 #include "actors/fit_engine.h"
 #include "actors/fit_links.h"
 #include "actors/fit_opts.h"
@@ -335,7 +336,7 @@ read_numbers(exo_fit *fit, exo_config *document, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_bool(document, "shuffle", true, &fit->shuffle, err);
     if (st == EXO_OK)
-        st = exo_config_bool(document, "autocast", false, &fit->autocast, err);
+        st = exo_fit_read_autocast(document, &fit->autocast, err);
     if (st == EXO_OK)
         st = exo_config_bool(document, "elastic", false, &fit->elastic, err);
     if (st == EXO_OK)

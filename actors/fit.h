@@ -13,7 +13,7 @@
  * The document that a node is started with, in YAML:
  *     {run: NAME, rank: 0, strategy: {name: ...},
  *      nodes: 4, model: {name: ...}, data: {...}, plugins: [...], max_steps: 150,
- *      batch_size: 256, minibatch_size: 256, shuffle: true, autocast: false, seed: 42,
+ *      batch_size: 256, minibatch_size: 256, shuffle: true, autocast: none, seed: 42,
  *      validate: true, val_size: 1024, timeout_ms: 600000, device: cpu, engine: NAME,
  *      engine_suspends: true, collectives: WAY, any_bits: false, measure_links: false, links: TEXT,
  *      resume_from: PATH, elapsed_ns: 0, graph: TEXT, elastic: false, verify: false, tensor: 1,
@@ -49,7 +49,8 @@ typedef struct exo_fit {
     uint32_t num_nodes;
     uint64_t max_steps, seed;
     size_t batch_size, minibatch_size;
-    bool shuffle, autocast;
+    bool shuffle;
+    exo_autocast autocast;
     bool elastic, verify; /* exo_elastic of the options */
     bool rehearses;       /* time passes, and nothing is computed or sent (exo_fit_rehearse) */
     exo_time step_cost;   /* of a rehearsed step on a host of speed 1, ns */

@@ -9,6 +9,7 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
+#include "actors/autocast.h"
 #include "actors/fit.h"
 #include "comm/encode.h"
 #include "report/json_text.h"
@@ -145,6 +146,8 @@ exo_fit_opts_check(const exo_fit_opts *opts, exo_err *err)
             err->code = EXO_INVAL;
         return EXO_INVAL;
     }
+    if (exo_fit_check_autocast(opts->autocast, opts->device, err) != EXO_OK)
+        return EXO_UNSUPPORTED;
     if (opts->max_steps == 0 && opts->num_epochs == 0)
         return exo_fail(err, EXO_INVAL, "max_steps or num_epochs must be at least 1");
     if (opts->batch_size < 1)
@@ -207,7 +210,7 @@ settings_object(const exo_fit_opts *opts, const char *strategy, const char *opti
         "strategy", strategy, "options", options, "model", exo_model_name(model), "parameters",
         (json_int_t)exo_model_numel(model), "num_nodes", (json_int_t)opts->num_nodes, "batch_size",
         (json_int_t)opts->batch_size, "minibatch_size", (json_int_t)minibatch_size, "shuffle",
-        (int)opts->shuffle, "autocast", opts->autocast ? "bf16" : "none", "seed",
+        (int)opts->shuffle, "autocast", exo_fit_autocast_name(opts->autocast), "seed",
         (json_int_t)opts->seed, "elastic", elastic, "failures", failures, "tensor", tensor,
         "pipeline", stages, "context", context); /* `sequence` changes no state */
 }

@@ -51,6 +51,7 @@ exo_status exo_fit_check_parts(const exo_strategy *strategy, const exo_graph_spe
  * nodes at once fit into most of the memory that is free now; 1 if none fits, batch_size if the
  * free memory is unknown. */
 exo_status exo_fit_auto_minibatch(exo_model *model, exo_dataset *train, size_t batch_size,
-                                  bool autocast, unsigned copies, size_t *out, exo_err *err);
+                                  exo_autocast autocast, unsigned copies, size_t *out,
+                                  exo_err *err);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include <exogym/memory.h>
 
+#include "actors/autocast.h"
 #include "actors/fit_links.h"
 #include "base/grow_text.h"
 #include "report/json_text.h"
@@ -29,15 +30,15 @@ describe_shared(const struct run *run, exo_time elapsed, json_t *numbers, exo_er
     for (size_t i = 0; i < run->far->num_plugins; i++)
         json_array_append_new(plugins, json_string(run->far->plugins[i]));
     json_t *more = json_pack(
-        "{s:i, s:o, s:I, s:I, s:I, s:b, s:b, s:s, s:I, s:b, s:I, s:I, s:s*, s:s, s:b, s:s*, s:I, "
+        "{s:i, s:o, s:I, s:I, s:I, s:b, s:s, s:s, s:I, s:b, s:I, s:I, s:s*, s:s, s:b, s:s*, s:I, "
         "s:s*, s:b, s:b, s:b, s:s*}",
         "nodes", (int)fit->num_nodes, "plugins", plugins, "max_steps", (json_int_t)fit->max_steps,
         "batch_size", (json_int_t)fit->batch_size, "minibatch_size",
         (json_int_t)fit->minibatch_size, "shuffle", (int)fit->shuffle, "autocast",
-        (int)fit->autocast, "device", fit->device, "seed", (json_int_t)fit->seed, "validate",
-        (int)evaluates, "val_size", (json_int_t)(evaluates ? run->opts->val_size : 0), "timeout_ms",
-        (json_int_t)(fit->timeout / EXO_MS), "engine", run->opts->engine, "collectives",
-        exo_way_name(fit->way), "any_bits", (int)fit->any_bits, "resume_from",
+        exo_fit_autocast_name(fit->autocast), "device", fit->device, "seed", (json_int_t)fit->seed,
+        "validate", (int)evaluates, "val_size", (json_int_t)(evaluates ? run->opts->val_size : 0),
+        "timeout_ms", (json_int_t)(fit->timeout / EXO_MS), "engine", run->opts->engine,
+        "collectives", exo_way_name(fit->way), "any_bits", (int)fit->any_bits, "resume_from",
         resumes ? fit->resume_from : NULL, "elapsed_ns", (json_int_t)elapsed, "graph", graph,
         "elastic", (int)fit->elastic, "verify", (int)fit->verify, "measure_links",
         (int)(fit->measures && !fit->figures), "links", links);

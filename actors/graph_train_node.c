@@ -19,6 +19,7 @@
 #include <exogym/strategy.h>
 #include <exogym/trainer.h>
 
+#include "actors/autocast.h"
 #include "actors/builtin_classes.h"
 #include "actors/replica.h"
 #include "base/config_edit.h"
@@ -160,10 +161,8 @@ read_rest(struct train_node *n, exo_config *train)
 static exo_status
 read_train(struct train_node *n, exo_config *config, exo_err *err)
 {
-    static const char *const casts[] = {"none", "bf16", "false", "true", NULL};
     exo_fit_opts *o = &n->train;
     exo_config *train = NULL;
-    size_t cast = 0;
     uint64_t batch = 0, mini = 0, val = 0;
     *o = exo_fit_opts_init();
     exo_status st = exo_config_map(config, "train", &train, err);
@@ -183,17 +182,20 @@ read_train(struct train_node *n, exo_config *config, exo_err *err)
         st = exo_config_u64(train, "val_interval", o->val_interval, 0, INT64_MAX, &o->val_interval,
                             err);
     if (st == EXO_OK)
-        st = exo_config_choice(train, "autocast", 0, casts, &cast, err);
+        st = exo_fit_read_autocast(train, &o->autocast, err);
+    if (st == EXO_OK)
+        st = exo_fit_check_autocast(o->autocast,
+                                    exo_config_scalar(exo_config_get(config, "device")), err);
     if (st != EXO_OK)
         return st;
     read_rest(n, train);
     bool validates = o->val_size != EXO_VAL_NONE;
     exo_text_add(&n->document,
                  "\"max_steps\": %llu, \"batch_size\": %llu, \"minibatch_size\": %llu, "
-                 "\"shuffle\": %s, \"autocast\": %s, \"validate\": %s, \"val_size\": %llu, ",
+                 "\"shuffle\": %s, \"autocast\": \"%s\", \"validate\": %s, \"val_size\": %llu, ",
                  (unsigned long long)(o->max_steps ? o->max_steps : 1), (unsigned long long)batch,
                  (unsigned long long)(mini ? mini : batch), o->shuffle ? "true" : "false",
-                 cast % 2 ? "true" : "false", validates ? "true" : "false",
+                 exo_fit_autocast_name(o->autocast), validates ? "true" : "false",
                  (unsigned long long)val);
     return exo_config_finish(train, err);
 }

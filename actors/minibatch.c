@@ -8,8 +8,8 @@
 static const double share_of_memory = 0.6;
 
 exo_status
-exo_fit_auto_minibatch(exo_model *model, exo_dataset *train, size_t batch_size, bool autocast,
-                       unsigned copies, size_t *out, exo_err *err)
+exo_fit_auto_minibatch(exo_model *model, exo_dataset *train, size_t batch_size,
+                       exo_autocast autocast, unsigned copies, size_t *out, exo_err *err)
 {
     const exo_pass pass = {.train = true, .grad = true, .autocast = autocast};
     double budget = share_of_memory * (double)exo_free_memory() / copies;

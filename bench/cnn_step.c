@@ -58,7 +58,8 @@ run(const struct setting *s, exo_err *err)
     fill(&batch, s->batch);
     exo_status st = exo_model_new_named(&model, "mnist_cnn", NULL, err);
     if (st == EXO_OK)
-        st = bench_training_init(&training, model, s->device, s->bf16, 3e-4f, err);
+        st = bench_training_init(&training, model, s->device,
+                                 s->bf16 ? EXO_AUTOCAST_BF16 : EXO_AUTOCAST_NONE, 3e-4f, err);
     if (st == EXO_OK)
         st = bench_training_run(&training, &batch, WARM_UP, s->steps, &seconds, err);
     if (st == EXO_OK)

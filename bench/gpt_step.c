@@ -2,7 +2,7 @@
  * second, the share of the machine's fp32 peak, and the peak memory.
  *
  *     bench_gpt_step [--size small|base|...] [--vocabulary N] [--block N] [--batch N]
- *                    [--dtype fp32|bf16] [--steps N] [--threads N] [--checkpoint 0|1]
+ *                    [--dtype fp32|bf16|fp8] [--steps N] [--threads N] [--checkpoint 0|1]
  *                    [--loss cross_entropy|policy] [--invariant 0|1|both]
  *                    [--device cpu|cuda]
  *
@@ -31,7 +31,8 @@ enum {
 struct setting {
     const char *size, *device;
     size_t vocabulary, block, batch;
-    bool bf16, checkpoint, policy, invariant, both;
+    exo_autocast autocast;
+    bool checkpoint, policy, invariant, both;
     int steps;
 };
 
@@ -84,7 +85,7 @@ run(const struct setting *s, exo_err *err)
     if (st == EXO_OK)
         st = exo_decoder_new(&model, &spec, err);
     if (st == EXO_OK)
-        st = bench_training_init(&training, model, s->device, s->bf16, 1e-3f, err);
+        st = bench_training_init(&training, model, s->device, s->autocast, 1e-3f, err);
     training.invariant = s->invariant;
     training.loss_of = s->policy ? bench_policy_loss : NULL;
     if (st == EXO_OK && s->both)
@@ -119,7 +120,9 @@ main(int argc, char **argv)
         else if (strcmp(argv[i], "--device") == 0)
             s.device = value;
         else if (strcmp(argv[i], "--dtype") == 0)
-            s.bf16 = strcmp(value, "bf16") == 0;
+            s.autocast = strcmp(value, "fp8") == 0    ? EXO_AUTOCAST_FP8
+                         : strcmp(value, "bf16") == 0 ? EXO_AUTOCAST_BF16
+                                                      : EXO_AUTOCAST_NONE;
         else if (strcmp(argv[i], "--checkpoint") == 0)
             s.checkpoint = strcmp(value, "1") == 0;
         else if (strcmp(argv[i], "--loss") == 0)

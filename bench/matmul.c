@@ -1,7 +1,7 @@
 /* The rate of one product of square matrices, as a linear layer asks a device for it: the limit that
- * a training step is held against. Median of five rounds.
+ * a training step is held against. With fp8 the operands are codes already. Median of five rounds.
  *
- *     bench_matmul [--device cuda] [--dtype bf16] [--size 8192] [--products 20]
+ *     bench_matmul [--device cuda] [--dtype bf16|fp8] [--size 8192] [--products 20]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,8 @@ enum {
 
 struct setting {
     const char *device;
-    exo_dtype dtype;
+    exo_dtype dtype; /* with fp8, of the result */
+    bool fp8;
     size_t size, products;
 };
 
@@ -27,6 +28,7 @@ struct product {
     exo_device *device;
     exo_plan *plan;
     exo_array x, weight, y, scratch;
+    exo_array codes[2], scales[2]; /* of x and weight, with fp8 */
 };
 
 /* Uniform in [-1, 1): with zeros a processor may run faster. */
@@ -50,12 +52,48 @@ draw(exo_array array, uint64_t seed, exo_err *err)
     return EXO_OK;
 }
 
+/* Writes x and weight as fp8. */
+static exo_status
+make_codes(struct product *p, const struct setting *s, exo_err *err)
+{
+    const exo_array *from[] = {&p->x, &p->weight};
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < 2; i++) {
+        st = exo_array_init(&p->codes[i], p->device, EXO_U8, s->size * s->size, err);
+        if (st == EXO_OK)
+            st = exo_array_init(&p->scales[i], p->device, EXO_F32, 1, err);
+        if (st == EXO_OK)
+            exo_device_run(p->device, to_fp8, .rows = s->size, .columns = s->size,
+                           .dtype = s->dtype, .format = EXO_E4M3, .x = from[i]->data,
+                           .codes = p->codes[i].data, .scale = p->scales[i].data);
+    }
+    return st;
+}
+
+/* Opens the device. Errors: UNSUPPORTED, also if it has no products of the type. */
+static exo_status
+open_device(struct product *p, const struct setting *s, exo_err *err)
+{
+    exo_status st = exo_device_open(&p->device, s->device, err);
+    if (st != EXO_OK || !s->fp8)
+        return st;
+    if (s->size % EXO_FP8_SIDE != 0)
+        return exo_fail(err, EXO_INVAL, "fp8: --size must be a multiple of %d", EXO_FP8_SIDE);
+    return p->device->device_class->check_fp8
+               ? p->device->device_class->check_fp8(p->device, err)
+               : exo_fail(err, EXO_UNSUPPORTED, "fp8 needs --device cuda");
+}
+
 static exo_status
 product_init(struct product *p, const struct setting *s, exo_err *err)
 {
-    const exo_linear_shape shape = {
-        .rows = s->size, .in = s->size, .out = s->size, .dtype = s->dtype, .out_dtype = s->dtype};
-    exo_status st = exo_device_open(&p->device, s->device, err);
+    const exo_linear_shape shape = {.rows = s->size,
+                                    .in = s->size,
+                                    .out = s->size,
+                                    .dtype = s->dtype,
+                                    .out_dtype = s->dtype,
+                                    .fp8 = s->fp8};
+    exo_status st = open_device(p, s, err);
     if (st == EXO_OK)
         st = exo_plan_new(&p->plan, p->device, EXO_SHAPE_LINEAR, &shape, err);
     if (st != EXO_OK)
@@ -70,7 +108,9 @@ product_init(struct product *p, const struct setting *s, exo_err *err)
         st = exo_array_init(&p->scratch, p->device, EXO_U8, bytes, err);
     if (st == EXO_OK)
         st = draw(p->x, 1, err);
-    return st == EXO_OK ? draw(p->weight, 2, err) : st;
+    if (st == EXO_OK)
+        st = draw(p->weight, 2, err);
+    return st == EXO_OK && s->fp8 ? make_codes(p, s, err) : st;
 }
 
 static void
@@ -81,6 +121,10 @@ product_release(struct product *p)
     exo_array_release(&p->weight);
     exo_array_release(&p->y);
     exo_array_release(&p->scratch);
+    for (size_t i = 0; i < 2; i++) {
+        exo_array_release(&p->codes[i]);
+        exo_array_release(&p->scales[i]);
+    }
     exo_device_close(&p->device);
 }
 
@@ -88,10 +132,13 @@ product_release(struct product *p)
 static exo_status
 measure(const struct product *p, size_t products, double *seconds, exo_err *err)
 {
+    const exo_array *x = p->codes[0].data ? &p->codes[0] : &p->x,
+                    *weight = p->codes[1].data ? &p->codes[1] : &p->weight;
     const int64_t start = bench_now();
     for (size_t i = 0; i < products; i++)
-        exo_device_run(p->device, linear, .plan = p->plan, .y = p->y.data, .x = p->x.data,
-                       .weight = p->weight.data, .scratch = p->scratch.data);
+        exo_device_run(p->device, linear, .plan = p->plan, .y = p->y.data, .x = x->data,
+                       .weight = weight->data, .x_scale = p->scales[0].data,
+                       .weight_scale = p->scales[1].data, .scratch = p->scratch.data);
     const exo_status st = exo_device_synchronize(p->device, err);
     *seconds = (double)(bench_now() - start) * 1e-9 / (double)products;
     return st;
@@ -113,7 +160,8 @@ run(const struct setting *s, exo_err *err)
     const double one = bench_median(seconds, ROUNDS);
     printf("{\"device\": \"%s\", \"dtype\": \"%s\", \"size\": %zu, \"product_ms\": %.4f, "
            "\"gflops\": %.1f}\n",
-           s->device, exo_dtype_name(s->dtype), s->size, one * 1e3, 2 * n * n * n / one * 1e-9);
+           s->device, s->fp8 ? "fp8" : exo_dtype_name(s->dtype), s->size, one * 1e3,
+           2 * n * n * n / one * 1e-9);
     return EXO_OK;
 }
 
@@ -127,7 +175,8 @@ main(int argc, char **argv)
         if (strcmp(argv[i], "--device") == 0)
             s.device = value;
         else if (strcmp(argv[i], "--dtype") == 0)
-            s.dtype = strcmp(value, "bf16") == 0 ? EXO_BF16 : EXO_F32;
+            s.fp8 = strcmp(value, "fp8") == 0,
+            s.dtype = s.fp8 || strcmp(value, "bf16") == 0 ? EXO_BF16 : EXO_F32;
         else if (strcmp(argv[i], "--size") == 0)
             s.size = (size_t)strtoul(value, NULL, 10);
         else if (strcmp(argv[i], "--products") == 0)

@@ -13,11 +13,11 @@ enum {
 };
 
 exo_status
-bench_training_init(bench_training *t, exo_model *model, const char *device, bool bf16, float lr,
-                    exo_err *err)
+bench_training_init(bench_training *t, exo_model *model, const char *device, exo_autocast autocast,
+                    float lr, exo_err *err)
 {
     const exo_optim_spec rule = exo_optim_spec_init(EXO_ADAMW);
-    *t = (bench_training){.model = model, .bf16 = bf16, .lr = lr};
+    *t = (bench_training){.model = model, .autocast = autocast, .lr = lr};
     exo_status st = exo_device_open(&t->device, device, err);
     if (st == EXO_OK)
         st = exo_device_is_host(t->device) ? exo_model_values(model, 1, &t->params, err)
@@ -47,7 +47,7 @@ step(bench_training *t, const exo_batch *batch, uint64_t index, exo_err *err)
 {
     exo_pass pass = {.train = true,
                      .grad = true,
-                     .autocast = t->bf16,
+                     .autocast = t->autocast,
                      .invariant = t->invariant,
                      .seed = 1,
                      .step = index};

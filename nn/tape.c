@@ -74,6 +74,23 @@ exo_tape_free(exo_tape **tape)
     *tape = NULL;
 }
 
+/* Whether the device has products of fp8. A rehearsal is for another device. */
+static void
+check_fp8(exo_tape *tape)
+{
+    const exo_device_class *of = tape->device->device_class;
+    if (tape->pass.autocast != EXO_AUTOCAST_FP8 || tape->rehearses)
+        return;
+    if (of->check_fp8)
+        exo_tape_note(tape, of->check_fp8(tape->device, &tape->reason));
+    else
+        exo_tape_fail(
+            tape, EXO_UNSUPPORTED,
+            "autocast to fp8 needs a GPU (device: cuda), and the pass is on the device %s: "
+            "use bf16",
+            exo_device_name(tape->device));
+}
+
 void
 exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass)
 {
@@ -91,6 +108,7 @@ exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass)
     tape->slab = tape->slabs;
     tape->slab_used = 0;
     tape->num_ops = 0;
+    tape->num_fp8 = 0;
     tape->next_ordinal = 0;
     tape->num_metrics = 0;
     tape->num_units = 0;
@@ -108,6 +126,7 @@ exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass)
             tape, EXO_UNSUPPORTED,
             "an invariant pass: the device %s has no kernels for it; use the device cpu or cuda",
             exo_device_name(tape->device));
+    check_fp8(tape);
 }
 
 void
@@ -370,6 +389,12 @@ backward(exo_tape *tape, exo_tensor *loss, float scale, exo_err *err)
         return exo_fail(err, EXO_INVAL, "backward starts at a loss of one fp32 element");
     if (tape->walked)
         return exo_fail(err, EXO_INVAL, "backward runs once per pass, and has run");
+    if (tape->pass.autocast == EXO_AUTOCAST_FP8 && tape->num_fp8 == 0 && !tape->rehearses)
+        return exo_fail(
+            err, EXO_INVAL,
+            "autocast to fp8: no linear layer of the pass has rows, inputs and outputs that "
+            "are all multiples of %d: use bf16, or other sizes",
+            EXO_FP8_SIDE);
     tape->walked = true;
     if (!loss->needs_grad) { /* no parameter that learns led to the loss */
         exo_status left = exo_tape_leave_units(tape, err);
@@ -431,5 +456,14 @@ exo_tape_backward_from(exo_tape *tape, exo_tensor *x, const float *grad, exo_err
 exo_dtype
 exo_compute_dtype(const exo_tape *tape)
 {
-    return tape->pass.autocast ? EXO_BF16 : EXO_F32;
+    return tape->pass.autocast == EXO_AUTOCAST_NONE ? EXO_F32 : EXO_BF16;
+}
+
+bool
+exo_tape_fp8(exo_tape *tape, size_t rows, size_t in, size_t out)
+{
+    const bool fits = tape->pass.autocast == EXO_AUTOCAST_FP8 && rows % EXO_FP8_SIDE == 0 &&
+                      in % EXO_FP8_SIDE == 0 && out % EXO_FP8_SIDE == 0;
+    tape->num_fp8 += fits;
+    return fits;
 }

@@ -174,8 +174,10 @@ void exo_tape_give_rows(exo_tape *tape, exo_tensor *param, size_t first, size_t 
  * or type. NULL: x is NULL, or recorded in the tape. */
 exo_tensor *exo_to_layout(exo_tape *tape, exo_tensor *x, exo_layout layout);
 exo_tensor *exo_to_dtype(exo_tape *tape, exo_tensor *x, exo_dtype dtype);
-/* The type of the operands of matrix products and convolutions. */
+/* The type of the operands of matrix products and convolutions, but for those of fp8. */
 exo_dtype exo_compute_dtype(const exo_tape *tape);
+/* Whether a linear layer of these sizes has operands of fp8. The tape counts those that do. */
+bool exo_tape_fp8(exo_tape *tape, size_t rows, size_t in, size_t out);
 
 /* Writes a shape for messages, such as "(2, 3, 4)". `out` has room for 96 characters; returns
  * it. */

@@ -69,6 +69,7 @@ struct exo_tape {
 
     exo_op *ops;
     size_t num_ops, cap_ops;
+    size_t num_fp8;        /* layers with operands of fp8 */
     uint32_t next_ordinal; /* number of operations so far, checkpoints not counted */
     struct cached *cache;  /* by ordinal */
     size_t cap_cache;

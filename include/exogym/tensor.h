@@ -89,12 +89,24 @@ typedef struct exo_unit_hooks {
     void *context; /* the first argument of both */
 } exo_unit_hooks;
 
+/* The types of the operands of matrix products. Sums are fp32, and so are parameters. */
+typedef enum exo_autocast {
+    EXO_AUTOCAST_NONE, /* fp32 */
+    /* Matrix products and convolutions take bf16 operands, as in PyTorch's autocast. */
+    EXO_AUTOCAST_BF16,
+    /* As BF16, and linear layers take fp8 operands where rows, inputs and outputs are multiples of
+     * 16: E4M3 forward, and gradients as E5M2, each matrix with one scale, which comes from its
+     * largest magnitude (docs/gpu.md). On GPUs of compute capability 8.9 or later. */
+    EXO_AUTOCAST_FP8,
+} exo_autocast;
+
 /* Options of a pass. */
 typedef struct exo_pass {
     bool train; /* true: batch statistics and dropout; false: running statistics */
     bool grad;  /* record for backward */
-    /* matrix products and convolutions take bf16 operands, as in PyTorch's autocast */
-    bool autocast;
+    /* Errors of fp8, in the tape: UNSUPPORTED (the device cannot do so), INVAL (at backward: no layer
+     * of the pass has such sizes). */
+    exo_autocast autocast;
     /* The forward of a decoder's operations (exo_linear and its kin, exo_attention, the norms,
      * gates, activations, embeddings, exo_add) and exo_log_probs has the bits of generation
      * (generate.h) with the same weights on the same processor: a row's result does not depend on

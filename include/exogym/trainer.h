@@ -110,7 +110,7 @@ typedef struct exo_fit_opts {
     bool shuffle;                 /* true */
     size_t val_size;              /* 64 samples; 0: the whole set. EXO_VAL_NONE: no evaluation */
     uint64_t val_interval;        /* 100 steps; 0: at the end only */
-    bool autocast;                /* bf16 operands (exo_pass) */
+    exo_autocast autocast;        /* the operands of products (exo_pass) */
     uint64_t checkpoint_interval; /* steps; 0: only at an interrupt and at the end */
     /* True: a checkpoint at the end, so that a larger max_steps can continue the run. */
     bool final_checkpoint;

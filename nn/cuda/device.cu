@@ -8,6 +8,10 @@
 
 #include <exogym/memory.h>
 
+extern "C" {
+#include "nn/device/cuda_plugin.h"
+}
+
 #include "nn/cuda/choose.h"
 #include "nn/cuda/cudnn.h"
 #include "nn/cuda/kernels.h"
@@ -382,12 +386,27 @@ cuda_free_memory(const exo_device *device)
     return left + idle_in_pool(cuda->ordinal);
 }
 
+static exo_status
+cuda_check_fp8(const exo_device *device, exo_err *err)
+{
+    const exo_cuda_device *cuda = reinterpret_cast<const exo_cuda_device *>(device);
+    if (cuda->capability >= EXO_CUDA_FP8_CAPABILITY)
+        return EXO_OK;
+    return exo_fail(
+        err, EXO_UNSUPPORTED,
+        "autocast to fp8 needs a GPU of compute capability %d.%d or later (Ada, Hopper, "
+        "Blackwell), and GPU %d has %d.%d: use bf16",
+        EXO_CUDA_FP8_CAPABILITY / 10, EXO_CUDA_FP8_CAPABILITY % 10, cuda->ordinal,
+        cuda->capability / 10, cuda->capability % 10);
+}
+
 static exo_device_class
 make_class(void)
 {
     exo_device_class made = {};
     made.name = "cuda";
     made.invariant = true;
+    made.check_fp8 = cuda_check_fp8;
     made.log_sums = true;
     made.parts = true;
     made.choose = exo_cuda_choose;
@@ -432,6 +451,16 @@ read_tf32(exo_cuda_device *cuda, exo_err *err)
     if (!asked || !*asked || cuda->tf32 || strcmp(asked, "off") == 0)
         return EXO_OK;
     return exo_fail(err, EXO_INVAL, "EXOGYM_CUDA_TF32: expected off or on, got '%.60s'", asked);
+}
+
+static exo_status
+read_capability(exo_cuda_device *cuda, exo_err *err)
+{
+    cudaDeviceProp properties = {};
+    const exo_status st = exo_cuda_status(cudaGetDeviceProperties(&properties, cuda->ordinal),
+                                          "the properties of the GPU", err);
+    cuda->capability = properties.major * 10 + properties.minor;
+    return st;
 }
 
 /* Says why there is no GPU of that ordinal. */
@@ -584,6 +613,8 @@ exo_cuda_open(exo_device **out, int ordinal, exo_err *err)
     st = add_holder(cuda, err);
     if (st == EXO_OK)
         st = read_tf32(cuda, err);
+    if (st == EXO_OK)
+        st = read_capability(cuda, err);
     if (st == EXO_OK)
         st = start(cuda, err);
     if (st == EXO_OK)

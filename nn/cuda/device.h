@@ -56,6 +56,7 @@ typedef struct exo_cuda_slot {
 typedef struct exo_cuda_device {
     exo_device device; /* first */
     int ordinal;       /* of the GPU among those that the process sees */
+    int capability;    /* of computing: 90 is 9.0 */
     /* What is no kernel of the table calls exo_cuda_catch_up before it asks for work here. */
     cudaStream_t stream;
     cudaStream_t copies; /* from the host to landing buffers */

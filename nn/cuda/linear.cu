@@ -67,6 +67,19 @@ product_of(const exo_linear_shape *s)
     return p;
 }
 
+/* The operands are codes of fp8: a of a format, b of E4M3, both with sums along their rows. */
+static void
+take_fp8(exo_cuda_product *p, exo_cuda_operand a, const float *a_scale, const float *b_scale)
+{
+    p->codes_a = a;
+    p->codes_b = EXO_CUDA_E4M3;
+    p->scale_a = a_scale;
+    p->scale_b = b_scale;
+    p->transpose_a = false;
+    p->transpose_b = true;
+    p->lda = p->ldb = p->k;
+}
+
 exo_status
 exo_cuda_linear(exo_device *device, const exo_linear_args *k, exo_err *err)
 {
@@ -81,6 +94,8 @@ exo_cuda_linear(exo_device *device, const exo_linear_args *k, exo_err *err)
     p.bias = p.out_dtype == EXO_F32 ? k->bias : NULL;
     p.beta = k->residual ? 1.0f : 0.0f;
     p.added = k->residual;
+    if (s->fp8)
+        take_fp8(&p, EXO_CUDA_E4M3, k->x_scale, k->weight_scale);
     exo_status st = s->invariant ? exo_cuda_multiply_invariant(cuda, &p, err)
                                  : exo_cuda_multiply(cuda, &p, err);
     const float *bias = p.bias ? NULL : k->bias;
@@ -106,6 +121,8 @@ exo_cuda_linear_grad_x(exo_device *device, const exo_linear_grad_x_args *k, exo_
     p.a = k->dy;
     p.b = k->weight;
     p.c = k->dx;
+    if (s->fp8)
+        take_fp8(&p, EXO_CUDA_E5M2, k->dy_scale, k->weight_scale);
     return exo_cuda_multiply(exo_cuda_of(device), &p, err);
 }
 
@@ -125,6 +142,8 @@ exo_cuda_linear_grad_w(exo_device *device, const exo_linear_grad_w_args *k, exo_
     p.a = k->dy;
     p.b = k->x;
     p.c = k->dw;
+    if (s->fp8)
+        take_fp8(&p, EXO_CUDA_E5M2, k->dy_scale, k->x_scale);
     return exo_cuda_multiply(exo_cuda_of(device), &p, err);
 }
 

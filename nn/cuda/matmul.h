@@ -14,17 +14,30 @@ enum {
     EXO_CUDA_PIECE = 64 /* elements of k that are summed from zero on */
 };
 
+/* What an operand consists of: numbers of the product's type, or codes of fp8. */
+typedef enum exo_cuda_operand {
+    EXO_CUDA_NUMBERS,
+    EXO_CUDA_E4M3,
+    EXO_CUDA_E5M2,
+} exo_cuda_operand;
+
 /* c (m, n) = alpha op(a) op(b) + beta added, then + bias (n) if it is there.
  *
  * a is (m, k), or (k, m) with transpose_a; b is (k, n), or (n, k) with transpose_b. Rows begin
  * every lda, ldb and ldc elements. With `batch` above 1, the matrices of the next product begin
  * stride_a, stride_b and stride_c elements later. Products are summed in fp32. On a
  * device with `tf32`, exo_cuda_multiply rounds the operands of fp32 to tf32, which has 11 bits of
- * mantissa. a and b are of `dtype`, c and added of `out_dtype`. With beta 0 nothing is added. */
+ * mantissa. a and b are of `dtype`, c and added of `out_dtype`. With beta 0 nothing is added.
+ *
+ * Or a and b are codes of fp8, each of which stands for its number times a scale on the device. Then
+ * sums run along the rows of both (no transpose_a, but transpose_b), m, n and k are multiples of 16,
+ * not both are E5M2, and there is one product. */
 typedef struct exo_cuda_product {
     size_t m, n, k, batch; /* batch from 1 */
     bool transpose_a, transpose_b;
     exo_dtype dtype, out_dtype;
+    exo_cuda_operand codes_a, codes_b; /* both numbers, or neither */
+    const float *scale_a, *scale_b;    /* of codes */
     float alpha, beta;
     const void *a, *b;
     const void *added; /* as c; NULL: c itself */

@@ -5,6 +5,11 @@
  * same in each run: parts of a sum are added in the workspace in their order. fp32 is computed as
  * fp32, and as tf32 only if EXOGYM_CUDA_TF32 asks for it.
  *
+ * fp8 has rules of its own (cuBLAS's manual, cublasLtMatmul): the first operand is transposed and the
+ * second is not, on Ada and Hopper; sides and addresses are multiples of 16; E5M2 meets E4M3; a bias
+ * would be bf16, so it is added later. As in Transformer Engine, sums of forward are accumulated as
+ * fast as the tensor cores do, and those of gradients go on in fp32 every few products.
+ *
  * State: exo_cuda_matmul, of one device. Read next: matmul.h. */
 #include "nn/cuda/grid.h"
 #include "nn/cuda/matmul.h"
@@ -15,8 +20,12 @@
 
 #include <exogym/memory.h>
 
+#ifndef EXO_CUDA_MATMUL_WORKSPACE            /* the tests need none */
+#define EXO_CUDA_MATMUL_WORKSPACE (32 << 20) /* bytes, what NVIDIA advises for Hopper */
+#endif
+
 enum {
-    WORKSPACE = 32 << 20, /* bytes, what NVIDIA advises for Hopper */
+    WORKSPACE = EXO_CUDA_MATMUL_WORKSPACE,
     BUCKETS = 256,
     MOST_ALIGNMENT = 16 /* more changes no kernel, and would change bits with an address */
 };
@@ -25,6 +34,7 @@ enum {
 struct shape {
     size_t m, n, k, batch, lda, ldb, ldc, stride_a, stride_b, stride_c;
     size_t transpose_a, transpose_b, dtype, out_dtype, with_bias, with_added, in_place;
+    size_t codes_a, codes_b;
     size_t align_a, align_b, align_c, align_added; /* of the addresses */
 };
 
@@ -73,7 +83,8 @@ open_matmul(exo_cuda_matmul *m, exo_err *err)
     /* in place and in the output's type, parts of a sum would be rounded as they come */
     const uint64_t schemes =
         CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    const cudaError_t error = cudaMallocAsync(&m->workspace, WORKSPACE, m->cuda->stream);
+    const cudaError_t error =
+        WORKSPACE > 0 ? cudaMallocAsync(&m->workspace, WORKSPACE, m->cuda->stream) : cudaSuccess;
     exo_status st = error == cudaErrorMemoryAllocation
                         ? exo_cuda_say_full(m->cuda, "the workspace of products", WORKSPACE, err)
                         : exo_cuda_status(error, "the workspace of products", err);
@@ -183,6 +194,8 @@ shape_of(const exo_cuda_product *p)
     s.transpose_b = p->transpose_b;
     s.dtype = static_cast<size_t>(p->dtype);
     s.out_dtype = static_cast<size_t>(p->out_dtype);
+    s.codes_a = static_cast<size_t>(p->codes_a);
+    s.codes_b = static_cast<size_t>(p->codes_b);
     s.with_bias = p->bias != NULL;
     s.with_added = p->beta != 0;
     s.in_place = !p->added || p->added == p->c;
@@ -199,16 +212,25 @@ type_of(size_t dtype)
     return dtype == static_cast<size_t>(EXO_BF16) ? CUDA_R_16BF : CUDA_R_32F;
 }
 
+/* Of an operand. */
+static cudaDataType_t
+type_of_operand(size_t codes, size_t dtype)
+{
+    return codes == EXO_CUDA_E4M3   ? CUDA_R_8F_E4M3
+           : codes == EXO_CUDA_E5M2 ? CUDA_R_8F_E5M2
+                                    : type_of(dtype);
+}
+
 /* The layout of a matrix whose rows of `columns` elements begin every ld elements: to cuBLASLt, a
  * matrix of `columns` rows. */
 static cublasStatus_t
-make_layout(cublasLtMatrixLayout_t *out, size_t dtype, size_t rows, size_t columns, size_t ld,
-            size_t batch, size_t stride)
+make_layout(cublasLtMatrixLayout_t *out, cudaDataType_t type, size_t rows, size_t columns,
+            size_t ld, size_t batch, size_t stride)
 {
     const int32_t count = static_cast<int32_t>(batch);
     const int64_t step = static_cast<int64_t>(stride);
     cublasStatus_t status =
-        cublasLtMatrixLayoutCreate(out, type_of(dtype), columns, rows, static_cast<int64_t>(ld));
+        cublasLtMatrixLayoutCreate(out, type, columns, rows, static_cast<int64_t>(ld));
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
                                                   sizeof count);
@@ -218,9 +240,31 @@ make_layout(cublasLtMatrixLayout_t *out, size_t dtype, size_t rows, size_t colum
     return status;
 }
 
-/* bias: one of the alignment that all biases of the shape have. */
+/* What depends on the operands of a product and not on its shape. cuBLASLt's first operand is b. */
 static cublasStatus_t
-make_operation(struct known *known, bool tf32, const float *bias)
+set_scales(cublasLtMatmulDesc_t operation, const exo_cuda_product *p)
+{
+    cublasStatus_t status = cublasLtMatmulDescSetAttribute(
+        operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &p->scale_b, sizeof p->scale_b);
+    return status == CUBLAS_STATUS_SUCCESS
+               ? cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                                                &p->scale_a, sizeof p->scale_a)
+               : status;
+}
+
+/* Of a product of fp8. */
+static cublasStatus_t
+set_fp8(cublasLtMatmulDesc_t operation, const exo_cuda_product *p)
+{
+    const int8_t fast = p->codes_a == EXO_CUDA_E4M3; /* forward */
+    const cublasStatus_t status = cublasLtMatmulDescSetAttribute(
+        operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast);
+    return status == CUBLAS_STATUS_SUCCESS ? set_scales(operation, p) : status;
+}
+
+/* p: of the shape, with a bias of the alignment that all biases of the shape have. */
+static cublasStatus_t
+make_operation(struct known *known, bool tf32, const exo_cuda_product *p)
 {
     const struct shape *s = &known->shape;
     const bool rounds = tf32 && s->dtype == static_cast<size_t>(EXO_F32);
@@ -240,7 +284,9 @@ make_operation(struct known *known, bool tf32, const float *bias)
                                                 &epilogue, sizeof epilogue);
     if (status == CUBLAS_STATUS_SUCCESS && s->with_bias) /* the choice depends on its alignment */
         status = cublasLtMatmulDescSetAttribute(known->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                &bias, sizeof bias);
+                                                &p->bias, sizeof p->bias);
+    if (status == CUBLAS_STATUS_SUCCESS && p->codes_a != EXO_CUDA_NUMBERS)
+        status = set_fp8(known->operation, p);
     return status;
 }
 
@@ -249,13 +295,15 @@ make_layouts(struct known *known)
 {
     const struct shape *s = &known->shape;
     cublasStatus_t status =
-        make_layout(&known->a, s->dtype, s->transpose_a ? s->k : s->m, s->transpose_a ? s->m : s->k,
-                    s->lda, s->batch, s->stride_a);
+        make_layout(&known->a, type_of_operand(s->codes_a, s->dtype), s->transpose_a ? s->k : s->m,
+                    s->transpose_a ? s->m : s->k, s->lda, s->batch, s->stride_a);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = make_layout(&known->b, s->dtype, s->transpose_b ? s->n : s->k,
-                             s->transpose_b ? s->k : s->n, s->ldb, s->batch, s->stride_b);
+        status = make_layout(&known->b, type_of_operand(s->codes_b, s->dtype),
+                             s->transpose_b ? s->n : s->k, s->transpose_b ? s->k : s->n, s->ldb,
+                             s->batch, s->stride_b);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = make_layout(&known->c, s->out_dtype, s->m, s->n, s->ldc, s->batch, s->stride_c);
+        status = make_layout(&known->c, type_of(s->out_dtype), s->m, s->n, s->ldc, s->batch,
+                             s->stride_c);
     return status;
 }
 
@@ -290,14 +338,14 @@ choose(exo_cuda_matmul *m, struct known *known)
 
 /* Makes the descriptors of a new shape, and keeps them. */
 static exo_status
-learn(exo_cuda_matmul *m, const struct shape *shape, const float *bias, struct known **bucket,
-      exo_err *err)
+learn(exo_cuda_matmul *m, const struct shape *shape, const exo_cuda_product *p,
+      struct known **bucket, exo_err *err)
 {
     struct known *known = static_cast<struct known *>(exo_calloc(1, sizeof *known));
     if (!known)
         return exo_fail(err, EXO_NOMEM, "no memory for a product");
     known->shape = *shape;
-    cublasStatus_t status = make_operation(known, m->cuda->tf32, bias);
+    cublasStatus_t status = make_operation(known, m->cuda->tf32, p);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = make_layouts(known);
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -314,7 +362,7 @@ learn(exo_cuda_matmul *m, const struct shape *shape, const float *bias, struct k
 }
 
 static exo_status
-find(exo_cuda_matmul *m, const struct shape *shape, const float *bias, struct known **out,
+find(exo_cuda_matmul *m, const struct shape *shape, const exo_cuda_product *p, struct known **out,
      exo_err *err)
 {
     const unsigned char *bytes = reinterpret_cast<const unsigned char *>(shape);
@@ -325,7 +373,7 @@ find(exo_cuda_matmul *m, const struct shape *shape, const float *bias, struct kn
     for (*out = *bucket; *out; *out = (*out)->next)
         if (memcmp(&(*out)->shape, shape, sizeof *shape) == 0)
             return EXO_OK;
-    const exo_status st = learn(m, shape, bias, bucket, err);
+    const exo_status st = learn(m, shape, p, bucket, err);
     *out = *bucket;
     return st;
 }
@@ -342,7 +390,8 @@ add_bias_each(exo_cuda_product p)
     }
 }
 
-/* cuBLASLt reads a bias 16 bytes at a time, and one in the flat parameters may begin anywhere. */
+/* cuBLASLt reads a bias 16 bytes at a time, and one in the flat parameters may begin anywhere. That of
+ * fp8 would be of bf16. */
 static exo_status
 multiply_then_add(exo_cuda_device *cuda, const exo_cuda_product *p, exo_err *err)
 {
@@ -364,11 +413,12 @@ exo_cuda_multiply(exo_cuda_device *cuda, const exo_cuda_product *p, exo_err *err
         return EXO_OK;
     if (p->k == 0) /* cuBLASLt refuses it */
         return exo_cuda_multiply_invariant(cuda, p, err);
-    if (p->bias && alignment(p->bias) < MOST_ALIGNMENT)
+    const bool fp8 = p->codes_a != EXO_CUDA_NUMBERS;
+    if (p->bias && (fp8 || alignment(p->bias) < MOST_ALIGNMENT))
         return multiply_then_add(cuda, p, err);
     const struct shape shape = shape_of(p);
     struct known *known = NULL;
-    exo_status st = find(m, &shape, p->bias, &known, err);
+    exo_status st = find(m, &shape, p, &known, err);
     if (st == EXO_OK && known->none)
         return exo_cuda_multiply_invariant(cuda, p, err);
     if (st == EXO_OK && p->bias)
@@ -376,6 +426,8 @@ exo_cuda_multiply(exo_cuda_device *cuda, const exo_cuda_product *p, exo_err *err
                                                   CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias,
                                                   sizeof p->bias),
                    "a bias", err);
+    if (st == EXO_OK && fp8)
+        st = check(set_scales(known->operation, p), "a scale", err);
     if (st != EXO_OK)
         return st;
     const void *added = p->added ? p->added : p->c;

@@ -8,6 +8,7 @@
  *
  * Products of fp32 with long sides, of which rows are along k, are computed in wide tiles, by
  * threads with eight rows and four columns each. No state. Read next: matmul.h, matmul_lt.cu. */
+#include "nn/cuda/fp8.h"
 #include "nn/cuda/grid.h"
 #include "nn/cuda/matmul.h"
 
@@ -53,6 +54,8 @@ store(const exo_cuda_product &p, size_t skip, size_t row, size_t column, float s
     const size_t at = skip + row * p.ldc + column;
     const Out *added = static_cast<const Out *>(p.added ? p.added : p.c);
     float value = p.alpha * sum;
+    if (p.scale_a)
+        value = value * (*p.scale_a * *p.scale_b);
     if (p.beta != 0)
         value = value + p.beta * exo_cuda_get(added, at);
     if (p.bias)
@@ -73,15 +76,15 @@ end_piece(float total[ROWS][MICRO], float sum[ROWS][MICRO])
     }
 }
 
-template <typename In, typename Out>
+template <typename A, typename B, typename Out>
 __global__ static void
 __launch_bounds__(EXO_CUDA_BLOCK) multiply_tile(exo_cuda_product p)
 {
     __shared__ float as[DEPTH * PITCH], bs[DEPTH * PITCH];
     const size_t row = static_cast<size_t>(blockIdx.x) * TILE,
                  column = static_cast<size_t>(blockIdx.y) * TILE;
-    const In *a = static_cast<const In *>(p.a) + blockIdx.z * p.stride_a,
-             *b = static_cast<const In *>(p.b) + blockIdx.z * p.stride_b;
+    const A *a = static_cast<const A *>(p.a) + blockIdx.z * p.stride_a;
+    const B *b = static_cast<const B *>(p.b) + blockIdx.z * p.stride_b;
     const unsigned y = threadIdx.x / ACROSS * MICRO, x = threadIdx.x % ACROSS * MICRO;
     const bool idle = row + y >= p.m || column + x >= p.n;
     float sum[MICRO][MICRO] = {}, total[MICRO][MICRO] = {};
@@ -218,7 +221,7 @@ launch_wide(exo_cuda_device *cuda, const exo_cuda_product *p)
 
 /* --- Calls ------------------------------------------------------------------------------------ */
 
-template <typename In>
+template <typename A, typename B>
 static void
 launch(exo_cuda_device *cuda, const exo_cuda_product *p)
 {
@@ -226,10 +229,23 @@ launch(exo_cuda_device *cuda, const exo_cuda_product *p)
                     static_cast<unsigned>((p->n + TILE - 1) / TILE),
                     static_cast<unsigned>(p->batch));
     if (p->out_dtype == EXO_BF16)
-        exo_cuda_launch((multiply_tile<In, exo_cuda_bf16>), grid, EXO_CUDA_BLOCK, 0, cuda->stream,
+        exo_cuda_launch((multiply_tile<A, B, exo_cuda_bf16>), grid, EXO_CUDA_BLOCK, 0, cuda->stream,
                         *p);
     else
-        exo_cuda_launch((multiply_tile<In, float>), grid, EXO_CUDA_BLOCK, 0, cuda->stream, *p);
+        exo_cuda_launch((multiply_tile<A, B, float>), grid, EXO_CUDA_BLOCK, 0, cuda->stream, *p);
+}
+
+/* Codes of fp8, of which b's are E4M3 in all products that are asked for. */
+static exo_status
+launch_codes(exo_cuda_device *cuda, const exo_cuda_product *p, exo_err *err)
+{
+    if (p->codes_b != EXO_CUDA_E4M3)
+        return exo_fail(err, EXO_UNSUPPORTED, "a product of fp8: b is of E5M2");
+    if (p->codes_a == EXO_CUDA_E4M3)
+        launch<exo_cuda_e4m3, exo_cuda_e4m3>(cuda, p);
+    else
+        launch<exo_cuda_e5m2, exo_cuda_e4m3>(cuda, p);
+    return exo_cuda_launched("a product of fp8", err);
 }
 
 exo_status
@@ -237,11 +253,13 @@ exo_cuda_multiply_invariant(exo_cuda_device *cuda, const exo_cuda_product *p, ex
 {
     if (p->m == 0 || p->n == 0)
         return EXO_OK;
+    if (p->codes_a != EXO_CUDA_NUMBERS)
+        return launch_codes(cuda, p, err);
     if (fits_wide(p))
         launch_wide(cuda, p);
     else if (p->dtype == EXO_BF16)
-        launch<exo_cuda_bf16>(cuda, p);
+        launch<exo_cuda_bf16, exo_cuda_bf16>(cuda, p);
     else
-        launch<float>(cuda, p);
+        launch<float, float>(cuda, p);
     return exo_cuda_launched("a product of matrices", err);
 }

@@ -13,7 +13,8 @@
      sizeof(exo_cuda_machine) + sizeof(exo_cuda_calls))
 
 enum {
-    EXO_CUDA_MOST_GPUS = 64
+    EXO_CUDA_MOST_GPUS = 64,
+    EXO_CUDA_FP8_CAPABILITY = 89 /* from which on GPUs multiply fp8: 8.9, Ada */
 };
 
 /* A GPU that the process sees. */

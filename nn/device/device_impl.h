@@ -309,6 +309,7 @@ typedef struct exo_newton_schulz_args {
     X(row_norm_backward)                                                                           \
     X(batch_norm)                                                                                  \
     X(batch_norm_backward)                                                                         \
+    X(to_fp8)                                                                                      \
     X(linear)                                                                                      \
     X(linear_grad_x)                                                                               \
     X(linear_grad_w)                                                                               \
@@ -405,6 +406,9 @@ typedef struct exo_device_class {
      * know the shapes that are `invariant`, and the rows of the other kernels of a decoder are
      * computed as those of decoder_pass are. */
     bool invariant;
+    /* Says why the device has no products of fp8 (exo_linear_shape.fp8): UNSUPPORTED. NULL: it has
+     * none. */
+    exo_status (*check_fp8)(const exo_device *device, exo_err *err);
     /* decoder_logits can give the log-sums of its rows, in the order of the device's head. Else the
      * host's own are those of the head. */
     bool log_sums;

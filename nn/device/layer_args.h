@@ -109,6 +109,34 @@ typedef struct exo_batch_norm_backward_args {
     void *scratch;
 } exo_batch_norm_backward_args;
 
+/* --- fp8 -------------------------------------------------------------------------------------- */
+
+/* Micikevicius et al., 2022, arXiv:2209.05433. E4M3 has no infinities. */
+typedef enum exo_fp8 {
+    EXO_E4M3, /* up to 448 */
+    EXO_E5M2, /* up to 57,344 */
+} exo_fp8;
+
+enum {
+    EXO_FP8_SIDE = 16,           /* rows and columns of matrices are multiples of it */
+    EXO_FP8_LEAST_EXPONENT = -60 /* of scales, so that the product of two is a normal number */
+};
+
+/* x (rows, columns), which are multiples of EXO_FP8_SIDE, as codes of x / scale, rounded to nearest, ties to even. scale is the least power
+ * of two from 2^EXO_FP8_LEAST_EXPONENT on with which no code overflows, or 1 if x is zero or not
+ * finite. NaN stays NaN, as 0x7F with its sign; an infinity stays one, or is NaN in E4M3. What is too
+ * large for a scale of 1 is the largest number. */
+typedef struct exo_to_fp8_args {
+    size_t rows, columns;
+    exo_dtype dtype; /* of x: F32, BF16 */
+    exo_fp8 format;
+    bool scaled; /* `scale` is given, as a call has written it for the same x; else it is written */
+    const void *x;
+    /* Aligned to 16 bytes: (rows, columns), or NULL; (columns, rows), or NULL. */
+    uint8_t *codes, *transposed;
+    float *scale;
+} exo_to_fp8_args;
+
 /* --- Linear layers ---------------------------------------------------------------------------- */
 
 typedef struct exo_linear_shape {
@@ -117,6 +145,9 @@ typedef struct exo_linear_shape {
     size_t out_dtype; /* of y; EXO_F32 with a residual */
     size_t residual, with_bias, backward, input_grad; /* 0 or 1 each */
     size_t invariant; /* 0 or 1: `linear` computes as in generation, in fp32 (exo_pass) */
+    /* 0 or 1: operands of products are codes of to_fp8, E5M2 of dy and E4M3 of x and weight, each with
+     * its scale. What says so below is transposed, so that sums run along rows. */
+    size_t fp8;
 } exo_linear_shape;
 
 /* y (rows, out) = activation(x weight^T + bias), or x weight^T + bias + residual. */
@@ -125,9 +156,10 @@ typedef struct exo_linear_args {
     exo_activation activation;
     /* before (rows, out): the pre-activation, for backward; NULL if it is not wanted. */
     void *y, *before;
-    const void *x, *weight; /* (rows, in), (out, in) */
-    const float *bias;      /* (out), or NULL */
-    const float *residual;  /* (rows, out) fp32, or NULL */
+    const void *x, *weight;              /* (rows, in), (out, in) */
+    const float *bias;                   /* (out), or NULL */
+    const float *residual;               /* (rows, out) fp32, or NULL */
+    const float *x_scale, *weight_scale; /* of fp8 */
     void *scratch;
 } exo_linear_args;
 
@@ -135,14 +167,16 @@ typedef struct exo_linear_args {
 typedef struct exo_linear_grad_x_args {
     exo_plan *plan;
     void *dx;
-    const void *dy, *weight;
+    const void *dy, *weight;              /* fp8: weight is transposed, (in, out) */
+    const float *dy_scale, *weight_scale; /* of fp8 */
 } exo_linear_grad_x_args;
 
 /* dw (out, in) fp32 += dy^T x. */
 typedef struct exo_linear_grad_w_args {
     exo_plan *plan;
     float *dw;
-    const void *dy, *x;
+    const void *dy, *x;              /* fp8: both are transposed, (out, rows) and (in, rows) */
+    const float *dy_scale, *x_scale; /* of fp8 */
 } exo_linear_grad_w_args;
 
 /* y (rows, columns) = x + scale (b a), fp32; a (rank, columns), b (rows, rank). y may be x. For each

@@ -1,11 +1,15 @@
 /* Linear layers: y = x W^T + b, then an activation or the addition of a residual. With an
  * activation, the pre-activation is saved for backward. With low-rank parts, W is a sum that is
- * computed for the product and given back; backward computes it again if it needs it. State: the
- * plans, in the operation's cache. Read next: lora.h, nn/cpu/linear.c. */
+ * computed for the product and given back; backward computes it again if it needs it.
+ *
+ * With operands of fp8, x is written as codes for each product and its scale is kept, and so are the
+ * weights' codes, those of the transpose for backward. All else is as with bf16. State: the plans, in
+ * the operation's cache. Read next: lora.h, fp8.h, nn/cpu/linear.c. */
 #include <exogym/sequence.h>
 
 #include <string.h>
 
+#include "nn/ops/fp8.h"
 #include "nn/ops/lora.h"
 
 enum {
@@ -16,9 +20,10 @@ enum {
 };
 
 enum {
-    WEIGHTS_KEPT, /* index into op->saved: the weights as bf16, under autocast */
+    WEIGHTS_KEPT, /* index into op->saved: the weights as bf16 or fp8, under autocast */
     BEFORE,       /* index into op->saved: the pre-activation */
-    MERGED        /* index into op->saved: the weights with their low-rank parts, for a product */
+    MERGED,       /* index into op->saved: the weights with their low-rank parts, for a product */
+    X_SCALE       /* index into op->saved: that of x as fp8, if forward has found it */
 };
 
 /* All sizes, which plans belong to. Compared byte by byte. */
@@ -62,6 +67,14 @@ merge(exo_tape *tape, exo_op *op)
            exo_lora_merge(tape, op, s->sizes.part, s->sizes.parts, op->saved[MERGED]) == EXO_OK;
 }
 
+/* The kept weights of fp8. */
+static exo_fp8_matrix
+fp8_weights(const exo_op *op)
+{
+    const exo_linear_shape *s = &((const struct state *)op->state)->sizes.shape;
+    return exo_fp8_at(op->saved[WEIGHTS_KEPT], s->in * s->out, true, s->backward && s->input_grad);
+}
+
 static void
 forget_merged(exo_tape *tape, exo_op *op)
 {
@@ -71,19 +84,28 @@ forget_merged(exo_tape *tape, exo_op *op)
 
 /* --- Backward --------------------------------------------------------------------------------- */
 
+/* The gradient that the products read: in the type of x, and as fp8 if they take that. */
+struct gradient {
+    const void *dy;
+    exo_fp8_matrix fp8;
+};
+
 static exo_status
-backward_to_input(exo_tape *tape, exo_op *op, const void *dy, exo_err *err)
+backward_to_input(exo_tape *tape, exo_op *op, const struct gradient *g, exo_err *err)
 {
     exo_tensor *x = op->in[INPUT];
     const struct state *s = op->state;
+    const exo_fp8_matrix weights = s->sizes.shape.fp8 ? fp8_weights(op) : (exo_fp8_matrix){0};
     bool add = false;
     exo_status st = EXO_OK;
     void *dx = exo_tape_grad(tape, x, &add, &st);
     void *target = dx && add ? exo_tape_buffer(tape, x->numel * exo_dtype_size(x->dtype)) : dx;
     if (!target || (!op->saved[WEIGHTS_KEPT] && !merge(tape, op)))
         return exo_tape_error(tape, err);
-    st = exo_tape_run(tape, linear_grad_x, .plan = s->plan, .dx = target, .dy = dy,
-                      .weight = compute_weights(op));
+    st = exo_tape_run(tape, linear_grad_x, .plan = s->plan, .dx = target,
+                      .dy = g->fp8.buffer ? g->fp8.codes : g->dy,
+                      .weight = weights.buffer ? weights.transposed : compute_weights(op),
+                      .dy_scale = g->fp8.scale, .weight_scale = weights.scale);
     forget_merged(tape, op);
     if (add && st == EXO_OK)
         st = exo_tape_run(tape, add, .count = x->numel, .dtype = x->dtype, .y = dx, .a = dx,
@@ -93,22 +115,39 @@ backward_to_input(exo_tape *tape, exo_op *op, const void *dy, exo_err *err)
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
+/* dw += dy^T x. */
 static exo_status
-backward_to_weights(exo_tape *tape, exo_op *op, const void *dy, exo_err *err)
+add_weight_gradient(exo_tape *tape, exo_op *op, const struct gradient *g, float *dw)
+{
+    const exo_tensor *x = op->in[INPUT];
+    const struct state *s = op->state;
+    exo_fp8_matrix x8 = {0};
+    if (g->fp8.buffer && (!exo_fp8_take(tape, x->numel, false, true, &x8) ||
+                          !exo_fp8_fill(tape, &x8, EXO_E4M3, s->sizes.shape.rows, s->sizes.shape.in,
+                                        x->dtype, x->data, op->saved[X_SCALE])))
+        return exo_tape_error(tape, NULL);
+    const exo_status st = exo_tape_run(
+        tape, linear_grad_w, .plan = s->plan, .dw = dw, .dy = x8.buffer ? g->fp8.transposed : g->dy,
+        .x = x8.buffer ? x8.transposed : x->data, .dy_scale = g->fp8.scale, .x_scale = x8.scale);
+    exo_tape_buffer_done(tape, x8.buffer);
+    return st;
+}
+
+static exo_status
+backward_to_weights(exo_tape *tape, exo_op *op, const struct gradient *g, exo_err *err)
 {
     exo_tensor *x = op->in[INPUT], *weight = op->in[WEIGHT], *bias = op->in[BIAS];
-    const struct state *s = op->state;
     bool add = false, add_bias = false;
     exo_status st = EXO_OK;
     float *dw = exo_tape_grad(tape, weight, &add, &st);
     if (dw && !add) /* the kernel adds to dw */
         st = exo_tape_run(tape, fill, .count = weight->numel, .y = dw);
     if (st == EXO_OK && dw)
-        st = exo_tape_run(tape, linear_grad_w, .plan = s->plan, .dw = dw, .dy = dy, .x = x->data);
+        st = add_weight_gradient(tape, op, g, dw);
     float *db = bias && st == EXO_OK ? exo_tape_grad(tape, bias, &add_bias, &st) : NULL;
     if (db)
         st = exo_tape_run(tape, column_sums, .rows = x->dims[0], .columns = weight->dims[0],
-                          .dtype = x->dtype, .y = db, .x = dy, .add = add_bias);
+                          .dtype = x->dtype, .y = db, .x = g->dy, .add = add_bias);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
@@ -144,6 +183,19 @@ prepare_gradient(exo_tape *tape, const exo_op *op, void *own)
                         .x = y->grad);
 }
 
+/* Writes the gradient as fp8, if the products take that. False: recorded. */
+static bool
+make_fp8_gradient(exo_tape *tape, const exo_op *op, struct gradient *g)
+{
+    const exo_linear_shape *s = &((const struct state *)op->state)->sizes.shape;
+    const bool to_x = op->in[INPUT]->needs_grad, to_weight = op->in[WEIGHT]->needs_grad;
+    if (!s->fp8 || (!to_x && !to_weight))
+        return true;
+    return exo_fp8_take(tape, s->rows * s->out, to_x, to_weight, &g->fp8) &&
+           exo_fp8_fill(tape, &g->fp8, EXO_E5M2, s->rows, s->out, op->in[INPUT]->dtype, g->dy,
+                        NULL);
+}
+
 static exo_status
 linear_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
@@ -152,13 +204,16 @@ linear_backward(exo_tape *tape, exo_op *op, exo_err *err)
     void *own = as_it_is ? NULL : exo_tape_buffer(tape, y->numel * exo_dtype_size(x->dtype));
     if (!as_it_is && (!own || prepare_gradient(tape, op, own) != EXO_OK))
         return exo_tape_error(tape, err);
-    const void *dy = own ? own : y->grad;
-    exo_status st = backward_to_weights(tape, op, dy, err);
+    struct gradient g = {.dy = own ? own : y->grad};
+    if (!make_fp8_gradient(tape, op, &g))
+        return exo_tape_error(tape, err);
+    exo_status st = backward_to_weights(tape, op, &g, err);
     if (st == EXO_OK)
-        st = backward_to_input(tape, op, dy, err);
+        st = backward_to_input(tape, op, &g, err);
     const struct state *s = op->state;
+    exo_tape_buffer_done(tape, g.fp8.buffer);
     if (st == EXO_OK && s->sizes.parts > 0)
-        st = exo_lora_backward(tape, op, s->sizes.part, s->lora, s->sizes.parts, dy, err);
+        st = exo_lora_backward(tape, op, s->sizes.part, s->lora, s->sizes.parts, g.dy, err);
     exo_tape_buffer_done(tape, own);
     return st == EXO_OK ? backward_to_residual(tape, op, err) : st;
 }
@@ -213,6 +268,7 @@ measure(struct sizes *out, exo_tape *tape, const exo_tensor *x, const exo_tensor
         .backward = exo_tape_pass(tape)->grad,
         .input_grad = x->needs_grad,
         .invariant = exo_tape_pass(tape)->invariant,
+        .fp8 = exo_tape_fp8(tape, x->dims[0], x->dims[1], weight->dims[0]),
     };
     return exo_lora_check(tape, with, weight, out->part);
 }
@@ -228,13 +284,28 @@ make_plans(struct state *s, exo_device *device, exo_err *err)
     return st;
 }
 
+static bool
+prepare_fp8_weights(exo_tape *tape, exo_op *op)
+{
+    const exo_linear_shape *s = &((const struct state *)op->state)->sizes.shape;
+    exo_fp8_matrix m;
+    if (!exo_fp8_take(tape, s->in * s->out, true, s->backward && s->input_grad, &m))
+        return false;
+    const void *from = compute_weights(op);
+    op->saved[WEIGHTS_KEPT] = m.buffer;
+    return exo_fp8_fill(tape, &m, EXO_E4M3, s->out, s->in, EXO_F32, from, NULL);
+}
+
 /* Merges low-rank parts, and under autocast makes the copy of the weights. False: recorded. */
 static bool
 prepare_weights(exo_tape *tape, exo_op *op, exo_dtype dtype)
 {
+    const struct state *s = op->state;
     size_t numel = op->in[WEIGHT]->numel;
     if (!merge(tape, op))
         return false;
+    if (s->sizes.shape.fp8)
+        return prepare_fp8_weights(tape, op);
     if (dtype == EXO_F32)
         return true;
     void *kept = exo_tape_buffer(tape, numel * exo_dtype_size(dtype));
@@ -278,20 +349,42 @@ begin(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias,
     return s && prepare_weights(tape, op, dtype) ? op : NULL;
 }
 
+/* x as fp8; its scale is kept for backward. False: recorded. */
+static bool
+make_fp8_x(exo_tape *tape, exo_op *op, exo_fp8_matrix *out)
+{
+    const exo_tensor *x = op->in[INPUT];
+    op->saved[X_SCALE] = exo_tape_buffer(tape, sizeof(float));
+    if (!op->saved[X_SCALE] || !exo_fp8_take(tape, x->numel, true, false, out))
+        return false;
+    out->scale = op->saved[X_SCALE];
+    return exo_fp8_fill(tape, out, EXO_E4M3, x->dims[0], x->dims[1], x->dtype, x->data, NULL);
+}
+
 /* Asks for the kernel, with scratch for it. False: recorded. */
 static bool
-forward(exo_tape *tape, const exo_op *op, exo_tensor *y)
+forward(exo_tape *tape, exo_op *op, exo_tensor *y)
 {
-    const exo_tensor *bias = op->in[BIAS], *residual = op->in[RESIDUAL];
+    const exo_tensor *x = op->in[INPUT], *bias = op->in[BIAS], *residual = op->in[RESIDUAL];
     const struct state *s = op->state;
+    const exo_linear_shape *shape = &s->sizes.shape;
+    exo_fp8_matrix x8 = {0}, weights = {0};
     void *scratch = NULL;
-    if (!exo_tape_scratch(tape, EXO_SHAPE_LINEAR, &s->sizes.shape, EXO_SCRATCH_FORWARD, &scratch) ||
-        exo_tape_run(tape, linear, .plan = s->plan, .activation = (exo_activation)op->number,
-                     .y = y->data, .before = op->saved[BEFORE], .x = op->in[INPUT]->data,
-                     .weight = compute_weights(op), .bias = bias ? bias->data : NULL,
-                     .residual = residual ? residual->data : NULL, .scratch = scratch) != EXO_OK)
+    if (shape->fp8) {
+        weights = fp8_weights(op);
+        if (!make_fp8_x(tape, op, &x8))
+            return false;
+    }
+    if (!exo_tape_scratch(tape, EXO_SHAPE_LINEAR, shape, EXO_SCRATCH_FORWARD, &scratch) ||
+        exo_tape_run(
+            tape, linear, .plan = s->plan, .activation = (exo_activation)op->number, .y = y->data,
+            .before = op->saved[BEFORE], .x = shape->fp8 ? x8.codes : x->data,
+            .weight = shape->fp8 ? weights.codes : compute_weights(op),
+            .bias = bias ? bias->data : NULL, .residual = residual ? residual->data : NULL,
+            .x_scale = x8.scale, .weight_scale = weights.scale, .scratch = scratch) != EXO_OK)
         return false;
     exo_tape_buffer_done(tape, scratch);
+    exo_tape_buffer_done(tape, x8.buffer);
     return true;
 }
 

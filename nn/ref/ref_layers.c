@@ -248,8 +248,8 @@ KERNEL(linear)
         for (size_t o = 0; o < s->out; o++) {
             double sum = k->bias ? (double)k->bias[o] : 0;
             for (size_t i = 0; i < s->in; i++)
-                sum += (double)exo_ref_load(dtype, k->x, r * s->in + i) *
-                       (double)exo_ref_load(dtype, k->weight, o * s->in + i);
+                sum += exo_ref_operand(dtype, EXO_E4M3, k->x_scale, k->x, r * s->in + i) *
+                       exo_ref_operand(dtype, EXO_E4M3, k->weight_scale, k->weight, o * s->in + i);
             if (k->residual)
                 sum += (double)k->residual[r * s->out + o];
             if (k->before)
@@ -270,8 +270,9 @@ KERNEL(linear_grad_x)
         for (size_t i = 0; i < s->in; i++) {
             double sum = 0;
             for (size_t o = 0; o < s->out; o++)
-                sum += (double)exo_ref_load(dtype, k->dy, r * s->out + o) *
-                       (double)exo_ref_load(dtype, k->weight, o * s->in + i);
+                sum += exo_ref_operand(dtype, EXO_E5M2, k->dy_scale, k->dy, r * s->out + o) *
+                       exo_ref_operand(dtype, EXO_E4M3, k->weight_scale, k->weight,
+                                       s->fp8 ? i * s->out + o : o * s->in + i);
             exo_ref_store(dtype, k->dx, r * s->in + i, (float)sum, false);
         }
     return EXO_OK;
@@ -287,8 +288,10 @@ KERNEL(linear_grad_w)
         for (size_t i = 0; i < s->in; i++) {
             double sum = (double)k->dw[o * s->in + i];
             for (size_t r = 0; r < s->rows; r++)
-                sum += (double)exo_ref_load(dtype, k->dy, r * s->out + o) *
-                       (double)exo_ref_load(dtype, k->x, r * s->in + i);
+                sum += exo_ref_operand(dtype, EXO_E5M2, k->dy_scale, k->dy,
+                                       s->fp8 ? o * s->rows + r : r * s->out + o) *
+                       exo_ref_operand(dtype, EXO_E4M3, k->x_scale, k->x,
+                                       s->fp8 ? i * s->rows + r : r * s->in + i);
             k->dw[o * s->in + i] = (float)sum;
         }
     return EXO_OK;

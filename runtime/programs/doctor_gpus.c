@@ -44,9 +44,11 @@ add_gpu(json_t *findings, const exo_cuda_machine *machine, int index)
     read_pci(gpu, "current_link_speed", speed);
     read_pci(gpu, "current_link_width", width);
     snprintf(name, sizeof name, "cuda:%d", index);
-    snprintf(value, sizeof value, "%s, %d.%d, %.1f GiB, %.1f GiB are free%s%s%s%s", gpu->name,
-             gpu->major, gpu->minor, (double)gpu->memory / gib, (double)gpu->free / gib,
-             speed[0] ? ", PCIe " : "", speed, speed[0] && width[0] ? " x" : "", width);
+    const bool fp8 = gpu->major * 10 + gpu->minor >= EXO_CUDA_FP8_CAPABILITY;
+    snprintf(value, sizeof value, "%s, %d.%d, %s fp8, %.1f GiB, %.1f GiB are free%s%s%s%s",
+             gpu->name, gpu->major, gpu->minor, fp8 ? "with" : "without", (double)gpu->memory / gib,
+             (double)gpu->free / gib, speed[0] ? ", PCIe " : "", speed,
+             speed[0] && width[0] ? " x" : "", width);
     snprintf(mend, sizeof mend,
              "exogym-cuda.so is compiled for %s: build it with -DEXO_CUDA_ARCHITECTURES=%d%d",
              machine->architectures, gpu->major, gpu->minor);

@@ -162,12 +162,38 @@ exo_dry_run(const exo_job *job, bool json)
     return EXO_EXIT_OK;
 }
 
+/* Whether the GPUs of this machine that the job can take multiply fp8. */
+static exo_status
+check_fp8(const exo_job *job, exo_err *err)
+{
+    static exo_cuda_machine machine;
+    const exo_cuda_calls *calls = NULL;
+    const char *device = job->opts.device ? job->opts.device : "cpu";
+    const bool one = strncmp(device, "cuda:", 5) == 0;
+    if (job->opts.autocast != EXO_AUTOCAST_FP8 || exo_cuda_load(&calls, NULL) != EXO_OK)
+        return EXO_OK; /* the run itself says what is missing */
+    calls->look(&machine);
+    for (int g = 0; g < machine.num_gpus; g++) {
+        const exo_cuda_gpu *gpu = &machine.gpus[g];
+        if ((!one || atoi(device + 5) == g) &&
+            gpu->major * 10 + gpu->minor < EXO_CUDA_FP8_CAPABILITY)
+            return exo_fail(err, EXO_UNSUPPORTED,
+                            "train.autocast: fp8 needs GPUs of compute capability %d.%d or later, "
+                            "and cuda:%d, %s, has %d.%d: take bf16, or another GPU",
+                            EXO_CUDA_FP8_CAPABILITY / 10, EXO_CUDA_FP8_CAPABILITY % 10, g,
+                            gpu->name, gpu->major, gpu->minor);
+    }
+    return EXO_OK;
+}
+
 exo_status
 exo_dry_run_check(const exo_job *job, exo_err *err)
 {
-    const exo_pass pass = {.train = true, .grad = true, .autocast = true};
+    const exo_pass pass = {.train = true, .grad = true, .autocast = job->opts.autocast};
     exo_pass_memory memory;
-    return job->opts.autocast
-               ? exo_model_pass_memory(job->model, &pass, job->train, 1, &memory, err)
-               : EXO_OK;
+    if (job->opts.autocast == EXO_AUTOCAST_NONE)
+        return EXO_OK;
+    const exo_status st = check_fp8(job, err);
+    return st == EXO_OK ? exo_model_pass_memory(job->model, &pass, job->train, 1, &memory, err)
+                        : st;
 }

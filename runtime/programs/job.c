@@ -12,6 +12,7 @@
 #include <exogym/memory.h>
 
 #include "actor/resources.h"
+#include "actors/autocast.h"
 #include "actors/fit_engine.h"
 #include "base/config_edit.h"
 #include "base/dir.h"
@@ -134,16 +135,6 @@ read_minibatch(exo_config *train, exo_fit_opts *opts, exo_err *err)
 }
 
 static exo_status
-read_autocast(exo_config *train, exo_fit_opts *opts, exo_err *err)
-{
-    static const char *const names[] = {"none", "bf16", "false", "true", NULL};
-    size_t choice = 0;
-    exo_status st = exo_config_choice(train, "autocast", 0, names, &choice, err);
-    opts->autocast = choice % 2 == 1;
-    return st;
-}
-
-static exo_status
 read_val_size(exo_config *train, exo_fit_opts *opts, exo_err *err)
 {
     const char *word = exo_config_scalar(value_of(train, "val_size", NULL));
@@ -244,7 +235,7 @@ read_train(exo_config *root, exo_job *job, exo_err *err)
         st = exo_config_u64(train, "val_interval", o->val_interval, 0, INT64_MAX, &o->val_interval,
                             err);
     if (st == EXO_OK)
-        st = read_autocast(train, o, err);
+        st = exo_fit_read_autocast(train, &o->autocast, err);
     if (st == EXO_OK)
         st = exo_config_u64(train, "checkpoint_interval", o->checkpoint_interval, 0, INT64_MAX,
                             &o->checkpoint_interval, err);
@@ -371,6 +362,8 @@ check_device(exo_config *root, const exo_job *job, exo_err *err)
     const char *device = job->opts.device;
     if (exo_device_check(device, err) != EXO_OK)
         return fail_at(root, "device", err);
+    if (exo_fit_check_autocast(job->opts.autocast, device, err) != EXO_OK)
+        return fail_at(root, "train", err);
     if (job->opts.minibatch_size != EXO_MINIBATCH_AUTO || strncmp(device, "cuda", 4) != 0)
         return EXO_OK;
     exo_fail(err, EXO_UNSUPPORTED,

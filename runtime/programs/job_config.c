@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "actors/autocast.h"
 #include "base/config_maker.h"
 #include "base/config_units.h"
 
@@ -38,7 +39,7 @@ add_train(exo_config_maker *m, exo_config *root, const exo_job *job)
     else
         exo_make_number(m, train, "val_size", o->val_size);
     exo_make_number(m, train, "val_interval", o->val_interval);
-    exo_make_string(m, train, "autocast", o->autocast ? "bf16" : "none");
+    exo_make_string(m, train, "autocast", exo_fit_autocast_name(o->autocast));
     exo_make_number(m, train, "checkpoint_interval", o->checkpoint_interval);
     exo_make_truth(m, train, "final_checkpoint", o->final_checkpoint);
     exo_make_number(m, train, "correlation_interval", o->correlation_interval);

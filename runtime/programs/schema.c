@@ -178,7 +178,7 @@ static const struct key keys[] = {
     {"train", "val_size", "natural_or_none",
      "Samples of an evaluation; 0: all; none: no evaluation."},
     {"train", "val_interval", "natural", "Steps between evaluations."},
-    {"train", "autocast", "autocast", "Matrix products in bfloat16."},
+    {"train", "autocast", "autocast", "Matrix products in bfloat16, or linear layers in fp8."},
     {"train", "checkpoint_interval", "natural", "Steps between checkpoints."},
     {"train", "final_checkpoint", "bool",
      "Whether there is one at the end, so that the run can go on with more steps."},
@@ -233,7 +233,7 @@ static const struct {
     {"fraction", "{\"anyOf\": [{\"type\": \"number\", \"minimum\": 0, \"maximum\": 0.99}, "
                  "{\"type\": \"string\", "
                  "\"pattern\": \"^" NUMBER "([ \\\\t]*%)?$\"}" OR_NAME},
-    {"autocast", "{\"enum\": [\"none\", \"bf16\", false, true]}"},
+    {"autocast", "{\"enum\": [\"none\", \"bf16\", \"fp8\", false, true]}"},
     {"map", "{\"type\": \"object\"}"},
     {"recorded", "{\"type\": \"array\", \"items\": {\"type\": \"object\"}}"},
     {"presets", "{\"type\": \"object\", \"additionalProperties\": {\"type\": \"object\"}}"},

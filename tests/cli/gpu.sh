@@ -6,7 +6,7 @@ here=$EXOGYM
 emulate_gpu
 
 ok doctor
-has out 'cuda:0         emulated GPU, 9.0'
+has out 'cuda:0         emulated GPU, 9.0, with fp8'
 mkdir none cudnn
 if ! ldconfig -p | grep -q 'libcudnn\.so\.9'; then
     ok doctor
@@ -118,6 +118,27 @@ for weights in fp32 int8; do
     ok generate --model runs/gpt/ddp --prompt 'line ' --max-new-tokens 6 --temperature 0 --weights $weights
     cmp -s out there || fail "$weights: '$(cat there)' on the GPU, '$(cat out)' on the CPU"
 done
+
+# fp8: losses near those of bf16, and one set of bits: with graphs, workers, checkpointed blocks and fsdp.
+# learns [OPTION...]: says the loss and the hash.
+learns() {
+    rm -rf runs/learns
+    ok run gpt.yaml --name learns --no-plot --set device=cuda --set 'strategy={name: ddp, optimizer: {name: adamw, lr: 1e-2}}' "$@"
+    echo "$(json runs/learns/*/result.json global_loss) $(json runs/learns/*/result.json sha256)"
+}
+apart() { awk '{ d = $1 - $3; exit !($1 > 0 && d < 0.03 && d > -0.03 && $2 != $4) }' <<<"$2 $3" || fail "fp8, $1: '$3', and '$2' of bf16"; }
+eight=$(EXOGYM_CUDA_GRAPHS=on learns --set train.autocast=fp8)
+[[ $eight =~ ^[0-9.]+\ [0-9a-f]+$ ]] || fail "fp8: $eight"
+if [ ${#engines[@]} -gt 0 ]; then
+    apart graphs "$(learns --set train.autocast=bf16)" "$eight"
+    got=$(learns --set train.autocast=fp8 --set model.checkpoint=true --set strategy.name=fsdp --workers 2)
+    [ "$got" = "$eight" ] || fail "fp8 with checkpointed blocks, fsdp and workers: '$got', not '$eight'"
+    lora=(--set 'model.lora={rank: 4}')
+    apart lora "$(learns "${lora[@]}" --set train.autocast=bf16)" "$(learns "${lora[@]}" --set train.autocast=fp8)"
+fi
+bad 1 'that are all multiples of 16: use bf16' run gpt.yaml --name narrow --no-plot --set device=cuda --set train.autocast=fp8 --set model.width=8
+EXO_CUDA_EMULATOR='capability=86' bad 1 'train.autocast: fp8 needs GPUs of compute capability 8.9 or later, and cuda:0, emulated GPU, has 8.6' \
+    run gpt.yaml --name old --no-plot --set device=cuda --set train.autocast=fp8
 
 # Nodes of a graph: the losses of the CPU, and equal bits in one process and on workers.
 cat >islands.yaml <<'END'

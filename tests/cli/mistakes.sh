@@ -28,7 +28,8 @@ wrong 'train: {max_step: 3}' "9: unknown key 'max_step'; did you mean 'max_steps
 wrong 'train: {batch_size: "16"}' '21: batch_size: expected an integer, got the string "16"'
 wrong 'train: {batch_size: 16, minibatch_size: 5}' '41: minibatch_size 5 does not divide batch_size 16'
 wrong 'train: {shuffle: yes}' "18: shuffle: expected true or false, got 'yes'"
-wrong 'train: {autocast: fp8}' "19: autocast: expected one of none, bf16, false, true, got 'fp8'"
+wrong 'train: {autocast: fp4}' "19: autocast: expected one of none, bf16, fp8, false, true, got 'fp4'"
+wrong 'train: {autocast: fp8}' '8: train.autocast: fp8 needs a GPU: give device: cuda, or take bf16'
 wrong 'train: []' '8: train: expected a mapping, got a list'
 wrong 'presets: {quick: 3}' "18: quick: expected a mapping, got '3'"
 wrong 'compare: []' '10: compare: the list is empty'

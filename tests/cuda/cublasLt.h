@@ -1,13 +1,121 @@
-/* What nn/cuda/module.cu uses of cuBLASLt. Products are computed by matmul.cc. No state. */
+/* A stand-in for NVIDIA's cublasLt.h: what nn/cuda uses, with the meaning of cuBLAS's manual. It
+ * refuses what the real one refuses of these calls, those of fp8 above all. No state beyond its objects.
+ * Read next: matmul.cc. */
 #ifndef EXO_TEST_CUBLASLT_H
 #define EXO_TEST_CUBLASLT_H
 
-#include <stddef.h>
+#include <cuda_runtime.h>
+
+typedef enum cublasStatus_t {
+    CUBLAS_STATUS_SUCCESS,
+    CUBLAS_STATUS_ALLOC_FAILED,
+    CUBLAS_STATUS_INVALID_VALUE,
+    CUBLAS_STATUS_NOT_SUPPORTED,
+} cublasStatus_t;
+
+typedef enum cudaDataType_t {
+    CUDA_R_32F,
+    CUDA_R_16BF,
+    CUDA_R_8F_E4M3,
+    CUDA_R_8F_E5M2,
+} cudaDataType_t;
+
+typedef enum cublasOperation_t {
+    CUBLAS_OP_N,
+    CUBLAS_OP_T,
+} cublasOperation_t;
+
+typedef enum cublasComputeType_t {
+    CUBLAS_COMPUTE_32F,
+    CUBLAS_COMPUTE_32F_FAST_TF32,
+} cublasComputeType_t;
+
+typedef enum cublasLtEpilogue_t {
+    CUBLASLT_EPILOGUE_DEFAULT,
+    CUBLASLT_EPILOGUE_BIAS,
+} cublasLtEpilogue_t;
+
+typedef enum cublasLtReductionScheme_t {
+    CUBLASLT_REDUCTION_SCHEME_NONE = 0,
+    CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2,
+} cublasLtReductionScheme_t;
+
+typedef enum cublasLtMatmulDescAttributes_t {
+    CUBLASLT_MATMUL_DESC_TRANSA,
+    CUBLASLT_MATMUL_DESC_TRANSB,
+    CUBLASLT_MATMUL_DESC_EPILOGUE,
+    CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+    CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+    CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+    CUBLASLT_MATMUL_DESC_FAST_ACCUM,
+} cublasLtMatmulDescAttributes_t;
+
+typedef enum cublasLtMatrixLayoutAttribute_t {
+    CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+    CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+} cublasLtMatrixLayoutAttribute_t;
+
+typedef enum cublasLtMatmulPreferenceAttributes_t {
+    CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+    CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+    CUBLASLT_TEST_PREFERENCES
+} cublasLtMatmulPreferenceAttributes_t;
+
+typedef struct cublaslt_test_handle *cublasLtHandle_t;
+typedef struct cublaslt_test_operation *cublasLtMatmulDesc_t;
+typedef struct cublaslt_test_layout *cublasLtMatrixLayout_t;
+typedef struct cublaslt_test_preference *cublasLtMatmulPreference_t;
+
+typedef struct cublasLtMatmulAlgo_t {
+    uint64_t chosen_for; /* what the heuristic has seen */
+} cublasLtMatmulAlgo_t;
+
+typedef struct cublasLtMatmulHeuristicResult_t {
+    cublasLtMatmulAlgo_t algo;
+    cublasStatus_t state;
+} cublasLtMatmulHeuristicResult_t;
 
 static inline size_t
 cublasLtGetVersion(void)
 {
     return 0;
 }
+
+const char *cublasLtGetStatusString(cublasStatus_t status);
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *out);
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                                        cudaDataType_t scale);
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
+                                              cublasLtMatmulDescAttributes_t which,
+                                              const void *value, size_t size);
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation);
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType_t type,
+                                          uint64_t rows, uint64_t columns, int64_t ld);
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t which,
+                                                const void *value, size_t size);
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout);
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out);
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t which,
+                                                    const void *value, size_t size);
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference);
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
+                                              cublasLtMatmulDesc_t operation,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int most,
+                                              cublasLtMatmulHeuristicResult_t *results, int *found);
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
+                              const void *alpha, const void *a, cublasLtMatrixLayout_t a_layout,
+                              const void *b, cublasLtMatrixLayout_t b_layout, const void *beta,
+                              const void *c, cublasLtMatrixLayout_t c_layout, void *d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
+                              void *workspace, size_t workspace_bytes, cudaStream_t stream);
 
 #endif

@@ -92,6 +92,7 @@ static uint64_t random_state = 1;
 static std::map<std::pair<int, const void *>, size_t> allowed; /* shared bytes, by GPU and kernel */
 static int gpus = 1;
 static int first_gpu; /* of the machine that this process sees */
+static int capability = 90;
 static thread_local cudaError_t last = cudaSuccess;
 static cudaError_t broken = cudaSuccess; /* the GPU has failed */
 static thread_local int current;         /* the GPU of the thread */
@@ -125,6 +126,13 @@ cuda_emulator_set_first(int first)
 {
     const std::lock_guard<std::mutex> guard(lock);
     first_gpu = first;
+}
+
+void
+cuda_emulator_set_capability(int number)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    capability = number;
 }
 
 void
@@ -237,7 +245,7 @@ print_to_host(void)
             fprintf(stderr, "cuda: streams on GPU %d\n", gpu);
 }
 
-/* For programs that tests start: EXO_CUDA_EMULATOR is "fail_at=200 memory=9000 gpus=2 first=1 seed=7 say=1",
+/* For programs that tests start: EXO_CUDA_EMULATOR is "fail_at=200 memory=9000 gpus=2 first=1 capability=80 seed=7 say=1",
  * of which each may be absent. With say=1 the process says at its end how much it copied to the
  * host, how often it waited for a stream, how many graphs it launched and recorded, and on which
  * GPUs it had streams. */
@@ -254,6 +262,8 @@ read_environment(void)
         {"gpus=", [](uint64_t value) { cuda_emulator_set_gpus(static_cast<int>(value)); }},
         {"seed=", cuda_emulator_seed},
         {"first=", [](uint64_t value) { cuda_emulator_set_first(static_cast<int>(value)); }},
+        {"capability=",
+         [](uint64_t value) { cuda_emulator_set_capability(static_cast<int>(value)); }},
         {"say=", [](uint64_t) { atexit(print_to_host); }},
     };
     const char *text = getenv("EXO_CUDA_EMULATOR");
@@ -602,8 +612,8 @@ cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
     memset(&properties->uuid, 0, sizeof properties->uuid);
     snprintf(properties->uuid.bytes, sizeof properties->uuid.bytes, "emulated %d",
              device + first_gpu);
-    properties->major = 9;
-    properties->minor = 0;
+    properties->major = capability / 10;
+    properties->minor = capability % 10;
     properties->totalGlobalMem = all_memory;
     return begin();
 }

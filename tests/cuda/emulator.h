@@ -24,6 +24,8 @@ void cuda_emulator_set_gpus(int count);
 /* The number of the first one among those of the machine, 0 at first: a process with another one sees
  * other GPUs. */
 void cuda_emulator_set_first(int first);
+/* The compute capability of the GPUs, 90 at first: 9.0. */
+void cuda_emulator_set_capability(int number);
 /* The n-th kernel, copy or fill from now on fails when it is done, and so does all later work; n
  * counts from 1, 0: none does, and the GPU works again. */
 void cuda_emulator_fail_at(uint64_t n);
@@ -62,6 +64,8 @@ typedef enum cuda_fault {
 int cuda_emulator_plant(cuda_fault fault);
 /* Waits of the host for a stream. */
 uint64_t cuda_emulator_waits(void);
+/* Products of fp8 that the cuBLASLt of the tests has taken. */
+uint64_t cuda_emulator_fp8_products(void);
 /* Kernels, copies and fills that were done, and calls of functions that can fail. */
 uint64_t cuda_emulator_done(void);
 uint64_t cuda_emulator_calls(void);

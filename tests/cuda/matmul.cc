@@ -1,30 +1,247 @@
-/* Products for the tests, in place of cuBLASLt's. Those of fp32 are plain loops, whose order depends
- * on the shape, as cuBLASLt's does: passes that need one order must not use them. A device with tf32
- * rounds their operands. Others are the kernel of nn/cuda/matmul_tile.cu. No state. */
-#include "nn/cuda/matmul.h"
+/* The cuBLASLt of the tests: see cublasLt.h. Products of fp32 are plain loops, whose order depends on
+ * the shape, as cuBLASLt's does: passes that need one order must not use them. Those of fp8 and bf16 are
+ * the kernel of nn/cuda/matmul_tile.cu. Owner of an object: its caller; of the count: the process. */
+#include <cublasLt.h>
+
+#include <atomic>
+
+#include "cuda/emulator.h"
+#include "cuda/outside.h"
 #include "nn/cuda/grid.h"
-#include "nn/cuda/own_bytes.h"
+#include "nn/cuda/matmul.h"
 
-exo_status
-exo_cuda_matmul_new(exo_cuda_matmul **out, exo_cuda_device *cuda, exo_err *err)
+static std::atomic<uint64_t> fp8_products;
+
+uint64_t
+cuda_emulator_fp8_products(void)
 {
-    (void)cuda;
-    (void)err;
-    *out = NULL;
-    return EXO_OK;
+    return fp8_products;
 }
 
-void
-exo_cuda_matmul_free(exo_cuda_matmul *matmul)
+struct cublaslt_test_handle {
+    int gpu;
+};
+
+struct cublaslt_test_operation {
+    cublasComputeType_t compute;
+    cudaDataType_t scale;
+    cublasOperation_t transpose_a, transpose_b;
+    cublasLtEpilogue_t epilogue;
+    const float *bias, *scale_a, *scale_b;
+    int8_t fast;
+};
+
+struct cublaslt_test_layout {
+    cudaDataType_t type;
+    uint64_t rows, columns;
+    int64_t ld, stride;
+    int32_t batch;
+};
+
+struct cublaslt_test_preference {
+    uint64_t values[CUBLASLT_TEST_PREFERENCES];
+};
+
+/* --- Objects ---------------------------------------------------------------------------------- */
+
+const char *
+cublasLtGetStatusString(cublasStatus_t status)
 {
-    (void)matmul;
+    static const char *const names[] = {"CUBLAS_STATUS_SUCCESS", "CUBLAS_STATUS_ALLOC_FAILED",
+                                        "CUBLAS_STATUS_INVALID_VALUE",
+                                        "CUBLAS_STATUS_NOT_SUPPORTED"};
+    return names[status];
 }
 
-size_t
-exo_cuda_matmul_bytes(void)
+cublasStatus_t
+cublasLtCreate(cublasLtHandle_t *out)
 {
-    return 0;
+    *out = new cublaslt_test_handle();
+    return cudaGetDevice(&(*out)->gpu) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
+                                                      : CUBLAS_STATUS_NOT_SUPPORTED;
 }
+
+cublasStatus_t
+cublasLtDestroy(cublasLtHandle_t handle)
+{
+    delete handle;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t
+cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+                         cudaDataType_t scale)
+{
+    *out = new cublaslt_test_operation();
+    (*out)->compute = compute;
+    (*out)->scale = scale;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Copies a value of exactly its size. */
+template <typename T>
+static cublasStatus_t
+set(T *to, const void *value, size_t size)
+{
+    if (size != sizeof *to)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(to, value, size);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t
+cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t o, cublasLtMatmulDescAttributes_t which,
+                               const void *value, size_t size)
+{
+    switch (which) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+        return set(&o->transpose_a, value, size);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+        return set(&o->transpose_b, value, size);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        return set(&o->epilogue, value, size);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        return set(&o->bias, value, size);
+    case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
+        return set(&o->scale_a, value, size);
+    case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
+        return set(&o->scale_b, value, size);
+    case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
+        return set(&o->fast, value, size);
+    }
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t
+cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation)
+{
+    delete operation;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t
+cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType_t type, uint64_t rows,
+                           uint64_t columns, int64_t ld)
+{
+    if (ld < static_cast<int64_t>(rows))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    *out = new cublaslt_test_layout{type, rows, columns, ld, 0, 1};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t
+cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                 cublasLtMatrixLayoutAttribute_t which, const void *value,
+                                 size_t size)
+{
+    return which == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT ? set(&layout->batch, value, size)
+                                                       : set(&layout->stride, value, size);
+}
+
+cublasStatus_t
+cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+    delete layout;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t
+cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
+{
+    *out = new cublaslt_test_preference();
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t
+cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                     cublasLtMatmulPreferenceAttributes_t which, const void *value,
+                                     size_t size)
+{
+    const bool wide = which == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
+    uint32_t small = 0;
+    if (wide)
+        return set(&preference->values[which], value, size);
+    const cublasStatus_t status = set(&small, value, size);
+    preference->values[which] = small;
+    return status;
+}
+
+cublasStatus_t
+cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
+{
+    delete preference;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* --- Rules ------------------------------------------------------------------------------------ */
+
+static bool
+is_fp8(cudaDataType_t type)
+{
+    return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2;
+}
+
+/* fp8: on the GPUs that have it, A transposed and B not, sides of multiples of 16, no E5M2 with E5M2,
+ * the sums and the scale in fp32, and a bias of bf16, which nobody here has. */
+static bool
+has_fp8(cublasLtHandle_t handle, cublasLtMatmulDesc_t o, cublasLtMatrixLayout_t a,
+        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t d)
+{
+    cudaDeviceProp gpu;
+    if (cudaGetDeviceProperties(&gpu, handle->gpu) != cudaSuccess ||
+        gpu.major * 10 + gpu.minor < 89)
+        return false;
+    const uint64_t sides =
+        a->rows | a->columns | b->columns | d->rows | static_cast<uint64_t>(a->ld | b->ld | d->ld);
+    return is_fp8(a->type) && is_fp8(b->type) &&
+           (a->type == CUDA_R_8F_E4M3 || b->type == CUDA_R_8F_E4M3) &&
+           o->transpose_a == CUBLAS_OP_T && o->transpose_b == CUBLAS_OP_N &&
+           o->compute == CUBLAS_COMPUTE_32F && sides % 16 == 0 &&
+           o->epilogue == CUBLASLT_EPILOGUE_DEFAULT && !is_fp8(d->type);
+}
+
+static cublasStatus_t
+check(cublasLtHandle_t handle, cublasLtMatmulDesc_t o, cublasLtMatrixLayout_t a,
+      cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d)
+{
+    const bool fp8 = is_fp8(a->type) || is_fp8(b->type);
+    const uint64_t m = o->transpose_a == CUBLAS_OP_T ? a->columns : a->rows,
+                   k = o->transpose_a == CUBLAS_OP_T ? a->rows : a->columns,
+                   n = o->transpose_b == CUBLAS_OP_T ? b->rows : b->columns,
+                   also_k = o->transpose_b == CUBLAS_OP_T ? b->columns : b->rows;
+    if (m != d->rows || n != d->columns || k != also_k || k == 0 || c->rows != m ||
+        c->columns != n || a->batch != b->batch || a->batch != d->batch)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (!fp8 && (o->scale_a || o->scale_b))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (o->scale != CUDA_R_32F || c->type != d->type || (fp8 && !has_fp8(handle, o, a, b, d)) ||
+        (!fp8 && a->type != b->type) ||
+        (o->epilogue == CUBLASLT_EPILOGUE_BIAS && d->type != CUDA_R_32F))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t
+cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
+                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                               cublasLtMatmulPreference_t preference, int most,
+                               cublasLtMatmulHeuristicResult_t *results, int *found)
+{
+    const cublasStatus_t status = check(handle, operation, a, b, c, d);
+    *found = 0;
+    if (status != CUBLAS_STATUS_SUCCESS || most < 1)
+        return status;
+    for (int p = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES; p < CUBLASLT_TEST_PREFERENCES; p++)
+        if (is_fp8(a->type) && preference->values[p] < 16)
+            return CUBLAS_STATUS_NOT_SUPPORTED;
+    results->algo.chosen_for = a->rows * 31 + b->columns;
+    results->state = CUBLAS_STATUS_SUCCESS;
+    *found = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* --- Products --------------------------------------------------------------------------------- */
 
 /* The nearest number of tf32, which has 10 bits behind the point. */
 static float
@@ -64,13 +281,89 @@ multiply_each(exo_cuda_product p, bool tf32)
     }
 }
 
-exo_status
-exo_cuda_multiply(exo_cuda_device *cuda, const exo_cuda_product *p, exo_err *err)
+static exo_cuda_operand
+codes_of(const cublaslt_test_layout *layout)
 {
-    if (p->dtype != EXO_F32 || p->out_dtype != EXO_F32)
-        return exo_cuda_multiply_invariant(cuda, p, err);
-    if (p->m > 0 && p->n > 0)
-        exo_cuda_launch_each(multiply_each, exo_cuda_blocks(p->batch * p->m * p->n, EXO_CUDA_BLOCK),
-                             EXO_CUDA_BLOCK, cuda->stream, *p, cuda->tf32);
-    return exo_cuda_launched("a product of matrices", err);
+    return layout->type == CUDA_R_8F_E4M3   ? EXO_CUDA_E4M3
+           : layout->type == CUDA_R_8F_E5M2 ? EXO_CUDA_E5M2
+                                            : EXO_CUDA_NUMBERS;
+}
+
+/* The product of the matrices as they lie in memory, row by row: b is the first operand. */
+static exo_cuda_product
+product_of(cublasLtMatmulDesc_t o, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+           cublasLtMatrixLayout_t d)
+{
+    exo_cuda_product p = {};
+    p.m = d->columns;
+    p.n = d->rows;
+    p.k = o->transpose_a == CUBLAS_OP_T ? a->rows : a->columns;
+    p.batch = static_cast<size_t>(d->batch);
+    p.transpose_a = o->transpose_b == CUBLAS_OP_T;
+    p.transpose_b = o->transpose_a == CUBLAS_OP_T;
+    p.dtype = a->type == CUDA_R_16BF ? EXO_BF16 : EXO_F32;
+    p.out_dtype = d->type == CUDA_R_16BF ? EXO_BF16 : EXO_F32;
+    p.codes_a = codes_of(b);
+    p.codes_b = codes_of(a);
+    p.scale_a = o->scale_b;
+    p.scale_b = o->scale_a;
+    p.lda = static_cast<size_t>(b->ld);
+    p.ldb = static_cast<size_t>(a->ld);
+    p.ldc = static_cast<size_t>(d->ld);
+    p.stride_a = static_cast<size_t>(b->stride);
+    p.stride_b = static_cast<size_t>(a->stride);
+    p.stride_c = static_cast<size_t>(d->stride);
+    p.bias = o->epilogue == CUBLASLT_EPILOGUE_BIAS ? o->bias : NULL;
+    return p;
+}
+
+/* Whether scales are on the device and addresses are aligned. The real one takes a scale that is missing
+ * as 1; here it is forgotten. */
+static bool
+fits_fp8(cublasLtMatmulDesc_t o, const void *a, const void *b, const void *c, const void *d)
+{
+    const uintptr_t all = reinterpret_cast<uintptr_t>(a) | reinterpret_cast<uintptr_t>(b) |
+                          reinterpret_cast<uintptr_t>(c) | reinterpret_cast<uintptr_t>(d);
+    bool there = false;
+    cuda_emulated_locked([&]() {
+        there = cuda_emulated_holds(o->scale_a, sizeof(float)) &&
+                cuda_emulated_holds(o->scale_b, sizeof(float));
+    });
+    return there && all % 16 == 0;
+}
+
+cublasStatus_t
+cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const void *alpha,
+               const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+               cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+               cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
+               const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes,
+               cudaStream_t stream)
+{
+    const cublasStatus_t status = check(handle, operation, a_layout, b_layout, c_layout, d_layout);
+    exo_cuda_product p = product_of(operation, a_layout, b_layout, d_layout);
+    (void)workspace;
+    (void)workspace_bytes;
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return status;
+    if (algo->chosen_for != a_layout->rows * 31 + b_layout->columns ||
+        (is_fp8(a_layout->type) && !fits_fp8(operation, a, b, c, d)))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    p.alpha = *static_cast<const float *>(alpha);
+    p.beta = *static_cast<const float *>(beta);
+    p.a = b;
+    p.b = a;
+    p.added = c;
+    p.c = d;
+    if (a_layout->type == CUDA_R_32F && p.out_dtype == EXO_F32) {
+        exo_cuda_launch_each(multiply_each, exo_cuda_blocks(p.batch * p.m * p.n, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, stream, p,
+                             operation->compute == CUBLAS_COMPUTE_32F_FAST_TF32);
+        return CUBLAS_STATUS_SUCCESS;
+    }
+    fp8_products += is_fp8(a_layout->type);
+    exo_cuda_device on = {};
+    on.stream = stream;
+    return exo_cuda_multiply_invariant(&on, &p, NULL) == EXO_OK ? CUBLAS_STATUS_SUCCESS
+                                                                : CUBLAS_STATUS_INVALID_VALUE;
 }

@@ -240,6 +240,38 @@ CASE(batch_norm_eval)
     return batch_norm_of(x, false, true, err);
 }
 
+/* --- fp8: matrices of 16 columns -------------------------------------------------------------- */
+
+static exo_status
+to_fp8_of(const exo_array *x, exo_fp8 format, exo_err *err)
+{
+    const size_t side = EXO_FP8_SIDE, rows = rows_of(x->count / side, side) * side;
+    uint8_t *codes = x[0].data;
+    float *scales = x[2].data;
+    if (rows == 0)
+        return EXO_OK;
+    exo_status st =
+        ASK(to_fp8, .rows = rows, .columns = side, .dtype = EXO_F32, .format = format,
+            .x = x[1].data, .codes = codes, .transposed = codes + rows * side, .scale = scales);
+    for (int turn = 0; st == EXO_OK && turn < 2; turn++) /* the scale alone, then codes with it */
+        st = ASK(to_fp8, .rows = side, .columns = rows, .dtype = EXO_BF16, .format = format,
+                 .scaled = turn > 0, .x = x[1].data,
+                 .transposed = turn > 0 ? codes + 2 * rows * side : NULL, .scale = scales + 1);
+    return wait_for(x->device, st, err);
+}
+
+CASE(to_e4m3)
+{
+    (void)sum;
+    return to_fp8_of(x, EXO_E4M3, err);
+}
+
+CASE(to_e5m2)
+{
+    (void)sum;
+    return to_fp8_of(x, EXO_E5M2, err);
+}
+
 /* --- Linear layers ---------------------------------------------------------------------------- */
 
 static exo_status
@@ -747,6 +779,8 @@ const kernel_case layer_cases[] = {
     {"batch_norm", "batch_norm, train, forward and backward", 2e-4, 6, batch_norm_train},
     {"batch_norm_backward", "batch_norm, running, relu, forward and backward", 2e-4, 6,
      batch_norm_eval},
+    {"to_fp8", "to_fp8, E4M3", 0, 2, to_e4m3},
+    {"to_fp8", "to_fp8, E5M2", 0, 2, to_e5m2},
     {"linear", "linear, forward and backward", 1e-5, 6, linear},
     {"linear", "linear, residual", 1e-5, 6, linear_residual},
     {"linear", "linear, invariant, silu", 1e-4, 6, linear_invariant},

@@ -237,6 +237,162 @@ Test(cuda_kernels, rows_that_are_many_or_wide)
     expect_the_reference("wide rows", 9000, 2e-4, wide_rows);
 }
 
+/* --- fp8 -------------------------------------------------------------------------------------- */
+
+enum {
+    FP8_NUMBERS = 2304 /* 48 x 48, of which some are drawn */
+};
+
+typedef struct fp8_case {
+    exo_fp8 format;
+    int behind, bias; /* bits of mantissa; of the exponent */
+    unsigned most;    /* the code of the largest number */
+    uint8_t infinite; /* the code of an infinity */
+    float largest, least;
+} fp8_case;
+
+static const fp8_case fp8_cases[] = {
+    {EXO_E4M3, 3, 7, 0x7E, 0x7F, 448.0f, 1.0f / 512},
+    {EXO_E5M2, 2, 15, 0x7B, 0x7C, 57344.0f, 1.0f / 65536},
+};
+
+/* The number of a code of no sign: mantissa times a power of two. */
+static float
+fp8_number(const fp8_case *k, unsigned code)
+{
+    const int exponent = (int)(code >> k->behind), hidden = exponent > 0 ? 1 << k->behind : 0;
+    const int mantissa = (int)code % (1 << k->behind) + hidden;
+    return ldexpf((float)mantissa, (exponent > 0 ? exponent : 1) - k->bias - k->behind);
+}
+
+static void
+add_number(float *x, uint8_t *codes, size_t *count, float number, uint8_t code)
+{
+    x[*count] = number;
+    codes[(*count)++] = code;
+    x[*count] = -number;
+    codes[(*count)++] = code | 0x80;
+}
+
+/* All numbers of a format, those halfway to the next one, which go to the even code, and the numbers
+ * beside these. Returns how many. */
+static size_t
+fp8_numbers(const fp8_case *k, float x[FP8_NUMBERS], uint8_t codes[FP8_NUMBERS])
+{
+    size_t n = 0;
+    for (unsigned code = 0; code < k->most; code++) {
+        const float here = fp8_number(k, code), next = fp8_number(k, code + 1);
+        const float half = (here + next) / 2;
+        const uint8_t c = (uint8_t)code;
+        add_number(x, codes, &n, here, c);
+        add_number(x, codes, &n, nextafterf(half, 0), c);
+        add_number(x, codes, &n, half, code % 2 ? c + 1 : c);
+        add_number(x, codes, &n, nextafterf(half, INFINITY), c + 1);
+    }
+    add_number(x, codes, &n, k->largest, (uint8_t)k->most);
+    add_number(x, codes, &n, 1e30f, (uint8_t)k->most);
+    add_number(x, codes, &n, INFINITY, k->infinite);
+    add_number(x, codes, &n, k->least / 2, 0); /* a tie with zero, which is even */
+    add_number(x, codes, &n, 1e-45f, 0);
+    x[n] = NAN;
+    codes[n++] = 0x7F;
+    return n;
+}
+
+/* Writes numbers as fp8 with a given scale, or, if it is 0, with their own, which is returned. */
+static float
+to_fp8(exo_device *device, exo_fp8 format, const float *x, size_t count, float scale,
+       uint8_t *codes, uint8_t *transposed)
+{
+    const size_t side = 48;
+    exo_array a[4];
+    exo_err err = {0};
+    cr_assert(count == side * side);
+    for (int i = 0; i < 4; i++)
+        cr_assert_eq(exo_array_init(&a[i], device, i == 0 || i == 3 ? EXO_F32 : EXO_U8,
+                                    i == 3 ? 1 : count, &err),
+                     EXO_OK);
+    exo_array_send(a[0], x);
+    exo_array_send(a[3], &scale);
+    exo_device_run(device, to_fp8, .rows = side, .columns = side, .dtype = EXO_F32,
+                   .format = format, .scaled = scale > 0, .x = a[0].data, .codes = a[1].data,
+                   .transposed = a[2].data, .scale = a[3].data);
+    cr_assert_eq(exo_array_read(a[1], codes, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_array_read(a[2], transposed, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_array_read(a[3], &scale, &err), EXO_OK, "%s", err.text);
+    for (int i = 0; i < 4; i++)
+        exo_array_release(&a[i]);
+    return scale;
+}
+
+static void
+expect_codes(exo_device *device, const fp8_case *k)
+{
+    static float x[FP8_NUMBERS];
+    static uint8_t want[FP8_NUMBERS], got[FP8_NUMBERS], turned[FP8_NUMBERS];
+    const char *name = exo_device_name(device);
+    memset(x, 0, sizeof x);
+    memset(want, 0, sizeof want);
+    const size_t count = fp8_numbers(k, x, want);
+    cr_assert(count < FP8_NUMBERS && fp8_number(k, k->most) == k->largest &&
+              fp8_number(k, 1) == k->least);
+    (void)to_fp8(device, k->format, x, FP8_NUMBERS, 1, got, turned);
+    for (size_t i = 0; i < FP8_NUMBERS; i++) {
+        cr_expect_eq(got[i], want[i], "%s: %g is %02x, not %02x", name, (double)x[i], got[i],
+                     want[i]);
+        cr_expect_eq(turned[i % 48 * 48 + i / 48], got[i]);
+    }
+    for (size_t i = 0; i < count; i++) /* a power of two changes no rounding */
+        x[i] = ldexpf(x[i], 9);
+    (void)to_fp8(device, k->format, x, FP8_NUMBERS, 512, turned, got);
+    cr_expect_arr_eq(turned, want, count - 7, "%s", name); /* but those that it makes overflow */
+}
+
+static void
+expect_scales(exo_device *device, const fp8_case *k)
+{
+    static float x[FP8_NUMBERS];
+    static uint8_t codes[FP8_NUMBERS], turned[FP8_NUMBERS];
+    const float cases[][2] = {
+        {0, 1},
+        {k->largest, 1},
+        {nextafterf(k->largest, INFINITY), 2},
+        {k->largest / 2, 0.5f},
+        {nextafterf(k->largest / 2, INFINITY), 1},
+        {1e-45f, 0x1p-60f},
+        {k->largest * 0x1p-60f, 0x1p-60f},
+        {k->largest * 0x1p-70f, 0x1p-60f},
+        {0x1p127f, 0x1p127f / (k->format == EXO_E4M3 ? 0x1p8f : 0x1p15f)},
+        {INFINITY, 1},
+        {NAN, 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const float most = cases[i][0];
+        for (size_t e = 0; e < FP8_NUMBERS; e++)
+            x[e] = isfinite(most) ? most / 8 : 3;
+        x[(i * 977 + 41) % FP8_NUMBERS] = -most;
+        const float scale = to_fp8(device, k->format, x, FP8_NUMBERS, 0, codes, turned);
+        cr_expect_eq(scale, cases[i][1], "%s: the scale of %g is %g, not %g",
+                     exo_device_name(device), (double)most, (double)scale, (double)cases[i][1]);
+    }
+}
+
+/* Against tables from the formats' definitions, on each device. */
+Test(cuda_kernels, fp8_rounds_to_the_nearest_code)
+{
+    exo_device *gpu;
+    exo_err err = {0};
+    cr_assert_eq(exo_cuda_open(&gpu, 0, &err), EXO_OK, "%s", err.text);
+    exo_device *const devices[] = {gpu, exo_device_ref(), exo_device_cpu()};
+    for (size_t d = 0; d < 3; d++)
+        for (size_t f = 0; f < 2; f++) {
+            expect_codes(devices[d], &fp8_cases[f]);
+            expect_scales(devices[d], &fp8_cases[f]);
+        }
+    exo_cuda_close(gpu);
+    cr_expect_eq(cuda_emulator_memory(), 0);
+}
+
 /* --- Compression ------------------------------------------------------------------------------ */
 
 CASE(largest_of_a_large_chunk)

@@ -676,3 +676,123 @@ Test(cuda_layers, tf32_rounds_operands_where_it_is_asked_for)
     cr_expect_eq(exo_cuda_open(&device, 0, &err), EXO_INVAL);
     cr_expect_str_eq(err.text, "EXOGYM_CUDA_TF32: expected off or on, got 'yes'");
 }
+
+/* --- fp8 -------------------------------------------------------------------------------------- */
+
+/* Drawn numbers as codes: (rows, columns), or of the transpose; in *scale theirs. */
+static void *
+as_fp8(call *c, exo_fp8 format, size_t rows, size_t columns, bool transposed, float **scale)
+{
+    const float *x = drawn(c, rows * columns);
+    exo_array *codes = &c->x[c->used++];
+    cr_assert_eq(exo_array_init(codes, c->device, EXO_U8, rows * columns + 64, NULL), EXO_OK);
+    exo_vec_fill((exo_array){.device = c->device, .data = codes->data, .count = 1}, 0);
+    *scale = codes->data;
+    uint8_t *first = (uint8_t *)codes->data + 64;
+    ASK(c, to_fp8, .rows = rows, .columns = columns, .dtype = EXO_F32, .format = format, .x = x,
+        .codes = transposed ? NULL : first, .transposed = transposed ? first : NULL,
+        .scale = *scale);
+    return first;
+}
+
+/* One of the products of a layer, whose result is the call's first array. */
+static void
+linear_fp8(call *c, const exo_linear_shape *s, int product, size_t skip)
+{
+    float *a_scale, *b_scale;
+    float *const y = drawn(c, s->rows * s->out + s->in * s->out + s->rows * s->in),
+                 *const bias = drawn(c, s->out), *const residual = drawn(c, s->rows * s->out);
+    plan(c, EXO_SHAPE_LINEAR, s);
+    void *a = as_fp8(c, product == 0 ? EXO_E4M3 : EXO_E5M2, s->rows, product == 0 ? s->in : s->out,
+                     product == 2, &a_scale);
+    void *b = as_fp8(c, EXO_E4M3, product == 2 ? s->rows : s->out, s->in, product > 0, &b_scale);
+    if (product == 0)
+        ASK(c, linear, .plan = c->plan, .activation = EXO_LINEAR, .y = y + skip, .x = a,
+            .weight = b, .bias = bias, .residual = s->residual ? residual : NULL,
+            .x_scale = a_scale, .weight_scale = b_scale, .scratch = c->scratch[0].data);
+    else if (product == 1)
+        ASK(c, linear_grad_x, .plan = c->plan, .dx = y + skip, .dy = a, .weight = b,
+            .dy_scale = a_scale, .weight_scale = b_scale);
+    else
+        ASK(c, linear_grad_w, .plan = c->plan, .dw = y + skip, .dy = a, .x = b, .dy_scale = a_scale,
+            .x_scale = b_scale);
+    for (size_t i = 1; i < c->used; i++) /* the result alone is compared */
+        exo_array_release(&c->x[i]);
+    c->used = 1;
+}
+
+/* The result, in bf16 or fp32, as fp32. */
+static void
+widen_result(call *c, size_t dtype, size_t skip, size_t count)
+{
+    exo_array wide, own = exo_array_part(c->x[0], skip, count);
+    if (dtype == EXO_F32)
+        return;
+    own.dtype = EXO_BF16;
+    cr_assert_eq(exo_array_init(&wide, c->device, EXO_F32, count, NULL), EXO_OK);
+    exo_vec_cast(wide, own);
+    exo_array_release(&c->x[0]);
+    c->x[0] = wide;
+}
+
+/* cuBLASLt takes a product of fp8 unless its result lies at an odd address. */
+static void
+expect_fp8(int product, size_t residual, size_t skip)
+{
+    exo_linear_shape s;
+    char what[64];
+    memset(&s, 0, sizeof s);
+    s = (exo_linear_shape){.rows = 80,
+                           .in = 96,
+                           .out = 48,
+                           .dtype = EXO_BF16,
+                           .out_dtype = residual ? EXO_F32 : EXO_BF16,
+                           .residual = residual,
+                           .with_bias = 1,
+                           .backward = 1,
+                           .input_grad = 1,
+                           .fp8 = 1};
+    const size_t dtype = product == 2 ? EXO_F32 : product == 1 ? EXO_BF16 : s.out_dtype;
+    const size_t count = product == 0   ? s.rows * s.out
+                         : product == 1 ? s.rows * s.in
+                                        : s.in * s.out;
+    call gpu = {.device = open_gpu()}, ref = {.device = exo_device_ref()};
+    const uint64_t before = cuda_emulator_fp8_products();
+    linear_fp8(&gpu, &s, product, skip);
+    cr_expect_eq(cuda_emulator_fp8_products() - before, skip % 4 == 0);
+    linear_fp8(&ref, &s, product, skip);
+    widen_result(&gpu, dtype, skip, count);
+    widen_result(&ref, dtype, skip, count);
+    snprintf(what, sizeof what, "product %d of fp8, %zu", product, skip);
+    expect_equal(&gpu, &ref, dtype == EXO_F32 ? 1e-5 : 8e-3, what);
+}
+
+Test(cuda_layers, linear_of_fp8)
+{
+    for (int product = 0; product < 3; product++)
+        expect_fp8(product, 0, 0);
+    expect_fp8(0, 1, 4);
+    expect_fp8(2, 0, 1);
+}
+
+static void
+begin_fp8(exo_device *device, const char *expected)
+{
+    exo_tape *tape = NULL;
+    exo_err err = {0};
+    cr_assert_eq(exo_tape_new_on(&tape, device, &err), EXO_OK);
+    exo_tape_begin(tape, NULL, &(exo_pass){.autocast = EXO_AUTOCAST_FP8});
+    cr_expect_eq(exo_tape_error(tape, &err), EXO_UNSUPPORTED);
+    cr_expect_not_null(strstr(err.text, expected), "%s", err.text);
+    exo_tape_free(&tape);
+}
+
+Test(cuda_layers, fp8_is_refused_where_it_cannot_be_computed)
+{
+    begin_fp8(exo_device_cpu(), "autocast to fp8 needs a GPU (device: cuda)");
+    cuda_emulator_set_capability(86);
+    exo_device *device = open_gpu();
+    begin_fp8(device,
+              "capability 8.9 or later (Ada, Hopper, Blackwell), and GPU 0 has 8.6: use bf16");
+    exo_cuda_close(device);
+}

@@ -32,7 +32,7 @@ typedef enum way {
 typedef struct task {
     const char *model, *model_options;
     const char *options; /* of the strategy */
-    bool autocast;
+    exo_autocast autocast;
     bool odd_batches; /* every third pass has a smaller batch */
     bool draws;       /* kernels have other arguments in each pass */
 } task;
@@ -265,7 +265,7 @@ Test(cuda_steps, a_pass_is_one_graph_with_the_same_bits)
     outcome expected;
     clips.options = "{optimizer: {name: adamw, lr: 1e-2}, max_norm: 0.3}";
     clips.model_options = "{layers: 1, heads: 2, width: 16, vocabulary: 11, context: 8}";
-    clips.autocast = true;
+    clips.autocast = EXO_AUTOCAST_BF16;
     train(1, &clips, PLAIN, &expected);
     compare_graphs(&clips, &expected, GRAPHS);
 }
@@ -287,4 +287,39 @@ Test(cuda_steps, batches_of_other_sizes_are_no_old_graphs)
         "{position: rotary, norm: rms, layers: 1, heads: 2, width: 8, vocabulary: 11, context: 8}";
     train(1, &odd, PLAIN, &expected);
     compare(&odd, &expected, GRAPHS, 1);
+}
+
+/* --- fp8 -------------------------------------------------------------------------------------- */
+
+/* The layers of a block have operands of fp8: each has a product forward and two backward. The rest is
+ * bf16, whose losses are near. */
+Test(cuda_steps, passes_of_fp8_learn_as_those_of_bf16)
+{
+    task narrow = GPT_TASK;
+    outcome halves, eighths;
+    narrow.model_options = "{layers: 1, heads: 2, width: 16, vocabulary: 11, context: 8}";
+    narrow.autocast = EXO_AUTOCAST_BF16;
+    train(1, &narrow, PLAIN, &halves);
+    cr_expect_eq(cuda_emulator_fp8_products(), 0);
+    narrow.autocast = EXO_AUTOCAST_FP8;
+    train(1, &narrow, WAITS, &eighths);
+    cr_expect_eq(cuda_emulator_fp8_products(), 3 * 4 * STEPS * PASSES);
+    compare(&narrow, &eighths, PLAIN, 1);
+    compare_graphs(&narrow, &eighths, GRAPHS);
+    cr_expect_str_neq(eighths.hash, halves.hash);
+    for (size_t i = 0; i < STEPS * PASSES; i++)
+        cr_expect_float_eq(eighths.losses[i], halves.losses[i], 0.03, "pass %zu: %g and %g", i,
+                           eighths.losses[i], halves.losses[i]);
+}
+
+Test(cuda_steps, a_pass_without_a_layer_for_fp8_is_refused)
+{
+    task odd = GPT_TASK;
+    world w;
+    exo_err err = {0};
+    odd.autocast = EXO_AUTOCAST_FP8; /* of width 8 */
+    world_init(&w, 1, &odd, PLAIN);
+    cr_expect_eq(try_pass(&w, 0, &err), EXO_INVAL);
+    cr_expect_not_null(strstr(err.text, "multiples of 16"), "%s", err.text);
+    world_release(&w);
 }

@@ -114,7 +114,9 @@ check(const char *name, const char *options, exo_dataset *data)
     for (size_t i = 0; i < 3; i++)
         for (int bf16 = 0; bf16 <= numbers_bf16_runs(); bf16++)
             for (int grad = 0; grad < 2; grad++) {
-                const exo_pass pass = {.train = grad, .grad = grad, .autocast = bf16};
+                const exo_pass pass = {.train = grad,
+                                       .grad = grad,
+                                       .autocast = bf16 ? EXO_AUTOCAST_BF16 : EXO_AUTOCAST_NONE};
                 exo_pass_memory said;
                 cr_assert_eq(exo_model_pass_memory(model, &pass, data, sizes[i], &said, &err),
                              EXO_OK, "%s", err.text);
