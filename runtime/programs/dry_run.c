@@ -8,6 +8,7 @@
 
 #include <exogym/memory.h>
 
+#include "actors/autocast.h"
 #include "actors/fit_memory.h"
 #include "nn/device/cuda_plugin.h"
 #include "programs/commands.h"
@@ -127,19 +128,78 @@ print_json(json_t *plans)
     return exo_report(&err);
 }
 
+/* Whether the job computes on the CPU: `cpu` does, and `auto` where the process sees no GPU. */
+static bool
+on_cpu(const exo_job *job)
+{
+    const exo_cuda_calls *calls = NULL;
+    const char *device = job->opts.device ? job->opts.device : "cpu";
+    if (strcmp(device, "auto") != 0)
+        return strcmp(device, "cpu") == 0;
+    return exo_cuda_load(&calls, NULL) != EXO_OK || calls->count() == 0;
+}
+
+/* The plan of a run. Passes are rehearsed on this processor, which may have no bf16 when the GPUs
+ * have: the plan is that of fp32 then, which takes no less. */
+static exo_status
+make_plan(const exo_job *job, const exo_job_run *run, uint64_t now, exo_fit_memory *out,
+          exo_err *err)
+{
+    exo_fit_opts opts = job->opts;
+    exo_status st = exo_fit_memory_plan(job->model, job->train, job->val, run->strategy,
+                                        run->options, &opts, now, out, err);
+    if (st != EXO_UNSUPPORTED || opts.autocast == EXO_AUTOCAST_NONE || on_cpu(job))
+        return st;
+    *err = (exo_err){0};
+    opts.autocast = EXO_AUTOCAST_NONE;
+    return exo_fit_memory_plan(job->model, job->train, job->val, run->strategy, run->options, &opts,
+                               now, out, err);
+}
+
+/* Whether what the job computes on multiplies fp8: the GPUs of this machine that its nodes take. */
+static exo_status
+check_fp8(const exo_job *job, exo_err *err)
+{
+    static exo_cuda_machine machine;
+    const exo_cuda_calls *calls = NULL;
+    const char *device = job->opts.device ? job->opts.device : "cpu";
+    const bool one = strncmp(device, "cuda:", 5) == 0;
+    if (job->opts.autocast != EXO_AUTOCAST_FP8)
+        return EXO_OK;
+    if (on_cpu(job))
+        return exo_fit_check_autocast(EXO_AUTOCAST_FP8, "cpu", err);
+    if (exo_cuda_load(&calls, NULL) != EXO_OK)
+        return EXO_OK; /* the run itself says what is missing */
+    calls->look(&machine);
+    for (int g = 0; g < machine.num_gpus; g++) {
+        const exo_cuda_gpu *gpu = &machine.gpus[g];
+        if ((one ? atoi(device + 5) == g : (uint32_t)g < job->opts.num_nodes) &&
+            gpu->major * 10 + gpu->minor < EXO_CUDA_FP8_CAPABILITY)
+            return exo_fail(err, EXO_UNSUPPORTED,
+                            "train.autocast: fp8 needs GPUs of compute capability %d.%d or later, "
+                            "and cuda:%d, %s, has %d.%d: take bf16, or another GPU",
+                            EXO_CUDA_FP8_CAPABILITY / 10, EXO_CUDA_FP8_CAPABILITY % 10, g,
+                            gpu->name, gpu->major, gpu->minor);
+    }
+    return EXO_OK;
+}
+
 int
 exo_dry_run(const exo_job *job, bool json)
 {
     exo_err err = {0};
     json_t *plans = json_array();
     const uint64_t now = exo_fit_memory_now();
+    if (check_fp8(job, &err) != EXO_OK) {
+        json_decref(plans);
+        return exo_report(&err);
+    }
     for (size_t i = 0; i < job->num_runs; i++) {
         const exo_job_run *run = &job->runs[i];
         if (i % job->num_seeds > 0)
             continue; /* all seeds of a strategy need the same */
         exo_fit_memory m;
-        exo_status st = exo_fit_memory_plan(job->model, job->train, job->val, run->strategy,
-                                            run->options, &job->opts, now, &m, &err);
+        exo_status st = make_plan(job, run, now, &m, &err);
         if (st != EXO_OK) {
             exo_fail_in(&err, st, "%s", run->label);
             json_decref(plans);
@@ -162,38 +222,13 @@ exo_dry_run(const exo_job *job, bool json)
     return EXO_EXIT_OK;
 }
 
-/* Whether the GPUs of this machine that the job can take multiply fp8. */
-static exo_status
-check_fp8(const exo_job *job, exo_err *err)
-{
-    static exo_cuda_machine machine;
-    const exo_cuda_calls *calls = NULL;
-    const char *device = job->opts.device ? job->opts.device : "cpu";
-    const bool one = strncmp(device, "cuda:", 5) == 0;
-    if (job->opts.autocast != EXO_AUTOCAST_FP8 || exo_cuda_load(&calls, NULL) != EXO_OK)
-        return EXO_OK; /* the run itself says what is missing */
-    calls->look(&machine);
-    for (int g = 0; g < machine.num_gpus; g++) {
-        const exo_cuda_gpu *gpu = &machine.gpus[g];
-        if ((!one || atoi(device + 5) == g) &&
-            gpu->major * 10 + gpu->minor < EXO_CUDA_FP8_CAPABILITY)
-            return exo_fail(err, EXO_UNSUPPORTED,
-                            "train.autocast: fp8 needs GPUs of compute capability %d.%d or later, "
-                            "and cuda:%d, %s, has %d.%d: take bf16, or another GPU",
-                            EXO_CUDA_FP8_CAPABILITY / 10, EXO_CUDA_FP8_CAPABILITY % 10, g,
-                            gpu->name, gpu->major, gpu->minor);
-    }
-    return EXO_OK;
-}
-
 exo_status
 exo_dry_run_check(const exo_job *job, exo_err *err)
 {
     const exo_pass pass = {.train = true, .grad = true, .autocast = job->opts.autocast};
     exo_pass_memory memory;
-    if (job->opts.autocast == EXO_AUTOCAST_NONE)
-        return EXO_OK;
     const exo_status st = check_fp8(job, err);
-    return st == EXO_OK ? exo_model_pass_memory(job->model, &pass, job->train, 1, &memory, err)
-                        : st;
+    if (st != EXO_OK || job->opts.autocast == EXO_AUTOCAST_NONE || !on_cpu(job))
+        return st; /* what this processor has does not matter to a GPU */
+    return exo_model_pass_memory(job->model, &pass, job->train, 1, &memory, err);
 }

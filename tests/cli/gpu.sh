@@ -136,9 +136,19 @@ if [ ${#engines[@]} -gt 0 ]; then
     lora=(--set 'model.lora={rank: 4}')
     apart lora "$(learns "${lora[@]}" --set train.autocast=bf16)" "$(learns "${lora[@]}" --set train.autocast=fp8)"
 fi
-bad 1 'that are all multiples of 16: use bf16' run gpt.yaml --name narrow --no-plot --set device=cuda --set train.autocast=fp8 --set model.width=8
+# The processor needs no bf16 for that.
+ONEDNN_MAX_CPU_ISA=AVX2 bad 1 'that are all multiples of 16: use bf16' run gpt.yaml --name narrow --no-plot --set device=cuda --set train.autocast=fp8 --set model.width=8
 EXO_CUDA_EMULATOR='capability=86' bad 1 'train.autocast: fp8 needs GPUs of compute capability 8.9 or later, and cuda:0, emulated GPU, has 8.6' \
     run gpt.yaml --name old --no-plot --set device=cuda --set train.autocast=fp8
+EXO_CUDA_EMULATOR='capability=86' bad 1 'train.autocast: fp8 needs GPUs of compute capability 8.9 or later' \
+    run gpt.yaml --dry-run --set device=cuda --set train.autocast=fp8
+EXOGYM=$here bad 1 'train.autocast: fp8 needs a GPU: give device: cuda, or take bf16' \
+    run gpt.yaml --name none --no-plot --set device=auto --set train.autocast=fp8
+[ ! -e runs/none ] || fail 'fp8 without a GPU: the run began'
+for autocast in bf16 fp8; do
+    ONEDNN_MAX_CPU_ISA=AVX2 ok run gpt.yaml --dry-run --json --set device=cuda --set train.autocast=$autocast
+    [ "$(json out activations)" -gt 0 ] || fail "$autocast: a plan without activations"
+done
 
 # Nodes of a graph: the losses of the CPU, and equal bits in one process and on workers.
 cat >islands.yaml <<'END'
