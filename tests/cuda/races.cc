@@ -153,11 +153,12 @@ note_read(cell *c, uintptr_t address, bool of_block, unsigned thread)
     c->reader = static_cast<uint16_t>(thread);
 }
 
-static void
-note(const void *at, size_t bytes, bool writes, unsigned thread)
+/* Not inlined: most grids are not watched, and a call that returns at once saves no registers. */
+[[gnu::noinline]] static void
+note_watched(const void *at, size_t bytes, bool writes, unsigned thread)
 {
     const uintptr_t first = reinterpret_cast<uintptr_t>(at);
-    if (!watch.on || watch.stacks.has(first) || watch.indices.has(first))
+    if (watch.stacks.has(first) || watch.indices.has(first))
         return;
     const bool of_block = is_of_block(first);
     cell *c = NULL;
@@ -168,6 +169,13 @@ note(const void *at, size_t bytes, bool writes, unsigned thread)
         else
             note_read(c, address, of_block, thread);
     }
+}
+
+static inline void
+note(const void *at, size_t bytes, bool writes, unsigned thread)
+{
+    if (watch.on)
+        note_watched(at, bytes, writes, thread);
 }
 
 /* --- What the emulator says ------------------------------------------------------------------- */
@@ -235,13 +243,20 @@ emulated_note_atomic(const void *at, size_t bytes)
 
 #if !defined(__SANITIZE_THREAD__) /* whose own library has them */
 /* An access as a kernel has written it. */
-static void
-note_whole(const void *at, size_t bytes, bool writes)
+[[gnu::noinline]] static void
+note_whole_watched(const void *at, size_t bytes, bool writes)
 {
-    if (watch.on && reinterpret_cast<uintptr_t>(at) % bytes != 0)
+    if (reinterpret_cast<uintptr_t>(at) % bytes != 0)
         fail("reads or writes at no multiple of the size", reinterpret_cast<uintptr_t>(at),
              UINT32_MAX);
-    note(at, bytes, writes, watch.thread);
+    note_watched(at, bytes, writes, watch.thread);
+}
+
+static inline void
+note_whole(const void *at, size_t bytes, bool writes)
+{
+    if (watch.on)
+        note_whole_watched(at, bytes, writes);
 }
 
 #define ACCESSES(BYTES)                                                                            \
