@@ -1,5 +1,5 @@
-/* The engine that a job, or an edge of a graph, names for its collectives (exogym/engine.h), and the
- * conditions under which it can be used. No state. */
+/* The engine that a job, or an edge of a graph, names for its collectives (exogym/engine.h), and
+ * the conditions under which it can be used. No state. */
 #ifndef EXO_COMM_CHOOSE_H
 #define EXO_COMM_CHOOSE_H
 

@@ -83,7 +83,9 @@ exo_graph_check_engine(const exo_graph_spec *spec, const exo_edge_spec *edge, ex
         st = exo_comm_check_edge(engine, &use, &reason);
     if (st == EXO_OK)
         st = check_device(spec, edge, engine, &reason);
-    return st == EXO_OK || st == EXO_NOMEM ? st : fail_at(spec, edge, EXO_INVAL, reason.text, err);
+    if (st == EXO_OK)
+        return EXO_OK;
+    return fail_at(spec, edge, st == EXO_NOMEM ? st : EXO_INVAL, reason.text, err);
 }
 
 exo_status
@@ -110,8 +112,8 @@ exo_graph_check_engines(const exo_graph_spec *spec, bool far, exo_err *err)
 
 /* --- The choice ------------------------------------------------------------------------------- */
 
-/* Whether the actors' arrays are on one GPU of this process, and the engine `gpu` can do what the edge
- * needs. */
+/* Whether the actors' arrays are on one GPU of this process, and the engine `gpu` can do what the
+ * edge needs. */
 static bool
 is_for_gpu(const exo_site *site, const exo_edge_spec *edge)
 {
