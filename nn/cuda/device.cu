@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <exogym/ipc.h>
 #include <exogym/memory.h>
 
 extern "C" {
@@ -125,6 +126,23 @@ exo_cuda_shared(int ordinal, int64_t bytes)
 }
 
 static uint64_t
+shared_on(int ordinal)
+{
+    pthread_mutex_lock(&holders_lock);
+    const uint64_t bytes = ordinal < EXO_CUDA_COUNTED_GPUS ? shared_bytes[ordinal] : 0;
+    pthread_mutex_unlock(&holders_lock);
+    return bytes;
+}
+
+bool
+exo_cuda_sweep(const exo_cuda_device *cuda)
+{
+    const uint64_t before = shared_on(cuda->ordinal);
+    (void)exo_ipc_array_count();
+    return exo_cuda_select(cuda) == cudaSuccess && shared_on(cuda->ordinal) < before;
+}
+
+static uint64_t
 sum_of(const holder *h)
 {
     uint64_t sum = 0;
@@ -193,6 +211,10 @@ cuda_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
     cudaError_t error = exo_cuda_select(cuda);
     if (error == cudaSuccess)
         error = cudaMallocAsync(&memory, least, cuda->stream);
+    if (error == cudaErrorMemoryAllocation && exo_cuda_sweep(cuda)) {
+        (void)cudaGetLastError();
+        error = cudaMallocAsync(&memory, least, cuda->stream);
+    }
     if (error == cudaErrorMemoryAllocation)
         return exo_cuda_say_full(cuda, "an array", bytes, err);
     if (error == cudaSuccess)

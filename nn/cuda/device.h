@@ -97,6 +97,9 @@ void exo_cuda_shared(int ordinal, int64_t bytes);
 /* NOMEM: says that there is no memory for `what`, and who holds that of the GPU. */
 exo_status exo_cuda_say_full(const exo_cuda_device *cuda, const char *what, size_t bytes,
                              exo_err *err);
+/* Frees arrays that other processes held until now: nobody tells their maker when the last reader drops
+ * one, or ends. Returns whether the device's GPU has got memory back. */
+bool exo_cuda_sweep(const exo_cuda_device *cuda);
 /* Waits for the device, and gives memory that the GPU's pool keeps and nobody uses back to the
  * driver. */
 void exo_cuda_trim(const exo_cuda_device *cuda);

@@ -101,6 +101,7 @@ map(const driver *d, const exo_cuda_device *cuda, CUdeviceptr address, size_t al
     access.location = kind.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     if (d->create(&memory, all, &kind, 0) != CUDA_SUCCESS) {
+        (void)exo_cuda_sweep(cuda);
         exo_cuda_trim(cuda); /* the pool may keep what is missing here */
         if (d->create(&memory, all, &kind, 0) != CUDA_SUCCESS)
             return false;

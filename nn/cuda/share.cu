@@ -7,6 +7,8 @@
 #include <cuda.h>
 #include <string.h>
 
+#include <exogym/memory.h>
+
 #include "nn/cuda/sections.h"
 
 static const uint64_t PAGE = UINT64_C(2) << 20;
@@ -166,53 +168,88 @@ exo_cuda_share_is_on(const exo_device *device, const exo_device_share *share)
 
 /* --- Marks ------------------------------------------------------------------------------------ */
 
-/* A mark is an event. Any stream may wait for it, also one of another GPU. */
-exo_status
-exo_cuda_share_mark(exo_device *device, void **mark, exo_err *err)
+/* A mark is an event. Any stream may wait for it, also one of another GPU. A thread that has chosen no
+ * GPU would open a context on the first one by asking for an event: so a mark knows its GPU. */
+struct mark {
+    cudaEvent_t event;
+    int ordinal;
+};
+
+static mark *
+new_mark(const exo_cuda_device *cuda, exo_err *err)
 {
-    exo_cuda_device *cuda = exo_cuda_of(device);
-    cudaEvent_t event = static_cast<cudaEvent_t>(*mark);
-    const exo_status st = exo_cuda_catch_up(cuda, err); /* the mark is behind what was put off */
-    if (st != EXO_OK)
-        return st;
-    cudaError_t error = exo_cuda_select(cuda);
-    if (error == cudaSuccess && !event)
-        error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-    if (error == cudaSuccess) {
-        *mark = event;
-        error = cudaEventRecord(event, cuda->stream);
+    mark *m = static_cast<mark *>(exo_calloc(1, sizeof *m));
+    if (!m) {
+        exo_fail(err, EXO_NOMEM, "no memory for a mark");
+        return NULL;
     }
-    return exo_cuda_status(error, "a mark", err);
+    m->ordinal = cuda->ordinal;
+    const cudaError_t error = cudaEventCreateWithFlags(&m->event, cudaEventDisableTiming);
+    if (exo_cuda_status(error, "a mark", err) == EXO_OK)
+        return m;
+    exo_free(m);
+    return NULL;
 }
 
 exo_status
-exo_cuda_share_follow(exo_device *device, void *mark, exo_err *err)
+exo_cuda_share_mark(exo_device *device, void **out, exo_err *err)
+{
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    exo_err reason = {};
+    exo_status st = exo_cuda_catch_up(cuda, err); /* the mark is behind what was put off */
+    if (st == EXO_OK)
+        st = exo_cuda_status(exo_cuda_select(cuda), "a mark", err);
+    if (st != EXO_OK)
+        return st;
+    if (!*out && !(*out = new_mark(cuda, &reason)))
+        return exo_fail(err, reason.code, "%s", reason.text);
+    return exo_cuda_status(cudaEventRecord(static_cast<mark *>(*out)->event, cuda->stream),
+                           "a mark", err);
+}
+
+exo_status
+exo_cuda_share_follow(exo_device *device, void *m, exo_err *err)
 {
     exo_cuda_device *cuda = exo_cuda_of(device);
     cudaError_t error = exo_cuda_select(cuda);
     if (error == cudaSuccess)
-        error = cudaStreamWaitEvent(cuda->stream, static_cast<cudaEvent_t>(mark), 0);
+        error = exo_cuda_share_after(cuda->stream, m);
     return exo_cuda_status(error, "the order of two devices", err);
 }
 
-exo_status
-exo_cuda_share_wait(void *mark, exo_err *err)
+cudaError_t
+exo_cuda_share_after(cudaStream_t stream, void *m)
 {
-    return exo_cuda_status(cudaEventSynchronize(static_cast<cudaEvent_t>(mark)),
-                           "the work that fills an array", err);
+    return cudaStreamWaitEvent(stream, static_cast<mark *>(m)->event, 0);
+}
+
+exo_status
+exo_cuda_share_wait(void *m, exo_err *err)
+{
+    const mark *of = static_cast<mark *>(m);
+    cudaError_t error = cudaSetDevice(of->ordinal);
+    if (error == cudaSuccess)
+        error = cudaEventSynchronize(of->event);
+    return exo_cuda_status(error, "the work that fills an array", err);
 }
 
 bool
-exo_cuda_share_reached(void *mark)
+exo_cuda_share_reached(void *m)
 {
-    const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(mark));
+    const mark *of = static_cast<mark *>(m);
+    cudaError_t error = cudaSetDevice(of->ordinal);
+    if (error == cudaSuccess)
+        error = cudaEventQuery(of->event);
     (void)cudaGetLastError();
     return error != cudaErrorNotReady;
 }
 
 void
-exo_cuda_share_unmark(void *mark)
+exo_cuda_share_unmark(void *m)
 {
-    (void)cudaEventDestroy(static_cast<cudaEvent_t>(mark));
+    mark *of = static_cast<mark *>(m);
+    if (cudaSetDevice(of->ordinal) == cudaSuccess)
+        (void)cudaEventDestroy(of->event);
     (void)cudaGetLastError();
+    exo_free(of);
 }

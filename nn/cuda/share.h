@@ -16,6 +16,9 @@ exo_status exo_cuda_share_wait(void *mark, exo_err *err);
 bool exo_cuda_share_reached(void *mark);
 void exo_cuda_share_unmark(void *mark);
 
+/* What a stream gets from now on begins behind a mark. */
+cudaError_t exo_cuda_share_after(cudaStream_t stream, void *mark);
+
 /* share_read.cu */
 exo_status exo_cuda_share_read(void **reader, const exo_device_share *share, void *mark, void *to,
                                uint64_t bytes, exo_err *err);

@@ -115,8 +115,7 @@ exo_cuda_share_read(void **reader, const exo_device_share *share, void *mark, vo
     if (st != EXO_OK)
         return st;
     exo_cuda_share_reader *r = static_cast<exo_cuda_share_reader *>(*reader);
-    cudaError_t error =
-        mark ? cudaStreamWaitEvent(r->stream, static_cast<cudaEvent_t>(mark), 0) : cudaSuccess;
+    cudaError_t error = mark ? exo_cuda_share_after(r->stream, mark) : cudaSuccess;
     if (error == cudaSuccess)
         error = copy(r, static_cast<const char *>(share->memory), static_cast<char *>(to), bytes);
     return exo_cuda_status(error, "a copy to the host", err);

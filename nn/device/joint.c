@@ -165,17 +165,25 @@ exo_joint_hold(exo_joint *shared)
     return shared;
 }
 
+/* Whether it was the last reference of this process. */
+static bool
+drop(exo_joint *s)
+{
+    pthread_mutex_lock(&lock);
+    const bool last = --s->references == 0;
+    if (last && !s->foreign && s->object)
+        atomic_store(&record_of(s)->closed, 1);
+    pthread_mutex_unlock(&lock);
+    return last;
+}
+
 void
 exo_joint_drop(exo_joint **shared)
 {
     exo_joint *s = *shared;
     *shared = NULL;
-    if (!s)
-        return;
-    pthread_mutex_lock(&lock);
-    if (--s->references == 0 && !s->foreign && s->object)
-        atomic_store(&record_of(s)->closed, 1);
-    pthread_mutex_unlock(&lock);
+    if (s)
+        (void)drop(s);
 }
 
 size_t
@@ -224,7 +232,8 @@ read_part(const exo_object *object, uint64_t first, uint64_t size, void *to, exo
         st = s->device_class->share_read(&copies.inside, &part, s->ready, to, size, err);
         pthread_mutex_unlock(&copies_lock);
     }
-    exo_joint_drop(&s);
+    if (drop(s)) /* its maker has dropped it meanwhile */
+        exo_joint_sweep();
     return st;
 }
 

@@ -96,6 +96,8 @@ static int capability = 90;
 static thread_local cudaError_t last = cudaSuccess;
 static cudaError_t broken = cudaSuccess; /* the GPU has failed */
 static thread_local int current;         /* the GPU of the thread */
+static thread_local bool chosen;         /* it has called cudaSetDevice */
+static uint64_t strangers;               /* calls about events of threads that had not */
 static void (*poll_outside)(void);
 
 uint64_t
@@ -178,6 +180,13 @@ cuda_emulator_things(void)
     const std::lock_guard<std::mutex> guard(lock);
     return streams.size() + events.size() + pinned.size() + reserved.size() + graphs.size() +
            execs.size() + opened.size();
+}
+
+uint64_t
+cuda_emulator_strangers(void)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    return strangers;
 }
 
 uint64_t
@@ -647,6 +656,7 @@ cudaSetDevice(int device)
     if (device < 0 || device >= gpus)
         return say(cudaErrorInvalidDevice);
     current = device;
+    chosen = true;
     return cudaSuccess;
 }
 
@@ -1236,6 +1246,7 @@ cudaError_t
 cudaEventDestroy(cudaEvent_t event)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    strangers += !chosen;
     events.erase(event);
     delete event;
     return cudaSuccess;
@@ -1261,6 +1272,7 @@ cudaError_t
 cudaEventSynchronize(cudaEvent_t event)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    strangers += !chosen;
     const cudaError_t error = begin_unsafe();
     const std::shared_ptr<bool> reached = event->done;
     while (reached && !*reached)
@@ -1274,6 +1286,7 @@ cudaError_t
 cudaEventQuery(cudaEvent_t event)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    strangers += !chosen;
     const cudaError_t error = begin_unsafe();
     const std::shared_ptr<bool> reached = event->done;
     if (reached && !*reached)

@@ -4,6 +4,8 @@
  * nn/device/array_object.c, runtime/cluster/remote_objects.c. */
 #include <criterion/criterion.h>
 
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +50,7 @@ close_gpu(exo_device *device)
     cr_expect_eq(exo_ipc_array_count(), 0);
     cr_expect_eq(cuda_emulator_memory(), 0, "%zu bytes are left", (size_t)cuda_emulator_memory());
     cr_expect_eq(cuda_emulator_things(), 0, "%zu things", (size_t)cuda_emulator_things());
+    cr_expect_eq(cuda_emulator_strangers(), 0, "a thread without a GPU asked for an event");
     cr_assert_eq(exo_store_default(&store, NULL), EXO_OK);
     cr_expect_eq(exo_store_get_stats(store).objects, 0);
     cr_expect_eq(exo_store_get_stats(store).bytes_elsewhere, 0);
@@ -252,9 +255,18 @@ end(peer *p, member *m, bool by_force)
 
 /* --- One process ------------------------------------------------------------------------------ */
 
+/* A thread without a GPU looks whether the work with each array is done. */
+static void *
+count_arrays(void *unused)
+{
+    (void)exo_ipc_array_count();
+    return unused;
+}
+
 Test(cuda_objects, the_makers_process_has_the_memory_itself, .timeout = 120)
 {
     member m;
+    pthread_t thread;
     exo_object_id id;
     exo_array_object *theirs = NULL, *copy = NULL;
     exo_store *store = NULL;
@@ -280,11 +292,58 @@ Test(cuda_objects, the_makers_process_has_the_memory_itself, .timeout = 120)
     exo_array_object_drop(&mine);
     cr_expect(has_numbers(theirs, same), "the last reference counts");
     exo_array_object_drop(&theirs);
+    cr_assert_eq(pthread_create(&thread, NULL, count_arrays, NULL), 0);
+    cr_assert_eq(pthread_join(thread, NULL), 0);
     cr_expect_eq(exo_array_object_get(&theirs, same, m.runtime, &id, soon(), &err), EXO_NOT_FOUND);
     cr_expect_null(theirs);
     cr_expect_eq(exo_runtime_close(&m.runtime, soon(), &err), EXO_OK);
     exo_cuda_close(same);
     exo_cuda_close(other);
+    close_gpu(gpu);
+}
+
+struct getter {
+    exo_runtime *runtime;
+    const exo_object_id *id;
+    exo_status status;
+};
+
+static void *
+get_bytes(void *context)
+{
+    struct getter *g = context;
+    exo_object *bytes = NULL;
+    g->status = exo_object_get(g->runtime, g->id, soon(), &bytes, NULL);
+    if (g->status == EXO_OK && !are_numbers(exo_object_data(bytes)))
+        g->status = EXO_FAILED;
+    exo_object_drop(&bytes);
+    return NULL;
+}
+
+/* The maker drops its array while another thread, which has no GPU, copies the bytes. */
+Test(cuda_objects, an_array_that_is_dropped_while_it_is_copied_is_freed, .timeout = 120)
+{
+    exo_object_id id;
+    exo_runtime *runtime = NULL;
+    exo_err err = {0};
+    exo_device *gpu = open_gpu(0);
+    const uint64_t before = cuda_emulator_memory();
+    cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK);
+    for (int i = 0; i < 20; i++) {
+        pthread_t thread;
+        struct getter getter = {.runtime = runtime, .id = &id};
+        exo_array_object *mine = put(gpu);
+        cr_assert_eq(exo_array_object_name(runtime, mine, &id, &err), EXO_OK, "%s", err.text);
+        const uint64_t calls = cuda_emulator_calls();
+        cr_assert_eq(pthread_create(&thread, NULL, get_bytes, &getter), 0);
+        while (cuda_emulator_calls() < calls + 8) /* pieces are on their way */
+            sched_yield();
+        exo_array_object_drop(&mine);
+        cr_assert_eq(pthread_join(thread, NULL), 0);
+        cr_expect_eq(getter.status, EXO_OK);
+        cr_assert_eq(cuda_emulator_memory(), before, "round %d", i);
+    }
+    cr_expect_eq(exo_runtime_close(&runtime, soon(), &err), EXO_OK);
     close_gpu(gpu);
 }
 
@@ -535,6 +594,10 @@ Test(cuda_objects, a_killed_reader_keeps_no_memory, .timeout = 120)
     cr_expect_eq(exo_ipc_array_count(), 1, "a process reads it");
     kill(pid, SIGKILL);
     cr_assert_eq(waitpid(pid, NULL, 0), pid);
+    exo_array array;
+    cuda_emulator_set_memory(cuda_emulator_memory());
+    cr_expect_eq(exo_array_init(&array, gpu, EXO_F32, COUNT, &err), EXO_OK, "%s", err.text);
+    exo_array_release(&array);
     leave(&m);
     end_head(head);
     temp_remove(folder);
