@@ -12,6 +12,8 @@
 #include "cluster/quota.h"
 #include "cluster/remote.h"
 
+#define ANSWER (2 * EXO_SECOND) /* of a process that is asked for its objects */
+
 /* A JSON string. JSON is UTF-8, but names and causes may have any bytes, and a text may be cut
  * within a character; bytes other than ASCII are then replaced. */
 static json_t *
@@ -223,39 +225,63 @@ add_objects(json_t *list, const char *node, const exo_payload *reply)
     }
 }
 
-static exo_status
-ask_node(exo_cluster *cluster, const Exo__Cluster__NodeInfo *node, json_t *list, exo_time deadline,
-         exo_err *err)
+/* The question to one process. */
+struct asked {
+    const char *node;
+    exo_future *future; /* NULL: it could not be asked */
+    exo_err reason;
+};
+
+/* Asks a process for its objects. One that is stopped cannot be reached: it takes a share of the time, so
+ * that it hides no other. */
+static void
+ask_node(exo_cluster *cluster, const Exo__Cluster__NodeInfo *node, size_t left, exo_time deadline,
+         struct asked *out)
 {
     void *context;
     const exo_remote_ops *remote = exo_runtime_remote(exo_cluster_runtime(cluster), &context);
+    const exo_time now = exo_now(exo_clock_real());
+    const exo_time share = now < deadline ? (deadline - now) / (exo_time)(left + 1) : 0;
     exo_payload none = {0};
-    exo_future *future = NULL;
+    out->node = node->name;
+    exo_status st =
+        remote->call_node(context, node->node, EXO_REMOTE_OBJECTS, &none,
+                          now + (share < ANSWER ? share : ANSWER), &out->future, &out->reason);
+    if (st != EXO_OK)
+        out->future = NULL;
+}
+
+static void
+take_objects(json_t *list, struct asked *from, exo_time deadline)
+{
     const exo_payload *reply = NULL;
     exo_status st =
-        remote->call_node(context, node->node, EXO_REMOTE_OBJECTS, &none, deadline, &future, err);
+        from->future ? exo_wait(from->future, deadline, &reply, &from->reason) : EXO_FAILED;
     if (st == EXO_OK)
-        st = exo_wait(future, deadline, &reply, err);
-    if (st == EXO_OK)
-        add_objects(list, node->name, reply);
-    exo_future_drop(&future);
-    return st;
+        add_objects(list, from->node, reply);
+    else if (st != EXO_PEER_LOST) /* it ends just now */
+        json_array_append_new(list, json_pack("{s:o, s:o}", "node", text_of(from->node), "error",
+                                              text_of(from->reason.text)));
+    exo_future_drop(&from->future);
 }
 
 exo_status
 exo_cluster_list_objects(exo_cluster *cluster, exo_time deadline, char **out, exo_err *err)
 {
     Exo__Cluster__Listing *listing = NULL;
+    size_t count = 0;
     *out = NULL;
     exo_status st = ask_list(cluster, 0, deadline, &listing, err);
     if (st != EXO_OK)
         return st;
-    json_t *list = json_array();
-    for (size_t i = 0; i < listing->n_nodes; i++) {
-        /* A node that ends just now does not keep the others from the list. */
+    struct asked *asked = exo_calloc(listing->n_nodes + 1, sizeof *asked);
+    json_t *list = asked ? json_array() : NULL;
+    for (size_t i = 0; list && i < listing->n_nodes; i++)
         if (strcmp(listing->nodes[i]->state, "alive") == 0)
-            ask_node(cluster, listing->nodes[i], list, deadline, NULL);
-    }
+            ask_node(cluster, listing->nodes[i], listing->n_nodes - i, deadline, &asked[count++]);
+    for (size_t i = 0; i < count; i++)
+        take_objects(list, &asked[i], deadline);
+    exo_free(asked);
     size_t size = list ? json_dumpb(list, NULL, 0, JSON_INDENT(2)) : 0;
     if (size > 0 && (*out = exo_calloc(1, size + 1)))
         json_dumpb(list, *out, size, JSON_INDENT(2));

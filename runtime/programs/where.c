@@ -263,9 +263,10 @@ add_count(json_t *cells, const json_t *row, const char *key)
 static void
 add_number(json_t *cells, const json_t *row, const char *key)
 {
-    char figure[EXO_FIGURE];
-    snprintf(figure, sizeof figure, "%" JSON_INTEGER_FORMAT,
-             json_integer_value(json_object_get(row, key)));
+    char figure[EXO_FIGURE] = "";
+    const json_t *number = json_object_get(row, key);
+    if (number)
+        snprintf(figure, sizeof figure, "%" JSON_INTEGER_FORMAT, json_integer_value(number));
     add_cell(cells, figure);
 }
 
@@ -303,16 +304,19 @@ add_numbers(json_t *cells, const json_t *row, const char *key)
 static void
 add_object_state(json_t *cells, const json_t *object, const char *key)
 {
+    const char *error = json_string_value(json_object_get(object, "error"));
     (void)key;
-    add_cell(cells, json_is_true(json_object_get(object, "imported")) ? "imported"
-                    : json_is_true(json_object_get(object, "sealed")) ? "sealed"
-                                                                      : "being written");
+    add_cell(cells, error                                               ? error
+                    : json_is_true(json_object_get(object, "imported")) ? "imported"
+                    : json_is_true(json_object_get(object, "sealed"))   ? "sealed"
+                                                                        : "being written");
 }
 
 static void
 add_memory(json_t *cells, const json_t *object, const char *key)
 {
-    add_cell(cells, json_is_true(json_object_get(object, key)) ? "device" : "shared");
+    const json_t *on_device = json_object_get(object, key);
+    add_cell(cells, !on_device ? "" : json_is_true(on_device) ? "device" : "shared");
 }
 
 /* The tables by name, column by column. */

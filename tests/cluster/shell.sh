@@ -96,6 +96,14 @@ has out '5000000'
 has out 'sealed'
 x list objects --json >out
 [ "$(json out bytes)" = 5000000 ] || fail "list objects --json: $(cat out)"
+# A worker that is stopped hides no objects of others.
+x call counter hold 5000001 >out
+one=$(child_of "$w1_pid")
+kill -STOP "$one"
+x list objects --timeout 5 >out
+kill -CONT "$one"
+grep -q ' w2  *5000001 ' out || fail "list objects, while w1 is stopped: $(cat out)"
+grep -q ' w1  *- .* does not answer' out || fail "list objects says nothing of w1: $(cat out)"
 
 # --- Looking inside, logs
 # ---------------------------------------------------------------------------------------------
