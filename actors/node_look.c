@@ -15,7 +15,7 @@ take(exo_node_look *out, uint32_t of, const exo_comm_look *look, uint32_t nodes,
     out->of = of;
     out->number = look->number;
     out->waited = exo_now(exo_clock_real()) - look->since;
-    out->waits = look->waits && look->num_missing > 0;
+    out->waits = look->waits && look->num_missing > 0 && !look->unsure;
     out->num_missing = !out->waits                            ? 0
                        : look->num_missing < EXO_NODE_MISSING ? look->num_missing
                                                               : EXO_NODE_MISSING;

@@ -361,7 +361,7 @@ open_stream(group *g, const exo_cuda_device *cuda, exo_err *err)
 {
     if (g->has_stream && g->ordinal != cuda->ordinal)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "engine gpu is for nodes on one GPU, and these are on %d and %d: choose "
+                        "engine gpu is for members on one GPU, and these are on %d and %d: choose "
                         "engine: auto",
                         g->ordinal, cuda->ordinal);
     if (g->has_stream)
@@ -659,7 +659,7 @@ make_class(void)
 {
     exo_engine_class made = {};
     made.name = "gpu";
-    made.help = "among nodes of one process whose arrays are on one GPU, which reduces them";
+    made.help = "among members in one process whose arrays are on one GPU, which reduces them";
     made.promises = EXO_ENGINE_ORDERED | EXO_ENGINE_DEVICES | EXO_ENGINE_STREAM |
                     EXO_ENGINE_PROGRESS | EXO_ENGINE_SOME | EXO_ENGINE_BLOCKS;
     made.dtypes = 1u << EXO_F32 | 1u << EXO_BF16 | 1u << EXO_I32 | 1u << EXO_I8 | 1u << EXO_I64;

@@ -49,12 +49,12 @@ exo_comm_check_engine(const exo_engine_class *e, const exo_comm_engine_use *use,
 {
     if (e && use->far && !(e->promises & (EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS)))
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "engine %s is for nodes in one process: choose another engine, or run "
+                        "engine %s is for members in one process: choose another engine, or run "
                         "without workers",
                         e->name);
     if (e && !use->far && !e->open)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "engine %s is for nodes on workers: choose another engine, or run with "
+                        "engine %s is for members on workers: choose another engine, or run with "
                         "--workers, --head or --cluster",
                         e->name);
     return exo_comm_check_edge(e, use, err);

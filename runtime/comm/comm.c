@@ -62,8 +62,8 @@ exo_comm_open(exo_comm **out, const exo_engine_class *engine, const exo_engine_o
     return exo_comm_open_with(out, engine, &local, err);
 }
 
-/* Whether all members of a group are in this process. An engine without small messages, but for several
- * processes, does not say. */
+/* Whether all members of a group are in this process. Of an engine without small messages, but for
+ * several processes, nobody knows. */
 static bool
 are_all_here(const exo_engine_class *engine, const exo_engine_opts *opts)
 {
@@ -87,8 +87,7 @@ exo_comm_open_with(exo_comm **out, const exo_engine_class *engine, const exo_eng
     if (!c)
         return exo_fail(err, EXO_NOMEM, "no memory for a communicator");
     *c = (exo_comm){.references = 1, .size = opts->size, .clock = opts->clock, .engine = engine};
-    exo_status st =
-        are_all_here(engine, opts) ? exo_comm_seats_new(&c->seats, opts->size, err) : EXO_OK;
+    exo_status st = exo_comm_seats_new(&c->seats, opts->size, are_all_here(engine, opts), err);
     if (st == EXO_OK)
         st = engine->open(&c->state, opts, err);
     if (st != EXO_OK) {
@@ -344,7 +343,7 @@ exo_comm_look_at(exo_comm *comm, uint32_t rank, exo_comm_look *look, uint32_t *m
     if (comm->extras)
         comm->extras->look(comm->state, rank, look, missing, counts);
     else if (comm->seats)
-        exo_comm_seats_look(comm->seats, rank, look, missing);
+        exo_comm_seats_look(comm->seats, rank, look, missing, counts);
 }
 
 /* --- Calls ------------------------------------------------------------------------------------ */

@@ -73,6 +73,8 @@ typedef struct exo_comm_look {
     uint32_t num_missing;
     /* the members exchange messages, which are counted */
     bool counts;
+    /* all others are missing, because this process does not know who has come: the counts say it */
+    bool unsure;
     /* its own message, or one for it, is on one of the edge's links */
     bool passing;
     bool inside;           /* it is in a call; then the members below are set */
@@ -82,8 +84,10 @@ typedef struct exo_comm_look {
 } exo_comm_look;
 
 /* Looks at member `rank`. missing (size of the communicator) gets the ranks of the members that it
- * waits for; between processes at most one at a time. counts (2 * size) then gets the number of
- * messages sent to each member, and after these the number received from each. Any thread. */
+ * waits for; between processes at most one at a time, unless it is unsure. counts (2 * size) then gets
+ * the number of messages sent to each member, and after these the number received from each. A member
+ * that is unsure counts the calls that it has begun instead, and after these the calls of others that
+ * do not end its wait: it waits for those that have begun no more. Any thread. */
 void exo_comm_look_at(exo_comm *comm, uint32_t rank, exo_comm_look *look, uint32_t *missing,
                       uint64_t *counts);
 

@@ -5,6 +5,10 @@
 
 #include <string.h>
 
+#include <exogym/memory.h>
+
+#include "base/grow_text.h"
+#include "base/nearest.h"
 #include "base/own_plugin.h"
 
 exo_registry exo_engine_registry = EXO_REGISTRY("engine");
@@ -47,6 +51,39 @@ exo_engine_optional_at(size_t index)
     return index < sizeof optional / sizeof *optional ? optional[index].name : NULL;
 }
 
+/* Names all engines, and of those that cannot be loaded the reason. */
+static exo_status
+say_unknown(const char *name, exo_err *err)
+{
+    exo_nearest nearest = {.word = name};
+    exo_text known = {0}, missing = {0};
+    const exo_engine_class *e = NULL;
+    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
+        exo_err reason = {0};
+        const exo_status st = exo_engine_load_optional(optional[i].name, &reason);
+        exo_nearest_try(&nearest, optional[i].name);
+        if (st == EXO_NOT_FOUND)
+            exo_text_add(&missing, "; %s needs %s and %s, which are not here", optional[i].name,
+                         optional[i].needs, optional[i].plugin);
+        else if (st != EXO_OK)
+            exo_text_add(&missing, "; %s cannot be loaded: %.120s", optional[i].name, reason.text);
+    }
+    for (size_t i = 0; (e = exo_engine_at(i)); i++) {
+        exo_nearest_try(&nearest, e->name);
+        exo_text_add(&known, "%s%s", i ? ", " : "", e->name);
+    }
+    const char *meant = exo_nearest_name(&nearest);
+    const char *lacks = missing.data ? missing.data : "";
+    exo_status st =
+        meant ? exo_fail(err, EXO_NOT_FOUND, "there is no engine '%.60s'; did you mean '%s'?", name,
+                         meant)
+              : exo_fail(err, EXO_NOT_FOUND, "there is no engine '%.60s'; known are: auto, %s%s",
+                         name, known.data ? known.data : "", lacks);
+    exo_free(known.data);
+    exo_free(missing.data);
+    return st;
+}
+
 exo_status
 exo_engine_find(const exo_engine_class **out, const char *name, exo_err *err)
 {
@@ -57,7 +94,7 @@ exo_engine_find(const exo_engine_class **out, const char *name, exo_err *err)
     if (st != EXO_OK)
         return st;
     *out = exo_registry_find(&exo_engine_registry, name);
-    return *out ? EXO_OK : exo_registry_unknown(&exo_engine_registry, name, err);
+    return *out ? EXO_OK : say_unknown(name, err);
 }
 
 exo_status

@@ -43,7 +43,7 @@ member_ended(void *context, uint64_t tag, exo_future *future)
         f->carried->fail(f->carried_group, w->rank, reason.text);
     pthread_mutex_lock(&f->lock);
     if (st == EXO_PEER_LOST) {
-        snprintf(text, sizeof text, "node_%u (rank %u) died: %.400s", w->rank, w->rank,
+        snprintf(text, sizeof text, "%s_%u (rank %u) died: %.400s", f->noun, w->rank, w->rank,
                  reason.text);
         exo_far_break_locked(f, EXO_PEER_LOST, text);
     }
@@ -266,6 +266,8 @@ exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err)
                     .state = f,
                     .home = opts->home};
     f->opts = *opts;
+    f->opts.noun = NULL;
+    snprintf(f->noun, sizeof f->noun, "%s", opts->noun ? opts->noun : "node");
     f->clock = clock;
     f->last = &f->first;
     pthread_mutex_init(&f->lock, NULL);

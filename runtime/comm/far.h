@@ -27,6 +27,8 @@ typedef struct exo_comm_far_opts {
     const exo_comm_edge *edge;
     uint32_t home; /* the member that has the communicator's server (exogym/server.h) */
     bool goes_on;  /* for exo_comm_far_on: exo_engine_post.goes_on */
+    /* what errors call a member, before its rank: "trainer"; copied. NULL: "node" */
+    const char *noun;
 } exo_comm_far_opts;
 
 /* Makes this member's communicator, in which exo_group_open takes the rank `rank` only. Messages

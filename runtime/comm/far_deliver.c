@@ -40,7 +40,8 @@ exo_comm_far_deliver(exo_comm *comm, exo_payload *payload, uint64_t from, exo_er
         size_t length = header.bytes < 400 ? header.bytes : 400;
         uint32_t rank = header.root < f->opts.size ? header.root : header.from;
         exo_status status = header.count == EXO_CANCELLED ? EXO_CANCELLED : EXO_PEER_LOST;
-        exo_far_end_text(text, rank, status, (const char *)payload->data + sizeof header, length);
+        exo_far_end_text(f, text, rank, status, (const char *)payload->data + sizeof header,
+                         length);
         exo_far_break(f, status, text);
         exo_payload_release(payload);
         return EXO_OK;

@@ -87,6 +87,7 @@ typedef struct exo_far {
      * each */
     uint64_t *counts;
     char name[EXO_FAR_NAME];
+    char noun[EXO_FAR_NAME]; /* of exo_comm_far_opts; constant */
     bool open;
     exo_err broken;      /* code OK: not broken */
     exo_encoder encoder; /* owner: the thread that makes the present call */
@@ -120,8 +121,8 @@ void exo_far_break_locked(exo_far *far, exo_status status, const char *text);
 
 /* Writes texts such as "node_1 (rank 1) died: killed", "node_1 (rank 1) cancelled its
  * all_reduce". cause: (length) */
-void exo_far_end_text(char text[EXO_ERR_TEXT], uint32_t rank, exo_status status, const char *cause,
-                      size_t length);
+void exo_far_end_text(const exo_far *far, char text[EXO_ERR_TEXT], uint32_t rank, exo_status status,
+                      const char *cause, size_t length);
 
 static inline uint32_t
 exo_far_rank_at(const exo_collective_args *args, uint32_t place)

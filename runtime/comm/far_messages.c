@@ -40,10 +40,10 @@ exo_far_break(exo_far *f, exo_status status, const char *text)
 }
 
 void
-exo_far_end_text(char text[EXO_ERR_TEXT], uint32_t rank, exo_status status, const char *cause,
-                 size_t length)
+exo_far_end_text(const exo_far *f, char text[EXO_ERR_TEXT], uint32_t rank, exo_status status,
+                 const char *cause, size_t length)
 {
-    snprintf(text, EXO_ERR_TEXT, "node_%u (rank %u) %s%.*s", rank, rank,
+    snprintf(text, EXO_ERR_TEXT, "%s_%u (rank %u) %s%.*s", f->noun, rank, rank,
              status == EXO_CANCELLED ? "cancelled " : "died: ", (int)(length < 400 ? length : 400),
              cause);
 }
@@ -53,7 +53,7 @@ exo_far_tell(exo_far *f, uint32_t rank, exo_status status, const char *cause)
 {
     char text[EXO_ERR_TEXT];
     size_t length = strlen(cause);
-    exo_far_end_text(text, rank, status, cause, length);
+    exo_far_end_text(f, text, rank, status, cause, length);
     pthread_mutex_lock(&f->lock);
     bool tell = f->broken.code == EXO_OK && f->members;
     exo_far_break_locked(f, status, text);
@@ -203,7 +203,7 @@ exo_far_send(exo_far *f, uint32_t to, exo_far_header *header, exo_encoder *encod
     st = exo_send(f->opts.runtime, f->members[to], f->opts.method, payload, INT64_MAX, &reason);
     return st == EXO_OK
                ? EXO_OK
-               : exo_fail(err, st, "node_%u (rank %u) %s%.400s", to, to,
+               : exo_fail(err, st, "%s_%u (rank %u) %s%.400s", f->noun, to, to,
                           st == EXO_PEER_LOST ? "died: " : "cannot be sent to: ", reason.text);
 }
 
@@ -233,17 +233,16 @@ exo_far_disagree_locked(exo_far *f, const exo_collective_args *args, const exo_f
     char text[EXO_ERR_TEXT];
     bool known = h->operation <= EXO_SWAP;
     if (known && (h->operation != (uint32_t)args->operation || h->count != args->count))
-        snprintf(
-            text, sizeof text,
-            "members disagree: node_%u (rank %u) calls %s of %llu, node_%u (rank %u) %s of %zu",
-            h->from, h->from, exo_collective_name((exo_collective)h->operation),
-            (unsigned long long)h->count, f->opts.rank, f->opts.rank,
-            exo_collective_name(args->operation), args->count);
+        snprintf(text, sizeof text,
+                 "members disagree: %s_%u (rank %u) calls %s of %llu, %s_%u (rank %u) %s of %zu",
+                 f->noun, h->from, h->from, exo_collective_name((exo_collective)h->operation),
+                 (unsigned long long)h->count, f->noun, f->opts.rank, f->opts.rank,
+                 exo_collective_name(args->operation), args->count);
     else
         snprintf(text, sizeof text,
-                 "members disagree: node_%u (rank %u) calls another operation, count or type, or "
+                 "members disagree: %s_%u (rank %u) calls another operation, count or type, or "
                  "among others",
-                 h->from, h->from);
+                 f->noun, h->from, h->from);
     exo_far_break_locked(f, EXO_INVAL, text);
 }
 
@@ -281,13 +280,13 @@ exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_a
         exo_time now = exo_now(f->clock),
                  left = (ready && ready < deadline ? ready : deadline) - now;
         if (f->left[from] && !ready) {
-            snprintf(text, sizeof text, "node_%u (rank %u) has left", from, from);
+            snprintf(text, sizeof text, "%s_%u (rank %u) has left", f->noun, from, from);
             exo_far_break_locked(f, EXO_PEER_LOST, text);
         } else if (now >= deadline) {
             snprintf(text, sizeof text,
-                     "%s: deadline passed after %.1f s while waiting for node_%u (rank %u)",
-                     exo_collective_name(args->operation), (double)(now - f->since) * 1e-9, from,
-                     from);
+                     "%s: deadline passed after %.1f s while waiting for %s_%u (rank %u)",
+                     exo_collective_name(args->operation), (double)(now - f->since) * 1e-9, f->noun,
+                     from, from);
             exo_far_break_locked(f, EXO_TIMEOUT, text);
         } else {
             f->awaited = ready ? 0 : from + 1;

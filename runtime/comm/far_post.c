@@ -13,7 +13,7 @@ send_post(void *context, uint32_t to, const void *data, size_t bytes, exo_err *e
     const bool there = f->members && to < f->opts.size && f->members[to].id;
     pthread_mutex_unlock(&f->lock);
     return there ? exo_far_send(f, to, &header, NULL, data, 0, err)
-                 : exo_fail(err, EXO_PEER_LOST, "node_%u (rank %u) is not there", to, to);
+                 : exo_fail(err, EXO_PEER_LOST, "%s_%u (rank %u) is not there", f->noun, to, to);
 }
 
 exo_status

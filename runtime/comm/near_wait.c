@@ -82,7 +82,8 @@ follow_locked(exo_far *f, const exo_near_board *board, uint32_t rank)
     text[sizeof text - 1] = '\0';
     if (status > EXO_DENIED || !text[0]) {
         status = EXO_PEER_LOST;
-        snprintf(text, sizeof text, "node_%u (rank %u) failed without a valid reason", rank, rank);
+        snprintf(text, sizeof text, "%s_%u (rank %u) failed without a valid reason", f->noun, rank,
+                 rank);
     }
     exo_far_break_locked(f, (exo_status)status, text);
     return true;
@@ -101,13 +102,13 @@ is_over_locked(exo_near_call *c, uint32_t rank, const _Atomic uint32_t *word, ui
     }
     exo_time now = exo_now(f->clock);
     if (f->broken.code == EXO_OK && f->left[rank] && !is_reached(word, step)) {
-        snprintf(text, sizeof text, "node_%u (rank %u) has left", rank, rank);
+        snprintf(text, sizeof text, "%s_%u (rank %u) has left", f->noun, rank, rank);
         exo_far_break_locked(f, EXO_PEER_LOST, text);
     } else if (f->broken.code == EXO_OK && now >= c->deadline) {
         snprintf(text, sizeof text,
-                 "%s: deadline passed after %.1f s while waiting for node_%u (rank %u)",
-                 exo_collective_name(c->args->operation), (double)(now - f->since) * 1e-9, rank,
-                 rank);
+                 "%s: deadline passed after %.1f s while waiting for %s_%u (rank %u)",
+                 exo_collective_name(c->args->operation), (double)(now - f->since) * 1e-9, f->noun,
+                 rank, rank);
         exo_far_break_locked(f, EXO_TIMEOUT, text);
     }
     return f->broken.code != EXO_OK;

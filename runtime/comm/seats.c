@@ -13,12 +13,12 @@ struct seat {
 struct exo_comm_seats {
     pthread_mutex_t lock;
     uint32_t size;
-    bool broken;
+    bool whole, broken;
     struct seat seats[];
 };
 
 exo_status
-exo_comm_seats_new(struct exo_comm_seats **out, uint32_t size, exo_err *err)
+exo_comm_seats_new(struct exo_comm_seats **out, uint32_t size, bool whole, exo_err *err)
 {
     struct exo_comm_seats *s = exo_calloc(1, sizeof *s + size * sizeof s->seats[0]);
     *out = s;
@@ -26,6 +26,7 @@ exo_comm_seats_new(struct exo_comm_seats **out, uint32_t size, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for a communicator of %u", size);
     pthread_mutex_init(&s->lock, NULL);
     s->size = size;
+    s->whole = whole;
     return EXO_OK;
 }
 
@@ -72,8 +73,19 @@ exo_comm_seats_break(struct exo_comm_seats *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* What the member knows of the others: nothing. */
+static void
+count_calls(const struct exo_comm_seats *s, const struct seat *seat, uint64_t *counts)
+{
+    for (uint32_t r = 0; r < s->size; r++) {
+        counts[r] = seat->begun;
+        counts[s->size + r] = seat->awaits ? seat->awaits - 1 : seat->begun;
+    }
+}
+
 void
-exo_comm_seats_look(struct exo_comm_seats *s, uint32_t rank, exo_comm_look *look, uint32_t *missing)
+exo_comm_seats_look(struct exo_comm_seats *s, uint32_t rank, exo_comm_look *look, uint32_t *missing,
+                    uint64_t *counts)
 {
     pthread_mutex_lock(&s->lock);
     const struct seat *seat = &s->seats[rank];
@@ -82,8 +94,11 @@ exo_comm_seats_look(struct exo_comm_seats *s, uint32_t rank, exo_comm_look *look
     look->number = seat->awaits;
     look->since = seat->since;
     for (uint32_t r = 0; r < s->size && look->inside && !s->broken; r++)
-        if (s->seats[r].begun < seat->awaits)
+        if (s->whole ? s->seats[r].begun < seat->awaits : r != rank)
             missing[look->num_missing++] = r;
     look->waits = look->num_missing > 0;
+    look->counts = look->unsure = !s->whole;
+    if (!s->whole)
+        count_calls(s, seat, counts);
     pthread_mutex_unlock(&s->lock);
 }

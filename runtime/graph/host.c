@@ -117,6 +117,7 @@ make_collective(struct host *h, exo_port_group *g, uint32_t life, exo_err *err)
                                     .rank = p->actor.index,
                                     .channel = g->id,
                                     .method = "collective",
+                                    .noun = p->spec->name,
                                     .edge = engine ? NULL : &on};
     return engine ? exo_graph_open_engine_far(&g->comm, site, g->edge, engine, &opts, life, err)
                   : exo_comm_far(&g->comm, &opts, err);

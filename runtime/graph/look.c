@@ -330,7 +330,7 @@ meets_in_vain(const exo_place *place, const bool *stuck, uint32_t *scratch, uint
         if (!comm)
             continue;
         exo_comm_look_at(comm, place->actor.index, &look, scratch, counts);
-        for (uint32_t m = 0; look.waits && m < look.num_missing; m++)
+        for (uint32_t m = 0; look.waits && !look.unsure && m < look.num_missing; m++)
             if (stuck[number_of(place, place->spec_index, scratch[m])])
                 return true;
     }

@@ -112,16 +112,26 @@ is_dry(const struct search *s, uint32_t receiver, const exo_wait_end *in)
     return out && !out->over && !out->busy && out->amount == 0 && out->number == in->number;
 }
 
-/* True: the member is stuck. In a collective between processes, all its messages have come, too. */
+/* True: actor `i` has from the member what it waits for in a collective between processes, or will
+ * have it: a message is on its way, or the member has begun the call (exo_comm_look). */
+static bool
+has_come(const exo_payload *records, uint32_t i, uint32_t member)
+{
+    const exo_wait_record *r = record_of(&records[i]), *of = record_of(&records[member]);
+    const exo_wait_end *in = find_end(r, false, r->edge, member);
+    const exo_wait_end *out = in && of ? find_end(of, true, r->edge, i) : NULL;
+    return in && out && out->number > in->number;
+}
+
+/* True: the member is stuck. In a collective between processes, nothing of it has come, or will. */
 static bool
 is_silent(const struct search *s, uint32_t i, uint32_t member)
 {
     const exo_wait_record *r = record_of(&s->records[i]);
-    const exo_wait_end *in = find_end(r, false, r->edge, member);
-    if (!s->stuck[member] || !in)
+    if (!s->stuck[member] || !find_end(r, false, r->edge, member))
         return s->stuck[member];
-    const exo_wait_end *out = find_end(record_of(&s->records[member]), true, r->edge, i);
-    return out && out->number == in->number;
+    return find_end(record_of(&s->records[member]), true, r->edge, i) &&
+           !has_come(s->records, i, member);
 }
 
 /* True: actor `i` waits in vain, and *peer is a stuck actor that it waits for. False: it can
@@ -372,13 +382,16 @@ explain(const exo_graph_spec *spec, const exo_payload *records, uint32_t i, exo_
     }
     if (r->kind != EXO_WAIT_COLLECTIVE)
         return;
-    const exo_wait_record *missing = r->num_missing ? record_of(&records[missing_of(r)[0]]) : NULL;
+    uint32_t at = 0;
+    while (at + 1 < r->num_missing && has_come(records, i, missing_of(r)[at]))
+        at++;
+    const exo_wait_record *missing = r->num_missing ? record_of(&records[missing_of(r)[at]]) : NULL;
     out->link = r->on_link || (missing && missing->kind == EXO_WAIT_COLLECTIVE &&
                                missing->on_link && missing->edge == r->edge);
     if (out->link)
         snprintf(out->on, sizeof out->on, "the links of its members");
     else if (r->num_missing)
-        exo_stall_name(spec, missing_of(r)[0], out->on, sizeof out->on);
+        exo_stall_name(spec, missing_of(r)[at], out->on, sizeof out->on);
 }
 
 size_t

@@ -593,7 +593,7 @@ exo_nccl_register(exo_err *err)
 {
     static const exo_engine_class nccl = {
         .name = "nccl",
-        .help = "NCCL, among nodes that have a GPU each, in processes and on hosts",
+        .help = "NCCL, among members that have a GPU each, in processes and on hosts",
         .dtypes = EXO_ENGINE_ALL_DTYPES,
         .promises = EXO_ENGINE_DEVICES | EXO_ENGINE_SOME | EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS |
                     EXO_ENGINE_BLOCKS | EXO_ENGINE_POST | EXO_ENGINE_SUSPEND | EXO_ENGINE_STAGES,

@@ -38,14 +38,29 @@ exo_nccl_break(exo_nccl_group *g, exo_status status, const char *text)
         exo_nccl_tell(g, g->post->rank, NULL, &message, NULL); /* the dead cannot be told */
 }
 
+/* What members are called before their rank, by the name of the one that is here: "trainer" of
+ * "trainer_0". */
+static void
+find_noun_locked(const exo_nccl_group *g, char out[EXO_NCCL_NAME])
+{
+    char end[16];
+    const char *name = g->post ? g->members[g->post->rank].name : "";
+    const int length = snprintf(end, sizeof end, "_%u", g->post ? g->post->rank : 0);
+    const size_t whole = strlen(name), tail = (size_t)length;
+    const bool fits = whole > tail && strcmp(name + whole - tail, end) == 0;
+    snprintf(out, EXO_NCCL_NAME, "%.*s", fits ? (int)(whole - tail) : 4, fits ? name : "node");
+}
+
 void
 exo_nccl_describe(exo_nccl_group *g, uint32_t rank, char *out, size_t size)
 {
+    char noun[EXO_NCCL_NAME];
     pthread_mutex_lock(&g->lock);
+    find_noun_locked(g, noun);
     if (g->members[rank].name[0])
         snprintf(out, size, "%s (rank %u)", g->members[rank].name, rank);
     else
-        snprintf(out, size, "node_%u (rank %u)", rank, rank);
+        snprintf(out, size, "%s_%u (rank %u)", noun, rank, rank);
     pthread_mutex_unlock(&g->lock);
 }
 

@@ -84,7 +84,7 @@ check_environment(exo_err *err)
                ? EXO_OK
                : exo_fail(
                      err, EXO_UNSUPPORTED,
-                     "engine nccl: NCCL_COMM_BLOCKING=1 has calls of NCCL wait for other nodes "
+                     "engine nccl: NCCL_COMM_BLOCKING=1 has calls of NCCL wait for other members "
                      "without a deadline: unset it");
 }
 

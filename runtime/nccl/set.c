@@ -28,8 +28,8 @@ exo_nccl_status(const exo_nccl_group *g, exo_nccl_comm comm, int result, const c
                     "%s: NCCL: %s%s%.200s%s%s", what, g->nccl->GetErrorString(result),
                     more ? " (" : "", more ? last : "", more ? ")" : "",
                     result == EXO_NCCL_INVALID_USAGE
-                        ? "; NCCL takes one node a GPU, unless NCCL_MULTI_RANK_GPU_ENABLE allows "
-                          "more: take fewer nodes or more GPUs, or choose engine: auto"
+                        ? "; NCCL takes one member a GPU, unless NCCL_MULTI_RANK_GPU_ENABLE allows "
+                          "more: take fewer members or more GPUs, or choose engine: auto"
                         : "");
 }
 

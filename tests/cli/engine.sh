@@ -60,9 +60,9 @@ refused() {
 refused "engine.*smh" --set engine=smh
 refused "engine shm has no emulated links" --set clock=virtual
 run --set engine=local --workers 2 && fail "local ran on workers"
-grep -q "engine local is for nodes in one process" "$folder/log" || fail "$(cat "$folder/log")"
+grep -q "engine local is for members in one process" "$folder/log" || fail "$(cat "$folder/log")"
 run --set engine=net && fail "net ran in one process"
-grep -q "engine net is for nodes on workers" "$folder/log" || fail "$(cat "$folder/log")"
+grep -q "engine net is for members on workers" "$folder/log" || fail "$(cat "$folder/log")"
 
 # The ways of the library's messages: those that sum in rank order have the bits of direct, the others
 # have their own in one process and in two.

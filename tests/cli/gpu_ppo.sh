@@ -115,11 +115,13 @@ wrong() {
 }
 wrong 2 'engine nccl does not promise equal bits' 'engine: nccl' --dry-run
 wrong 2 "there is no engine 'locale'; did you mean 'local'?" 'engine: locale' --dry-run
+wrong 2 "there is no engine 'ncl'; did you mean 'nccl'?" 'engine: ncl' --dry-run
+wrong 2 "there is no engine 'teleport'; known are: auto, gpu, local, nccl, net; mpi needs MPI (Debian: libopenmpi-dev) and exogym-mpi.so" 'engine: teleport' --dry-run
 wrong 2 'engine gpu has no codecs' 'engine: gpu, codec: bf16' --dry-run
 wrong 2 'engine gpu has no emulated links and no virtual clock' 'engine: gpu' --dry-run --set clock=virtual
 wrong 2 "engine nccl moves data from GPU to GPU, and 'trainer' computes on the CPU" 'engine: nccl, equal_bits: false' \
     --dry-run --set $trainer.device=cpu
-wrong 1 'engine gpu is for nodes in one process' 'engine: gpu' --workers 2
+wrong 1 'engine gpu is for members in one process' 'engine: gpu' --workers 2
 bad 2 "edge 'maker>trainer:experience': engine is of an all_reduce" run ppo.yaml --dry-run --set edges.0.engine=gpu
 pair+=(--set "edges=[$edges, {from: trainer, to: trainer, carries: parameters, route: all_reduce}]"
     --set "$trainer.updates=3" --set "$trainer.strategy={name: diloco, H: 3}" --set "$trainer.algorithm.name=ppo"
@@ -181,7 +183,7 @@ EXO_CUDA_EMULATOR='fail_at=300' bad 1 'cudaErrorLaunchFailure' run ppo.yaml --na
 bad 2 "actors.maker.config.device: there is no device 'cude'" run ppo.yaml --dry-run --set $maker=cude
 bad 2 "actors.trainer.config.device: there is no device 'cude'" run ppo.yaml --dry-run --set $trainer.device=cude
 EXO_CUDA_EMULATOR='fail_at=400' bad 1 'cudaErrorLaunchFailure' run ppo.yaml --name w5 --set $maker=cuda "${shared[@]}"
-bad 1 'engine gpu is for nodes in one process' run ppo.yaml --name w6 "${shared[@]::${#shared[@]}-1}" \
+bad 1 'engine gpu is for members in one process' run ppo.yaml --name w6 "${shared[@]::${#shared[@]}-1}" \
     "${there/route: all_reduce/route: all_reduce, engine: gpu}" --workers 2
 bad 2 'engine gpu has no codecs' run ppo.yaml --name w7 "${shared[@]::${#shared[@]}-1}" \
     "${there/route: all_reduce/route: all_reduce, engine: gpu, codec: bf16}"

@@ -104,14 +104,32 @@ gradients=$((2 * 4 * $(grep -o '"bytes_sent": [0-9]*' host.end | head -1 | tr -d
 [ "$(($(cat host.bytes) - $(cat gpu.bytes)))" = "$gradients" ] || fail "bytes to the host: $(cat host.bytes) and $(cat gpu.bytes)"
 [ -z "$(ls rooms)" ] || fail "communicators of a graph are left: $(ls rooms)"
 
-# NCCL takes one node a GPU.
-EXO_CUDA_EMULATOR='gpus=1' bad 1 'NCCL takes one node a GPU' run graph.yaml --name few_nodes "${over[@]}"
-EXO_CUDA_EMULATOR='gpus=1' bad 1 'NCCL takes one node a GPU' run job.yaml --no-plot --name few --set engine=nccl --set compare='[ddp]'
+# Actors that wait for each other are found by what all of them have begun: NCCL says nothing of that.
+cat >stall.yaml <<YAML
+name: stall
+plugins: [$EXO_BUILD/tests/plugins/steps.so]
+actors:
+  maker: {class: steps, config: {steps: sa, times: 100}}
+  trainer: {class: steps, count: 2, config: {steps: ra ra g, times: 50, device: cuda}}
+edges:
+  - {from: maker, to: trainer, carries: a, route: hash}
+  - {from: trainer, to: trainer, carries: g, engine: nccl, equal_bits: false, deadline: 300 s}
+YAML
+for way in '' '--workers 2'; do
+    # shellcheck disable=SC2086
+    EXO_CUDA_EMULATOR='gpus=2' bad 1 'the graph stalls' run stall.yaml --overwrite $way
+    has err "trainer_0 waits in 'trainer>trainer:g' for trainer_1"
+    has err "trainer_1 waits to receive on 'maker>trainer:a' from maker_0"
+done
+
+# NCCL takes one member a GPU.
+EXO_CUDA_EMULATOR='gpus=1' bad 1 'NCCL takes one member a GPU' run graph.yaml --name few_nodes "${over[@]}"
+EXO_CUDA_EMULATOR='gpus=1' bad 1 'NCCL takes one member a GPU' run job.yaml --no-plot --name few --set engine=nccl --set compare='[ddp]'
 # Where the user says so, it takes several.
 ddp=(--set compare='[ddp]')
 EXO_CUDA_EMULATOR='gpus=1' NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_SOCKET_IFNAME=eth7 EXO_NCCL_LISTENS=eth7 train shared --set engine=nccl "${ddp[@]}"
 cmp -s <(head -1 local.sha) shared.sha || fail "two nodes of a GPU: $(diff local.sha shared.sha)"
-bad 1 'NCCL takes one node a GPU' run job.yaml --no-plot --name four --set engine=nccl "${ddp[@]}" --set nodes=4
+bad 1 'NCCL takes one member a GPU' run job.yaml --no-plot --name four --set engine=nccl "${ddp[@]}" --set nodes=4
 
 # A worker dies: the others shrink the communicator and go on; the node comes back, and they grow it again.
 export EXO_CUDA_EMULATOR='gpus=4'

@@ -1,8 +1,10 @@
 /* A plugin with the graph class `steps`, whose actors follow the steps in their config, for tests
  * that plant stalls in workers. Ports: outputs and inputs a, b, c, collective g. Config: {steps:
  * "sa sa rb g", times: 1}, which sends on a twice, receives on b, and reduces g. Several texts,
- * separated by '/', are for the actors of the name in turn. Items have the key 0. The class
- * declares no order. Each actor owns its state. */
+ * separated by '/', are for the actors of the name in turn. Items have the key 0. `device` is
+ * where g is reduced; its numbers come from the host. The class declares no order. Each actor owns its
+ * state. */
+#include <stdio.h>
 #include <string.h>
 
 #include <exogym/exogym.h>
@@ -10,7 +12,7 @@
 #include <exogym/plugin.h>
 
 struct steps {
-    const char *text;
+    const char *text, *device;
     uint64_t times, size;
 };
 
@@ -21,6 +23,8 @@ init(void *self, exo_config *config, exo_err *err)
     exo_status st = exo_config_string(config, "steps", "", &s->text, err);
     if (st == EXO_OK)
         st = exo_config_u64(config, "times", 1, 1, 1000000, &s->times, err);
+    if (st == EXO_OK)
+        st = exo_config_string(config, "device", "", &s->device, err);
     return st == EXO_OK ? exo_config_u64(config, "size", 1, 1, 1 << 24, &s->size, err) : st;
 }
 
@@ -45,9 +49,8 @@ do_step(const struct steps *s, exo_graph_actor *actor, const char *step, exo_err
 }
 
 static exo_status
-run(void *self, exo_graph_actor *actor, exo_err *err)
+run_steps(const struct steps *s, exo_graph_actor *actor, exo_err *err)
 {
-    const struct steps *s = self;
     const char *text = s->text;
     exo_status st = EXO_OK;
     for (uint32_t i = exo_graph_index(actor); i > 0 && strchr(text, '/'); i--)
@@ -57,6 +60,28 @@ run(void *self, exo_graph_actor *actor, exo_err *err)
              at += strcspn(at, " /"), at += *at == ' ')
             st = do_step(s, actor, at, err);
     return st == EXO_CLOSED ? EXO_OK : st;
+}
+
+static exo_status
+run(void *self, exo_graph_actor *actor, exo_err *err)
+{
+    const struct steps *s = self;
+    exo_device *device = NULL;
+    exo_status st = EXO_OK;
+    if (*s->device)
+        st = exo_device_open_place(&device, s->device, exo_graph_device_place(actor), err);
+    if (st == EXO_OK && device)
+        st = exo_graph_set_device(actor, device, err);
+    if (st == EXO_OK)
+        st = run_steps(s, actor, err);
+    exo_device_close(&device);
+    return st;
+}
+
+static void
+write_device(const void *self, char *out, size_t size)
+{
+    snprintf(out, size, "%s", ((const struct steps *)self)->device);
 }
 
 #define BOTH(port)                                                                                 \
@@ -73,7 +98,8 @@ static const exo_graph_class steps = {.name = "steps",
                                       .num_ports = sizeof ports / sizeof *ports,
                                       .state_size = sizeof(struct steps),
                                       .init = init,
-                                      .run = run};
+                                      .run = run,
+                                      .write_device = write_device};
 
 EXO_PLUGIN
 {
