@@ -85,8 +85,12 @@ exo_cuda_graphs_run(exo_cuda_graphs *graphs, exo_cuda_device *cuda, const void *
     g->used = ++graphs->passes;
     if (!came_before)
         return pass(&cuda->device, args, err);
-    if (!g->exec)
+    if (!g->exec && !exo_cuda_begin_recording(cuda))
+        return pass(&cuda->device, args, err);
+    if (!g->exec) {
         st = record(g, cuda, pass, args, err);
+        exo_cuda_end_recording(cuda);
+    }
     return st == EXO_OK
                ? exo_cuda_status(cudaGraphLaunch(g->exec, cuda->stream), "the graph of a pass", err)
                : st;

@@ -31,7 +31,12 @@ typedef struct exo_cuda_graphs {
  * refuses. */
 typedef exo_status (*exo_cuda_pass)(exo_device *device, const void *args, exo_err *err);
 
-/* Records the kernels of a pass. The caller destroys *out. Errors: those of the pass, FAILED. */
+/* recorders.cu. Begins to record passes on the device's GPU. False: it is kept from recordings (side.h); the pass is
+ * started as it is. Else exo_cuda_end_recording. */
+bool exo_cuda_begin_recording(const exo_cuda_device *cuda);
+void exo_cuda_end_recording(const exo_cuda_device *cuda);
+/* Records the kernels of a pass, between these. The caller destroys *out. Errors: those of the pass,
+ * FAILED. */
 exo_status exo_cuda_record(exo_cuda_device *cuda, exo_cuda_pass pass, const void *args,
                            cudaGraph_t *out, exo_err *err);
 

@@ -288,7 +288,15 @@ start_list(exo_cuda_device *cuda, exo_err *err)
     g->used = ++s->lists;
     if (!came_before)
         return start_each(&cuda->device, &g->asked, err);
-    exo_status st = equal ? EXO_OK : record(g, cuda, err);
+    exo_status st = EXO_OK;
+    if (!equal && !exo_cuda_begin_recording(cuda)) {
+        g->stale = true; /* its exec is not that of this list */
+        return start_each(&cuda->device, &g->asked, err);
+    }
+    if (!equal) {
+        st = record(g, cuda, err);
+        exo_cuda_end_recording(cuda);
+    }
     if (st == EXO_OK)
         st = exo_cuda_status(cudaGraphLaunch(g->exec, cuda->stream), "the graph of a section", err);
     if (st != EXO_OK)

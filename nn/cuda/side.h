@@ -24,6 +24,11 @@ exo_status exo_cuda_side_select(const exo_cuda_side *side, exo_err *err);
 int exo_cuda_side_ordinal(const exo_cuda_side *side);
 /* The stream: a cudaStream_t. */
 void *exo_cuda_side_stream(exo_cuda_side *side);
+/* Until exo_cuda_allow_recordings nothing is recorded as a CUDA graph on the GPU of this ordinal, since CUDA
+ * forbids to wait for a GPU meanwhile. Waits until what is recorded now has been, which takes no GPU. Any
+ * thread; several may forbid it at a time. */
+void exo_cuda_forbid_recordings(int gpu);
+void exo_cuda_allow_recordings(int gpu);
 /* What the side is asked from now on begins after what the device has been asked before. */
 exo_status exo_cuda_side_follow(exo_cuda_side *side, exo_err *err);
 

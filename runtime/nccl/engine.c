@@ -408,22 +408,33 @@ meet(exo_nccl_group *g, uint32_t rank, const exo_collective_args *among, exo_tim
     return st == EXO_OK ? wait(g, rank, &r, err) : st;
 }
 
-/* Has NCCL give the memory back, and waits for that. An error breaks the group, unless NCCL refuses. */
+/* Has NCCL give the memory back, and waits for that. NCCL waits for the GPU meanwhile. */
 static exo_status
-suspend_set(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s, exo_time deadline, exo_err *err)
+give_memory_back(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s, exo_time deadline, exo_err *err)
 {
+    const int gpu = exo_cuda_side_ordinal(g->members[rank].side);
     bool busy = true;
-    exo_err reason = {0};
-    exo_status st = exo_nccl_set_suspend(g, rank, s, &reason);
-    if (st == EXO_UNSUPPORTED)
-        return exo_fail(err, st, "%s", reason.text);
+    exo_cuda_forbid_recordings(gpu);
+    exo_status st = exo_nccl_set_suspend(g, rank, s, err);
     while (st == EXO_OK && busy && exo_nccl_broken(g, NULL) == EXO_OK) {
-        st = exo_nccl_set_poll(g, s, &busy, &reason);
+        st = exo_nccl_set_poll(g, s, &busy, err);
         if (st == EXO_OK && busy && exo_now(g->clock) >= deadline)
-            st = exo_fail(&reason, EXO_TIMEOUT, "suspend: NCCL has not ended it in time");
+            st = exo_fail(err, EXO_TIMEOUT, "suspend: NCCL has not ended it in time");
         if (st == EXO_OK && busy)
             nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     }
+    exo_cuda_allow_recordings(gpu);
+    return st;
+}
+
+/* The same. An error breaks the group, unless NCCL refuses. */
+static exo_status
+suspend_set(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s, exo_time deadline, exo_err *err)
+{
+    exo_err reason = {0};
+    exo_status st = give_memory_back(g, rank, s, deadline, &reason);
+    if (st == EXO_UNSUPPORTED)
+        return exo_fail(err, st, "%s", reason.text);
     if (st != EXO_OK)
         give_up(g, rank, st, &reason);
     st = exo_nccl_broken(g, err);

@@ -508,6 +508,15 @@ cuda_emulated_set_poll(void (*poll)(void))
 }
 
 bool
+cuda_emulated_is_recorded(int gpu)
+{
+    for (const emulated_stream *stream : streams)
+        if (stream->gpu == gpu && stream->recorded)
+            return true;
+    return false;
+}
+
+bool
 cuda_emulated_holds(const void *memory, size_t bytes)
 {
     const char *const first = static_cast<const char *>(memory);

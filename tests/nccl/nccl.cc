@@ -676,6 +676,14 @@ poll_shrink(comm *c)
     return c->error;
 }
 
+/* A suspension waits for its GPU. */
+static void
+await_gpu(const comm *c)
+{
+    forbid(cuda_emulated_is_recorded(c->in->at->seats[c->rank].gpu),
+           "waits for a GPU on which something is recorded");
+}
+
 NCCL int
 ncclCommGetAsyncError(void *comm_, int *result)
 {
@@ -687,6 +695,8 @@ ncclCommGetAsyncError(void *comm_, int *result)
         }
         if (c->error == SUCCESS && share_gpu(*c->in))
             c->error = INVALID_USAGE;
+        if (c->asleep != c->awake && (c->lag > 0 || !c->in->all(&seat::asleep, c->asleep)))
+            await_gpu(c);
         const bool sleeps =
             !c->in->all(&seat::asleep, c->asleep) || !c->in->all(&seat::awake, c->awake);
         const bool waits =
@@ -883,6 +893,7 @@ ncclCommSuspend(void *comm_, int flags)
     int result = SUCCESS;
     locked([&]() {
         forbid(flags != 1 || !is_idle(c), "suspends what is not ready");
+        await_gpu(c);
         result =
             suspend_fails ? INVALID_USAGE : change_memory(c, &seat::asleep, &c->asleep, &suspended);
     });
