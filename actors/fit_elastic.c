@@ -21,30 +21,6 @@
 /* --- Beginning and end ------------------------------------------------------------------------ */
 
 exo_status
-exo_fit_elastic_check(const struct run *run, const exo_strategy *strategy, exo_err *err)
-{
-    const exo_elastic *e = &run->opts->elastic;
-    if (e->min_nodes == 0)
-        return EXO_OK;
-    if (e->min_nodes > run->fit->num_nodes)
-        return exo_fail(err, EXO_INVAL,
-                        "elastic: min_nodes %u is more than the %u nodes of the run", e->min_nodes,
-                        run->fit->num_nodes);
-    if (!exo_strategy_is_elastic(strategy))
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "elastic: the nodes of the strategy '%s' cannot change during a run: leave "
-                        "`elastic` out, or choose another strategy",
-                        run->strategy_name);
-    if (e->verify && exo_strategy_is_apart(strategy))
-        return exo_fail(
-            err, EXO_UNSUPPORTED,
-            "elastic: verify: the nodes of the strategy '%s' have different parameters: "
-            "leave `verify` out",
-            run->strategy_name);
-    return EXO_OK;
-}
-
-exo_status
 exo_fit_elastic_open(struct run *run, exo_err *err)
 {
     run->samples = exo_fit_samples(run);

@@ -8,8 +8,6 @@
 
 #include "actors/fit_members.h"
 
-/* Checks whether the job can be elastic, before there are nodes. INVAL, UNSUPPORTED. */
-exo_status exo_fit_elastic_check(const struct run *run, const exo_strategy *strategy, exo_err *err);
 /* Makes run->elastic for an elastic run whose nodes are set up; else does nothing. UNSUPPORTED,
  * NOMEM. */
 exo_status exo_fit_elastic_open(struct run *run, exo_err *err);

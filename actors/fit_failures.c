@@ -35,18 +35,6 @@ time_of(const struct run *run, uint32_t rank)
 /* --- Life ------------------------------------------------------------------------------------- */
 
 exo_status
-exo_fit_failures_check(const struct run *run, exo_err *err)
-{
-    const exo_graph_spec *graph = run->fit->graph;
-    return run->opts->failures.mean_time_between == 0 || (graph && graph->virtual_clock)
-               ? EXO_OK
-               : exo_fail(
-                     err, EXO_UNSUPPORTED,
-                     "failures: hosts fail on the virtual clock: set `clock: virtual`, or leave "
-                     "`failures` out");
-}
-
-exo_status
 exo_fit_failures_open(struct run *run, exo_err *err)
 {
     exo_fit *fit = run->fit;

@@ -17,8 +17,6 @@
 
 #include "actors/fit_members.h"
 
-/* Checks the options. UNSUPPORTED: the clock is real. */
-exo_status exo_fit_failures_check(const struct run *run, exo_err *err);
 /* Makes run->failures, if hosts fail; the nodes are set up. NOMEM. */
 exo_status exo_fit_failures_open(struct run *run, exo_err *err);
 /* Frees it. Before exo_fit_elastic_close, and before the cast ends. */

@@ -351,3 +351,39 @@ exo_fit_check_sequences(const exo_fit_opts *opts, const exo_dataset *data, exo_e
     }
     return EXO_OK;
 }
+
+exo_status
+exo_fit_check_elastic(const exo_fit_opts *opts, const exo_strategy *strategy, const char *name,
+                      exo_err *err)
+{
+    const exo_elastic *e = &opts->elastic;
+    if (e->min_nodes == 0)
+        return EXO_OK;
+    if (e->min_nodes > opts->num_nodes)
+        return exo_fail(err, EXO_INVAL,
+                        "elastic: min_nodes %u is more than the %u nodes of the run", e->min_nodes,
+                        opts->num_nodes);
+    if (!exo_strategy_is_elastic(strategy))
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "elastic: the nodes of the strategy '%s' cannot change during a run: leave "
+                        "`elastic` out, or choose another strategy",
+                        name);
+    if (e->verify && exo_strategy_is_apart(strategy))
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "elastic: verify: the nodes of the strategy '%s' have different parameters: "
+            "leave `verify` out",
+            name);
+    return EXO_OK;
+}
+
+exo_status
+exo_fit_check_failures(const exo_fit_opts *opts, const exo_graph_spec *graph, exo_err *err)
+{
+    return opts->failures.mean_time_between == 0 || (graph && graph->virtual_clock)
+               ? EXO_OK
+               : exo_fail(
+                     err, EXO_UNSUPPORTED,
+                     "failures: hosts fail on the virtual clock: set `clock: virtual`, or leave "
+                     "`failures` out");
+}

@@ -47,6 +47,15 @@ exo_status exo_fit_check_sequences(const exo_fit_opts *opts, const exo_dataset *
 exo_status exo_fit_check_parts(const exo_strategy *strategy, const exo_graph_spec *graph,
                                const exo_fit_opts *opts, exo_err *err);
 
+/* Checks whether the nodes of the strategy, whose name is `name`, can change as `elastic` of the options
+ * needs it. INVAL, UNSUPPORTED. */
+exo_status exo_fit_check_elastic(const exo_fit_opts *opts, const exo_strategy *strategy,
+                                 const char *name, exo_err *err);
+/* Checks `failures` of the options. UNSUPPORTED: the clock of the graph, which may be NULL, is
+ * real. */
+exo_status exo_fit_check_failures(const exo_fit_opts *opts, const exo_graph_spec *graph,
+                                  exo_err *err);
+
 /* Finds the largest divisor of `batch_size` for which the forward and backward passes of `copies`
  * nodes at once fit into most of the memory that is free now; 1 if none fits, batch_size if the
  * free memory is unknown. */

@@ -96,7 +96,7 @@ check_strategy(struct run *run, exo_config *options, exo_err *err)
     if (st == EXO_OK)
         st = exo_strategy_check_model(strategy, run->fit->model, err);
     if (st == EXO_OK)
-        st = exo_fit_elastic_check(run, strategy, err);
+        st = exo_fit_check_elastic(run->opts, strategy, run->strategy_name, err);
     if (st == EXO_OK && run->opts->engine_suspends)
         st = exo_fit_check_rests(strategy, run->strategy_name, err);
     if (st == EXO_OK) {
@@ -104,7 +104,7 @@ check_strategy(struct run *run, exo_config *options, exo_err *err)
         run->apart = exo_strategy_is_apart(strategy);
         if (run->apart && run->fit->graph && run->fit->graph->virtual_clock)
             run->fit->elastic = false; /* each node takes its failures by itself */
-        st = exo_fit_failures_check(run, err);
+        st = exo_fit_check_failures(run->opts, run->fit->graph, err);
     }
     if (st == EXO_OK)
         st = write_options(run, options, err);

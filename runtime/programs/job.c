@@ -14,6 +14,7 @@
 #include "actor/resources.h"
 #include "actors/autocast.h"
 #include "actors/fit_engine.h"
+#include "actors/fit_opts.h"
 #include "base/config_edit.h"
 #include "base/dir.h"
 #include "base/input.h"
@@ -109,6 +110,10 @@ read_named(exo_config *root, const char *key, const char **name, exo_config **ma
         st = exo_config_string(*map, "name", NULL, name, err);
     if (st == EXO_OK && !*name)
         st = exo_config_fail(node, err, "%s: the key 'name' is missing", key);
+    const exo_config *path = st == EXO_OK ? exo_config_get(*map, "path") : NULL;
+    const char *text = exo_config_scalar(path);
+    if (text && text[0] == '\0') /* with a file's name behind it, it would be the root */
+        st = exo_config_fail(path, err, "path is empty: name a file or folder, or leave it out");
     return st;
 }
 
@@ -251,6 +256,10 @@ read_train(exo_config *root, exo_job *job, exo_err *err)
         st = read_elastic(train, &o->elastic, err);
     if (st == EXO_OK)
         st = exo_config_string(train, "save_dir", o->save_dir, &job->save_dir, err);
+    if (st == EXO_OK && job->save_dir[0] == '\0')
+        st = exo_config_fail(exo_config_get(train, "save_dir"), err,
+                             "save_dir is empty: give a folder, or leave it out for '%s'",
+                             o->save_dir);
     if (st == EXO_OK)
         st = check_train_keys(train, err);
     o->timeout = (exo_time)rint(timeout * (double)EXO_SECOND);
@@ -669,11 +678,12 @@ open_data(exo_config *root, exo_job *job, exo_err *err)
     return exo_config_finish(job->data_config, err);
 }
 
-/* Checks the strategies against the model: a parameter group whose pattern matches no parameter is
- * reported before anything starts. */
+/* Checks the strategies against the model, such as a parameter group whose pattern matches no
+ * parameter, and against `elastic`. */
 static exo_status
-check_strategies(const exo_job *job, exo_err *err)
+check_strategies(exo_config *root, const exo_job *job, exo_err *err)
 {
+    exo_config *train = value_of(root, "train", root);
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++) {
         exo_config *options = job->runs[i].options;
@@ -683,9 +693,35 @@ check_strategies(const exo_job *job, exo_err *err)
             st = exo_strategy_check_model(strategy, job->model, err);
         if (st != EXO_OK)
             st = exo_config_add_place(value_of(options, "optimizer", options), err);
+        else if (exo_fit_check_elastic(&job->opts, strategy, job->runs[i].strategy, err) != EXO_OK)
+            st = fail_at(train, "elastic", err);
         exo_strategy_free(&strategy);
     }
     return st;
+}
+
+/* Checks `failures` against the clock, which the graphs have. */
+static exo_status
+check_failures(exo_config *root, const exo_job *job, exo_err *err)
+{
+    exo_status st = exo_fit_check_failures(&job->opts, job->runs[0].graph, err);
+    return st == EXO_OK ? EXO_OK : fail_at(root, "failures", err);
+}
+
+/* Rehearses a pass of one sample, so that a model whose layers do not fit the data is found before
+ * an earlier run's folder is touched. Memory is another matter. */
+static exo_status
+check_pass(exo_config *root, const exo_job *job, exo_err *err)
+{
+    const exo_pass pass = {.train = true};
+    exo_pass_memory memory;
+    exo_err reason = {0};
+    exo_status st = exo_model_pass_memory(job->model, &pass, job->train, 1, &memory, &reason);
+    if (st == EXO_OK || st == EXO_NOMEM)
+        return EXO_OK;
+    return exo_config_fail(value_of(root, "model", root), err,
+                           "the model '%s' does not fit the samples of '%s': %s", job->model_name,
+                           job->data_name, reason.text);
 }
 
 /* Opens the model first, because its mistakes show at once, unless it needs the data's
@@ -707,7 +743,9 @@ open_model_and_data(exo_config *root, exo_job *job, exo_err *err)
         st = check_vocabulary(job, err);
     if (st == EXO_OK)
         st = check_sequences(root, job, err);
-    return st == EXO_OK ? check_sizes(root, job, err) : st;
+    if (st == EXO_OK)
+        st = check_sizes(root, job, err);
+    return st == EXO_OK ? check_pass(root, job, err) : st;
 }
 
 /* The number of samples of the node that has the fewest. */
@@ -774,9 +812,11 @@ exo_job_from(exo_job *job, exo_config_doc **doc, const exo_job_opts *opts, exo_e
     if (st == EXO_OK)
         st = open_model_and_data(root, job, err);
     if (st == EXO_OK)
-        st = check_strategies(job, err);
+        st = check_strategies(root, job, err);
     if (st == EXO_OK)
         st = exo_job_make_graphs(job, err);
+    if (st == EXO_OK)
+        st = check_failures(root, job, err);
     return st == EXO_OK ? exo_job_check_parallel(job, err) : st;
 }
 

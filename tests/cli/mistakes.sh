@@ -42,6 +42,12 @@ wrong 'compare: [{name: streaming_diloco, fragments: 3}]' '47: the model has 2 u
 wrong 'compare: [streaming_diloco]' '11: the model has 2 units, which is fewer than the 4 fragments: choose at most 2'
 wrong 'compare: [{name: diloco, aggregate: mode}]' "37: aggregate: expected one of mean, trimmed_mean, median, krum, norm_clip, got 'mode'"
 wrong 'compare: [{name: onebit_adam, optimizer: sgd}]' '42: optimizer: onebit_adam needs adamw without amsgrad, and one beta1 for all parameters'
+wrong 'train: {batch_size: 16, save_dir: ""}' "35: save_dir is empty: give a folder, or leave it out for 'runs'"
+wrong 'data: {name: mnist, path: ""}' '27: path is empty: name a file or folder, or leave it out'
+wrong 'model: {name: gpt, path: ""}' '26: path is empty: name a file or folder, or leave it out'
+wrong 'train: {batch_size: 16, elastic: {min_nodes: 9}}' '34: elastic: min_nodes 9 is more than the 2 nodes of the run'
+wrong 'failures: {mean_time_between: 2 h}' '11: failures: hosts fail on the virtual clock: set `clock: virtual`, or leave `failures` out'
+wrong 'model: {name: mlp, in: 783}' "8: the model 'mlp' does not fit the samples of 'synthetic': linear: x (1, 784) and weight (128, 783): expected (N, D) and (O, D), bias (O)"
 grep -v -e compare: -e strategy: job.yaml >wrong.yaml
 expect 2 "exogym: wrong.yaml:1:1: the key 'strategy' or 'compare' is missing" run wrong.yaml
 grep -v -e model: job.yaml >wrong.yaml
