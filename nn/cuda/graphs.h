@@ -31,8 +31,8 @@ typedef struct exo_cuda_graphs {
  * refuses. */
 typedef exo_status (*exo_cuda_pass)(exo_device *device, const void *args, exo_err *err);
 
-/* recorders.cu. Begins to record passes on the device's GPU. False: it is kept from recordings (side.h); the pass is
- * started as it is. Else exo_cuda_end_recording. */
+/* recorders.cu. Begins to record passes on the device's GPU. False: it is kept from recordings
+ * (side.h), and the pass is started as it is. Else exo_cuda_end_recording. */
 bool exo_cuda_begin_recording(const exo_cuda_device *cuda);
 void exo_cuda_end_recording(const exo_cuda_device *cuda);
 /* Records the kernels of a pass, between these. The caller destroys *out. Errors: those of the pass,

@@ -436,3 +436,11 @@ exo_lives_tend(exo_lives *l, uint32_t *culprit, exo_err *err)
         st = tell_news(l, culprit, err);
     return st == EXO_OK && made > 0 ? run_all(l, culprit, err) : st;
 }
+
+exo_status
+exo_lives_begin(exo_lives *l, uint32_t *culprit, exo_err *err)
+{
+    for (uint32_t i = 0; i < l->cast->count; i++)
+        l->batch[i] = true;
+    return run_all(l, culprit, err);
+}

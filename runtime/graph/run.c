@@ -560,6 +560,7 @@ static exo_status
 run_actors(struct run *run, exo_err *err)
 {
     exo_err unused = {0};
+    uint32_t culprit = 0;
     exo_sim *sim = run->site ? run->site->sim : NULL;
     exo_status st = EXO_OK;
     if (sim)
@@ -569,7 +570,9 @@ run_actors(struct run *run, exo_err *err)
     run->began = run->reported = real_now();
     if (st == EXO_OK)
         st = open_watch(run, err);
-    for (uint32_t i = 0; st == EXO_OK && i < run->cast.count; i++)
+    if (st == EXO_OK && !run->site)
+        st = exo_lives_begin(&run->lives, &culprit, err);
+    for (uint32_t i = 0; st == EXO_OK && run->site && i < run->cast.count; i++)
         st = exo_cast_ask(&run->cast, i, "run", (exo_payload){0}, err);
     if (st != EXO_OK)
         cancel_all(run);

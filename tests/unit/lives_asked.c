@@ -108,34 +108,71 @@ take_end(exo_lives *l)
     cr_assert(exo_lives_take(l, 0, st, &reason));
 }
 
+/* Begins the lives that are due until all actors run. */
+static void
+tend(exo_lives *l, int at)
+{
+    uint32_t culprit = 0;
+    for (int i = 0; i < 20000 && exo_lives_pend(l); i++) {
+        cr_assert_eq(exo_lives_tend(l, &culprit, &err), EXO_OK, "moment %d: %s", at, err.text);
+        nanosleep(&(struct timespec){.tv_nsec = EXO_MS}, NULL);
+    }
+    cr_expect(!exo_lives_pend(l), "moment %d", at);
+}
+
+static void
+open_cast(exo_lives *l)
+{
+    *l = (exo_lives){.spec = &spec, .cast = &cast, .make = make};
+    cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK);
+    cast = (exo_cast){.count = 2, .runtime = runtime, .name = name_of};
+    cr_assert_eq(exo_cast_open(&cast, &err), EXO_OK);
+    cr_assert_eq(exo_lives_open(l, &err), EXO_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        cr_assert_eq(make(NULL, i, &err), EXO_OK);
+}
+
+static void
+close_cast(exo_lives *l)
+{
+    exo_cast_drop(&cast);
+    cr_assert_eq(exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), 60 * EXO_SECOND), &err),
+                 EXO_OK);
+    exo_lives_close(l);
+    exo_cast_close(&cast);
+}
+
+Test(lives_asked, an_actor_that_dies_before_it_runs_has_another_life, .timeout = 120)
+{
+    exo_lives l;
+    uint32_t culprit = 0;
+    open_cast(&l);
+    kill_first();
+    cr_assert_eq(exo_lives_begin(&l, &culprit, &err), EXO_OK, "%s", err.text);
+    tend(&l, NEVER);
+    cr_expect_eq(l.lives[0], 1);
+    cr_expect_eq(l.lives[1], 0);
+    close_cast(&l);
+    open_cast(&l); /* the other one has no restart rule */
+    cr_assert_eq(exo_kill(runtime, cast.actors[1], "on purpose", &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_lives_begin(&l, &culprit, &err), EXO_PEER_LOST);
+    cr_expect_eq(culprit, 1);
+    close_cast(&l);
+}
+
 Test(lives_asked, an_actor_that_dies_within_its_rebirth_has_another_one, .timeout = 120)
 {
     for (int at = BEFORE_CONNECT; at <= BEFORE_RUN; at++) {
-        exo_lives l = {.spec = &spec, .cast = &cast, .make = make};
+        exo_lives l;
         uint32_t culprit = 0;
-        cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK);
-        cast = (exo_cast){.count = 2, .runtime = runtime, .name = name_of};
-        cr_assert_eq(exo_cast_open(&cast, &err), EXO_OK);
-        cr_assert_eq(exo_lives_open(&l, &err), EXO_OK);
-        for (uint32_t i = 0; i < 2; i++) {
-            cr_assert_eq(make(NULL, i, &err), EXO_OK);
-            cr_assert_eq(exo_cast_ask(&cast, i, "run", (exo_payload){0}, &err), EXO_OK);
-        }
+        open_cast(&l);
+        cr_assert_eq(exo_lives_begin(&l, &culprit, &err), EXO_OK, "%s", err.text);
         kill_first();
         take_end(&l);
         moment = at;
-        for (int i = 0; i < 20000 && exo_lives_pend(&l); i++) {
-            cr_assert_eq(exo_lives_tend(&l, &culprit, &err), EXO_OK, "moment %d: %s", at, err.text);
-            nanosleep(&(struct timespec){.tv_nsec = EXO_MS}, NULL);
-        }
+        tend(&l, at);
         cr_expect_eq(moment, NEVER, "moment %d: nobody was killed", at);
-        cr_expect(!exo_lives_pend(&l), "moment %d", at);
         cr_expect_eq(l.lives[0], 2, "moment %d: life %u", at, l.lives[0]);
-        exo_cast_drop(&cast);
-        cr_assert_eq(
-            exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), 60 * EXO_SECOND), &err),
-            EXO_OK);
-        exo_lives_close(&l);
-        exo_cast_close(&cast);
+        close_cast(&l);
     }
 }
