@@ -219,17 +219,15 @@ rest(exo_replica *r, exo_err *err)
     return st == EXO_PEER_LOST && exo_replica_is_elastic(r) ? EXO_OK : st;
 }
 
-exo_status
-exo_replica_step_ahead(exo_replica *r, exo_err *err)
+/* Takes the step whose batch this is; NULL: its gradients are there. */
+static exo_status
+take_step(exo_replica *r, const exo_batch *batch, exo_err *err)
 {
-    const exo_batch *batch = NULL;
     bool declared = r->step_cost >= 0; /* it covers all computation of a step */
-    bool again = r->member.again;      /* the step's gradients are there */
-    const size_t before = r->passes.num;
-    exo_status st = again ? EXO_OK : next_batch(r, &batch, err);
+    exo_status st = EXO_OK;
     exo_pace_phase(r->pace, "step", r->step_cost);
     exo_replica_rehearse(r, true);
-    if (st == EXO_OK && !again)
+    if (batch)
         st = (r->pipeline ? compute_stage : compute_gradients)(r, batch, err);
     exo_pace_phase(r->pace, "update", declared ? 0 : -1);
     if (st == EXO_OK)
@@ -241,6 +239,21 @@ exo_replica_step_ahead(exo_replica *r, exo_err *err)
         st = rest(r, err);
     exo_replica_rehearse(r, false);
     exo_pace_phase(r->pace, NULL, -1);
+    return st;
+}
+
+exo_status
+exo_replica_step_ahead(exo_replica *r, exo_err *err)
+{
+    const exo_batch *batch = NULL;
+    const size_t before = r->passes.num;
+    exo_status st = r->member.again ? EXO_OK : next_batch(r, &batch, err);
+    if (st == EXO_OK) {
+        exo_device_section_begin(r->device);
+        st = take_step(r, batch, err);
+        const exo_status ended = exo_device_section_end(r->device, st == EXO_OK ? err : NULL);
+        st = st == EXO_OK ? ended : st;
+    }
     if (st != EXO_OK) {
         r->passes.num = before;
         return st;

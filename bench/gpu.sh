@@ -143,7 +143,7 @@ if step bits_1 120 "${job[@]}" --name one "${twice[@]}" && step bits_2 120 "${jo
         same "two runs of $strategy" one/$strategy two/$strategy
     done
 fi
-# Passes as graphs: the same bits, and what they cost beside passes whose kernels are started one by one.
+# Steps as graphs: the same bits, and what they cost beside steps whose kernels are started one by one.
 if EXOGYM_CUDA_GRAPHS=on step bits_graphs 120 "${job[@]}" --name graphs "${twice[@]}"; then
     for strategy in ddp diloco; do
         same "$strategy, and with EXOGYM_CUDA_GRAPHS=on" one/$strategy graphs/$strategy

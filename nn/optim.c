@@ -388,23 +388,24 @@ set_constants(struct rule *rule, uint64_t steps, double lr, double factor)
     case EXO_ADAMW:
         rule->now.adam = (exo_adam_args){
             .l2 = spec->kind == EXO_ADAM ? wd : 0.0f,
-            .shrink = spec->kind == EXO_ADAMW ? (float)(1.0 - lr * spec->weight_decay) : 1.0f,
             .beta1 = (float)spec->beta1,
             .one_minus_beta1 = (float)(1.0 - spec->beta1),
             .beta2 = (float)spec->beta2,
             .one_minus_beta2 = (float)(1.0 - spec->beta2),
-            .sqrt_correction2 = (float)sqrt(1.0 - pow(spec->beta2, t)),
             .eps = (float)spec->eps,
-            .step_size = (float)(lr / (1.0 - pow(spec->beta1, t))),
+            .now = {.shrink =
+                        spec->kind == EXO_ADAMW ? (float)(1.0 - lr * spec->weight_decay) : 1.0f,
+                    .sqrt_correction2 = (float)sqrt(1.0 - pow(spec->beta2, t)),
+                    .step_size = (float)(lr / (1.0 - pow(spec->beta1, t)))},
         };
         return;
     case EXO_SGD:
         rule->now.sgd = (exo_sgd_args){
             .l2 = wd,
-            .momentum = (float)(spec->momentum * factor),
-            .one_minus_dampening = steps == 1 ? 1.0f : (float)(1.0 - spec->dampening),
             .nesterov = spec->nesterov,
-            .lr = (float)lr,
+            .now = {.momentum = (float)(spec->momentum * factor),
+                    .one_minus_dampening = steps == 1 ? 1.0f : (float)(1.0 - spec->dampening),
+                    .lr = (float)lr},
         };
         return;
     case EXO_RMSPROP:
@@ -413,15 +414,14 @@ set_constants(struct rule *rule, uint64_t steps, double lr, double factor)
             .alpha = (float)spec->alpha,
             .one_minus_alpha = (float)(1.0 - spec->alpha),
             .eps = (float)spec->eps,
-            .momentum = (float)(spec->momentum * factor),
-            .lr = (float)lr,
+            .now = {.momentum = (float)(spec->momentum * factor), .lr = (float)lr},
         };
         return;
     case EXO_ADAGRAD:
         rule->now.adagrad = (exo_adagrad_args){
             .l2 = wd,
             .eps = (float)spec->eps,
-            .lr = (float)(lr / (1.0 + (t - 1.0) * spec->lr_decay)),
+            .now = {.lr = (float)(lr / (1.0 + (t - 1.0) * spec->lr_decay))},
         };
         return;
     case EXO_MUON:
@@ -572,6 +572,14 @@ begin_step(exo_optim *optim, exo_array params, float lr, uint64_t steps)
     }
 }
 
+/* Ends the section that a step is. */
+static void
+end_section(exo_device *device)
+{
+    exo_err reason = {0};
+    exo_device_note(device, exo_device_section_end(device, &reason), &reason);
+}
+
 void
 exo_optim_set_momentum_factor(exo_optim *optim, double factor)
 {
@@ -582,11 +590,13 @@ void
 exo_optim_step(exo_optim *optim, exo_array params, exo_array grads, float lr)
 {
     assert(grads.count == optim->numel && grads.device == optim->device && grads.dtype == EXO_F32);
+    exo_device_section_begin(optim->device);
     begin_step(optim, params, lr, optim->steps + 1);
     if (optim->numel > 0)
         step_part(optim, 0, optim->numel, grads.data);
     if (optim->muon && optim->unit.count > 0)
         step_pieces(optim, grads.data);
+    end_section(optim->device);
 }
 
 bool

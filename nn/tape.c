@@ -53,12 +53,24 @@ release_cached(struct cached *c)
     *c = (struct cached){0};
 }
 
+/* Ends the section of a pass. The first failure counts. */
+static exo_status
+end_section(exo_tape *tape, exo_status st, exo_err *err)
+{
+    const bool begun = tape->begun;
+    tape->begun = false;
+    const exo_status ended =
+        begun ? exo_device_section_end(tape->device, st == EXO_OK ? err : NULL) : EXO_OK;
+    return st == EXO_OK ? ended : st;
+}
+
 void
 exo_tape_free(exo_tape **tape)
 {
     exo_tape *t = *tape;
     if (!t)
         return;
+    (void)end_section(t, EXO_OK, NULL); /* of a pass that got nowhere */
     for (size_t i = 0; i < t->cap_cache; i++)
         release_cached(&t->cache[i]);
     exo_tape_free_blocks(t);
@@ -91,11 +103,22 @@ check_fp8(exo_tape *tape)
             exo_device_name(tape->device));
 }
 
+/* A pass with gradients is a section, up to the end of backward. One that got nowhere is over when
+ * the next one begins. */
+static void
+begin_section(exo_tape *tape, bool grad)
+{
+    if (grad && !tape->begun)
+        exo_device_section_begin(tape->device);
+    if (!grad)
+        (void)end_section(tape, EXO_OK, NULL);
+    tape->begun = grad;
+}
+
 void
 exo_tape_begin(exo_tape *tape, exo_params *params, const exo_pass *pass)
 {
-    if (pass->grad)
-        exo_device_section_begin(tape->device); /* up to the end of backward */
+    begin_section(tape, pass->grad);
     tape->pass = *pass;
     tape->params = params;
     tape->error = (exo_err){0};
@@ -370,14 +393,6 @@ walk(exo_tape *tape, exo_err *err)
     if (st == EXO_OK || tape->error.code == EXO_OK)
         return st;
     return exo_tape_error(tape, err);
-}
-
-/* Ends what exo_tape_begin has begun. The first failure counts. */
-static exo_status
-end_section(const exo_tape *tape, exo_status st, exo_err *err)
-{
-    const exo_status ended = exo_device_section_end(tape->device, st == EXO_OK ? err : NULL);
-    return st == EXO_OK ? ended : st;
 }
 
 static exo_status

@@ -49,6 +49,7 @@ struct exo_tape {
     exo_params *params;
     exo_err error;
     exo_err reason;  /* why the last call on the device failed */
+    bool begun;      /* the device's section of this pass has begun (exo_device_section_begin) */
     bool walked;     /* backward has run */
     bool rehearses;  /* its buffers are phantoms */
     bool again;      /* a checkpoint's part runs again */

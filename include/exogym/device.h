@@ -62,6 +62,14 @@ EXO_API const char *exo_device_name(const exo_device *device);
 EXO_API bool exo_device_is_host(const exo_device *device);
 /* Waits until the device has done all of its work. Errors: the device's first failure. */
 EXO_API exo_status exo_device_synchronize(exo_device *device, exo_err *err);
+/* What is asked for from here to the end belongs together, such as a step of training. A device may put
+ * it off and start it at the end, or when results are asked for: a GPU starts it as a CUDA graph where
+ * EXOGYM_CUDA_GRAPHS is `on`. Passes and the steps of optimizers are such sections by themselves, and
+ * sections may lie within others. Results are the same. */
+EXO_API void exo_device_section_begin(exo_device *device);
+/* Ends it; every begin needs that, also after a failure. Errors: what the device knows at once, such as
+ * FAILED. */
+EXO_API exo_status exo_device_section_end(exo_device *device, exo_err *err);
 
 /* An array: `count` elements on a device, or a part of another array. Passed by value; a copy names
  * the same elements. All zero: no array. */

@@ -17,8 +17,8 @@ sweep_adam(size_t n, float *restrict param, const float *restrict grad, float *r
         float v = s.beta2 * exp_avg_sq[i] + s.one_minus_beta2 * g * g;
         exp_avg[i] = m;
         exp_avg_sq[i] = v;
-        float denominator = sqrtf(v) / s.sqrt_correction2 + s.eps;
-        param[i] = param[i] * s.shrink - s.step_size * m / denominator;
+        float denominator = sqrtf(v) / s.now.sqrt_correction2 + s.eps;
+        param[i] = param[i] * s.now.shrink - s.now.step_size * m / denominator;
     }
 }
 
@@ -35,8 +35,8 @@ sweep_amsgrad(size_t n, float *restrict param, const float *restrict grad, float
         exp_avg[i] = m;
         exp_avg_sq[i] = v;
         max_exp_avg_sq[i] = top;
-        float denominator = sqrtf(top) / s.sqrt_correction2 + s.eps;
-        param[i] = param[i] * s.shrink - s.step_size * m / denominator;
+        float denominator = sqrtf(top) / s.now.sqrt_correction2 + s.eps;
+        param[i] = param[i] * s.now.shrink - s.now.step_size * m / denominator;
     }
 }
 
@@ -47,14 +47,14 @@ sweep_sgd(size_t n, float *restrict param, const float *restrict grad,
     const exo_sgd_args s = *args;
     if (!momentum_buffer) {
         for (size_t i = 0; i < n; i++)
-            param[i] -= s.lr * (grad[i] + s.l2 * param[i]);
+            param[i] -= s.now.lr * (grad[i] + s.l2 * param[i]);
         return;
     }
     for (size_t i = 0; i < n; i++) {
         float g = grad[i] + s.l2 * param[i];
-        float b = s.momentum * momentum_buffer[i] + s.one_minus_dampening * g;
+        float b = s.now.momentum * momentum_buffer[i] + s.now.one_minus_dampening * g;
         momentum_buffer[i] = b;
-        param[i] -= s.lr * (s.nesterov ? g + s.momentum * b : b);
+        param[i] -= s.now.lr * (s.nesterov ? g + s.now.momentum * b : b);
     }
 }
 
@@ -77,11 +77,11 @@ sweep_rmsprop(size_t n, float *restrict param, const float *restrict grad,
         }
         float denominator = sqrtf(v) + s.eps;
         if (momentum_buffer) {
-            float b = s.momentum * momentum_buffer[i] + g / denominator;
+            float b = s.now.momentum * momentum_buffer[i] + g / denominator;
             momentum_buffer[i] = b;
-            param[i] -= s.lr * b;
+            param[i] -= s.now.lr * b;
         } else {
-            param[i] -= s.lr * g / denominator;
+            param[i] -= s.now.lr * g / denominator;
         }
     }
 }
@@ -95,7 +95,7 @@ sweep_adagrad(size_t n, float *restrict param, const float *restrict grad, float
         float g = grad[i] + s.l2 * param[i];
         float v = sum[i] + g * g;
         sum[i] = v;
-        param[i] -= s.lr * g / (sqrtf(v) + s.eps);
+        param[i] -= s.now.lr * g / (sqrtf(v) + s.eps);
     }
 }
 

@@ -44,8 +44,10 @@ draw_block(const exo_dropout_draw_args &k, uint64_t block)
 }
 
 __global__ static void
-draw_blocks(exo_dropout_draw_args k)
+draw_blocks(exo_dropout_draw_args k, const uint64_t *late)
 {
+    if (late)
+        k.step = *late;
     for (EXO_CUDA_EACH(block, (k.count + 3) / 4))
         draw_block(k, block);
 }
@@ -56,7 +58,8 @@ exo_cuda_dropout_draw(exo_device *device, const exo_dropout_draw_args *k, exo_er
     if (k->count == 0)
         return EXO_OK;
     exo_cuda_launch_each(draw_blocks, exo_cuda_blocks((k->count + 3) / 4, EXO_CUDA_BLOCK),
-                         EXO_CUDA_BLOCK, exo_cuda_of(device)->stream, *k);
+                         EXO_CUDA_BLOCK, exo_cuda_of(device)->stream, *k,
+                         exo_cuda_late<uint64_t>(device));
     return exo_cuda_launched("dropout_draw", err);
 }
 

@@ -324,7 +324,8 @@ exo_cuda_attention_scratch(const exo_attention_shape *shape, exo_scratch_use use
 }
 
 static exo_cuda_attention_call
-call_of(const exo_cuda_plan *p, const exo_attention_drop *drop, bool foreign)
+call_of(const exo_device *device, const exo_cuda_plan *p, const exo_attention_drop *drop,
+        bool foreign)
 {
     const exo_attention_shape *s = &p->attention;
     exo_cuda_attention_call call = {};
@@ -337,6 +338,7 @@ call_of(const exo_cuda_plan *p, const exo_attention_drop *drop, bool foreign)
     call.scale2 = static_cast<float>(s->scale * 1.4426950408889634);
     call.alibi = s->alibi != 0;
     call.drop = *drop;
+    call.late_step = exo_cuda_late<uint64_t>(device);
     call.kept = static_cast<float>(1 / (1 - static_cast<double>(drop->dropped) / 65536));
     call.turns = static_cast<const float *>(p->memory);
     call.turned = s->turned;
@@ -390,7 +392,7 @@ exo_cuda_attention(exo_device *device, const exo_attention_args *k, exo_err *err
     const bool half = s->dtype == EXO_BF16;
     exo_cuda_device *cuda = exo_cuda_of(device);
     const room r = lay_out(s, EXO_SCRATCH_FORWARD, k->scratch);
-    exo_cuda_attention_call call = call_of(p, &k->drop, k->others != NULL);
+    exo_cuda_attention_call call = call_of(device, p, &k->drop, k->others != NULL);
     if (s->sequences * s->tokens * s->heads * s->width == 0)
         return EXO_OK;
     find_heads(cuda, &call, half, &r, k->x, k->others);
@@ -406,7 +408,7 @@ exo_cuda_attention_backward(exo_device *device, const exo_attention_backward_arg
     const bool half = s->dtype == EXO_BF16;
     exo_cuda_device *cuda = exo_cuda_of(device);
     const room r = lay_out(s, EXO_SCRATCH_BACKWARD, k->scratch);
-    exo_cuda_attention_call call = call_of(p, &k->drop, k->others != NULL);
+    exo_cuda_attention_call call = call_of(device, p, &k->drop, k->others != NULL);
     const exo_cuda_attention_gradients g = {
         k->y,    k->dy,   k->lse,
         r.delta, r.grads, direct(s) ? static_cast<exo_cuda_bf16 *>(k->dx) : NULL};

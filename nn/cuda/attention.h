@@ -10,6 +10,7 @@
 #define EXO_CUDA_ATTENTION_H
 
 #include "nn/cuda/grid.h"
+#include "nn/cuda/late.h"
 #include "nn/cuda/philox.h"
 #include "nn/cuda/plans.h"
 
@@ -25,8 +26,9 @@ typedef struct exo_cuda_attention_call {
     float scale, scale2; /* of scores; times log2 e */
     bool alibi, add;
     exo_attention_drop drop;
-    float kept;         /* what dropout multiplies kept weights by */
-    const float *turns; /* of the plan, or NULL */
+    const uint64_t *late_step; /* in place of drop.step; NULL: it is not late */
+    float kept;                /* what dropout multiplies kept weights by */
+    const float *turns;        /* of the plan, or NULL */
     size_t turned;
     /* Of sequences that are spread over members; foreign: the keys and values are those of member
      * `from`, of which queries from `first_query` on see the first `seen_keys`. */
@@ -158,6 +160,7 @@ exo_cuda_draw_tile(const exo_cuda_attention_call &k, size_t n, size_t head, size
                    uint8_t *keep)
 {
     const unsigned across = KEYS / EXO_ATTENTION_GROUP;
+    const uint64_t step = k.late_step ? *k.late_step : k.drop.step;
     const uint64_t row_blocks = (k.tokens + EXO_ATTENTION_GROUP - 1) / EXO_ATTENTION_GROUP;
     for (unsigned e = threadIdx.x; e < ROWS * across; e += blockDim.x) {
         const uint64_t row = (n * k.heads + head) * k.tokens + i0 + e / across;
@@ -166,7 +169,7 @@ exo_cuda_draw_tile(const exo_cuda_attention_call &k, size_t n, size_t head, size
                        rest = block % EXO_CUDA_DROPOUT_BLOCKS;
         uint32_t numbers[4];
         unsigned bits = 0;
-        exo_cuda_draw(k.drop.seed, EXO_RNG_DROPOUT, k.drop.node, k.drop.step ^ part << 48,
+        exo_cuda_draw(k.drop.seed, EXO_RNG_DROPOUT, k.drop.node, step ^ part << 48,
                       k.drop.ordinal * EXO_CUDA_DROPOUT_BLOCKS + static_cast<uint32_t>(rest),
                       numbers);
         for (unsigned b = 0; b < EXO_ATTENTION_GROUP; b++)

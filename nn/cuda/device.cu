@@ -247,7 +247,7 @@ static exo_status
 copy_on_device(exo_cuda_device *cuda, void *to, const void *from, size_t bytes, bool *taken,
                exo_err *err)
 {
-    const exo_cuda_copy_args args = {to, from, bytes};
+    const exo_cuda_copy_args args = {{to, from}, bytes};
     const exo_status st =
         exo_cuda_put_off(cuda, EXO_CUDA_REQUEST_COPY, &args, sizeof args, taken, err);
     return st != EXO_OK || *taken
@@ -644,7 +644,7 @@ exo_cuda_open(exo_device **out, int ordinal, exo_err *err)
     if (st == EXO_OK)
         st = exo_cuda_cudnn_new(&cuda->cudnn, cuda, err);
     if (st == EXO_OK)
-        st = exo_cuda_sections_new(&cuda->sections, err);
+        st = exo_cuda_sections_new(&cuda->sections, cuda, err);
     if (st == EXO_OK)
         *out = &cuda->device;
     else
@@ -659,7 +659,7 @@ exo_cuda_close(exo_device *device)
     (void)exo_cuda_select(cuda);
     if (cuda->stream)
         (void)cudaStreamSynchronize(cuda->stream);
-    exo_cuda_sections_free(cuda->sections);
+    exo_cuda_sections_free(cuda->sections, cuda);
     exo_cuda_cudnn_free(cuda->cudnn);
     exo_cuda_matmul_free(cuda->matmul);
     close_slots(cuda);

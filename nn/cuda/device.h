@@ -67,6 +67,7 @@ typedef struct exo_cuda_device {
     exo_cuda_matmul *matmul;
     exo_cuda_cudnn *cudnn;       /* NULL: conv.cu computes all convolutions */
     exo_cuda_sections *sections; /* NULL: nothing is put off */
+    const void *late;            /* the cell of the request that is recorded (late.h); NULL: none */
 } exo_cuda_device;
 
 static inline exo_cuda_device *

@@ -5,6 +5,7 @@
 
 #include "nn/cuda/grid.h"
 #include "nn/cuda/kernels.h"
+#include "nn/cuda/late.h"
 
 /* Defines exo_cuda_NAME, whose arguments `k` have a `count`. */
 #define EXO_CUDA_EACH_KERNEL(NAME, STATEMENT)                                                      \
@@ -19,6 +20,25 @@
             return EXO_OK;                                                                         \
         exo_cuda_launch_each(NAME##_each, exo_cuda_blocks(k->count, EXO_CUDA_BLOCK),               \
                              EXO_CUDA_BLOCK, exo_cuda_of(device)->stream, *k);                     \
+        return exo_cuda_launched(#NAME, err);                                                      \
+    }
+
+/* The same for a rule of an optimizer, whose arguments have a field `now`, which may be late. */
+#define EXO_CUDA_EACH_NOW(NAME, STATEMENT)                                                         \
+    __global__ static void NAME##_each(exo_##NAME##_args k, const exo_##NAME##_now *late)          \
+    {                                                                                              \
+        if (late)                                                                                  \
+            k.now = *late;                                                                         \
+        for (EXO_CUDA_EACH(i, k.count))                                                            \
+            STATEMENT;                                                                             \
+    }                                                                                              \
+    exo_status exo_cuda_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)       \
+    {                                                                                              \
+        if (k->count == 0)                                                                         \
+            return EXO_OK;                                                                         \
+        exo_cuda_launch_each(NAME##_each, exo_cuda_blocks(k->count, EXO_CUDA_BLOCK),               \
+                             EXO_CUDA_BLOCK, exo_cuda_of(device)->stream, *k,                      \
+                             exo_cuda_late<exo_##NAME##_now>(device));                             \
         return exo_cuda_launched(#NAME, err);                                                      \
     }
 

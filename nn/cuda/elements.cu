@@ -5,9 +5,9 @@
 
 #define NOTHING EXO_CUDA_NOTHING
 EXO_CUDA_MAP(fill, k.y, NOTHING, NOTHING, false, k.value)
-EXO_CUDA_MAP(scale, k.y, k.x, NOTHING, false, (k.a * a))
+EXO_CUDA_MAP_LATE(scale, k.y, k.x, NOTHING, (k.a * a))
 EXO_CUDA_MAP(divide, k.y, k.y, NOTHING, false, a / k.a)
-EXO_CUDA_MAP(axpy, k.y, k.y, k.x, false, a + k.a * b)
+EXO_CUDA_MAP_LATE(axpy, k.y, k.y, k.x, a + k.a * b)
 EXO_CUDA_MAP(sub, k.y, k.a, k.b, false, a - b)
 EXO_CUDA_MAP(mul, k.y, k.a, k.b, k.add, (a * b))
 EXO_CUDA_MAP(lerp, k.y, k.y, k.x, false, a + k.t * (b - a))

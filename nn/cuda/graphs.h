@@ -5,7 +5,7 @@
  * and made a graph; from then on the graph is launched. A plan has a few graphs, and forgets the one
  * that it has not used for longest.
  *
- * Owner: the plan. Read next: graphs.cu, decoder.cu; sections.h, for passes of training. */
+ * Owner: the plan. Read next: graphs.cu, decoder.cu; sections.h, for steps of training. */
 #ifndef EXO_CUDA_GRAPHS_H
 #define EXO_CUDA_GRAPHS_H
 

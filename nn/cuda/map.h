@@ -6,6 +6,7 @@
 
 #include "nn/cuda/grid.h"
 #include "nn/cuda/kernels.h"
+#include "nn/cuda/late.h"
 
 /* --- Four elements ---------------------------------------------------------------------------- */
 
@@ -84,6 +85,33 @@ exo_cuda_write(T *y, size_t i, const float value[N])
         exo_cuda_set(y, i, value[0]);
 }
 
+/* --- Late factors ----------------------------------------------------------------------------- */
+
+/* A function F whose factor k.a may be late. */
+template <typename F> struct exo_cuda_late_factor {
+    F f;
+    const float *late;
+    __device__ float operator()(float a, float b) const
+    {
+        return f(a, b);
+    }
+};
+
+/* Each thread begins with it. */
+template <typename F>
+__device__ static inline void
+exo_cuda_find_factor(F *)
+{
+}
+
+template <typename F>
+__device__ static inline void
+exo_cuda_find_factor(exo_cuda_late_factor<F> *f)
+{
+    if (f->late)
+        f->f.k.a = *f->late;
+}
+
 /* --- The kernel ------------------------------------------------------------------------------- */
 
 /* y (count) (+)= f(a, b). */
@@ -99,6 +127,7 @@ template <typename To, typename A, typename B, typename F>
 __global__ static void
 exo_cuda_map_each(exo_cuda_operands<To, A, B> o, F f)
 {
+    exo_cuda_find_factor(&f);
     for (EXO_CUDA_EACH(group, (o.count + 3) / 4)) {
         const size_t first = group * 4;
         float a[4], b[4], y[4] = {0, 0, 0, 0};
@@ -149,7 +178,7 @@ exo_cuda_from(const void *x)
     return static_cast<const T *>(x);
 }
 
-#define EXO_CUDA_MAP_PARTS(NAME, Y, A, B, ADD, VALUE)                                              \
+#define EXO_CUDA_MAP_VALUE(NAME, VALUE)                                                            \
     struct NAME##_value {                                                                          \
         exo_##NAME##_args k;                                                                       \
         __device__ float operator()(float a, float b) const                                        \
@@ -158,7 +187,10 @@ exo_cuda_from(const void *x)
             (void)b;                                                                               \
             return VALUE;                                                                          \
         }                                                                                          \
-    };                                                                                             \
+    };
+
+#define EXO_CUDA_MAP_PARTS(NAME, Y, A, B, ADD, VALUE)                                              \
+    EXO_CUDA_MAP_VALUE(NAME, VALUE)                                                                \
     template <typename T>                                                                          \
     static exo_status NAME##_map(exo_device *device, const exo_##NAME##_args &k, exo_err *err)     \
     {                                                                                              \
@@ -175,7 +207,17 @@ exo_cuda_from(const void *x)
         return NAME##_map<float>(device, *k, err);                                                 \
     }
 
-/* The same for arguments with a `dtype`, which is Y's: T in A and B. */
+/* The same for y = VALUE with a factor k.a that may be late. */
+#define EXO_CUDA_MAP_LATE(NAME, Y, A, B, VALUE)                                                    \
+    EXO_CUDA_MAP_VALUE(NAME, VALUE)                                                                \
+    exo_status exo_cuda_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)    \
+    {                                                                                              \
+        const exo_##NAME##_args &k = *args;                                                        \
+        const exo_cuda_late_factor<NAME##_value> f = {{k}, exo_cuda_late<float>(device)};          \
+        return exo_cuda_map(device, #NAME, k.count, false, Y, A, B, f, err);                       \
+    }
+
+/* The same as EXO_CUDA_MAP for arguments with a `dtype`, which is Y's: T in A and B. */
 #define EXO_CUDA_MAP_TYPED(NAME, Y, A, B, ADD, VALUE)                                              \
     EXO_CUDA_MAP_PARTS(NAME, Y, A, B, ADD, VALUE)                                                  \
     exo_status exo_cuda_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)       \

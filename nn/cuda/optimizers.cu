@@ -17,7 +17,8 @@ adam_at(const exo_adam_args &k, size_t i)
         v = max > v ? max : v; /* v also if it is NaN: the NaN is kept */
         k.max_exp_avg_sq[i] = v;
     }
-    k.param[i] = param * k.shrink - k.step_size * m / (sqrtf(v) / k.sqrt_correction2 + k.eps);
+    k.param[i] =
+        param * k.now.shrink - k.now.step_size * m / (sqrtf(v) / k.now.sqrt_correction2 + k.eps);
 }
 
 __device__ static inline void
@@ -26,11 +27,11 @@ sgd_at(const exo_sgd_args &k, size_t i)
     const float param = k.param[i], buffer = k.momentum_buffer ? k.momentum_buffer[i] : 0;
     float g = k.grad[i] + k.l2 * param;
     if (k.momentum_buffer) {
-        const float b = k.momentum * buffer + k.one_minus_dampening * g;
+        const float b = k.now.momentum * buffer + k.now.one_minus_dampening * g;
         k.momentum_buffer[i] = b;
-        g = k.nesterov ? g + k.momentum * b : b;
+        g = k.nesterov ? g + k.now.momentum * b : b;
     }
-    k.param[i] = param - k.lr * g;
+    k.param[i] = param - k.now.lr * g;
 }
 
 __device__ static inline void
@@ -50,11 +51,11 @@ rmsprop_at(const exo_rmsprop_args &k, size_t i)
     }
     const float denominator = sqrtf(v) + k.eps;
     if (k.momentum_buffer) {
-        const float b = k.momentum * buffer + g / denominator;
+        const float b = k.now.momentum * buffer + g / denominator;
         k.momentum_buffer[i] = b;
-        k.param[i] = param - k.lr * b;
+        k.param[i] = param - k.now.lr * b;
     } else {
-        k.param[i] = param - k.lr * g / denominator;
+        k.param[i] = param - k.now.lr * g / denominator;
     }
 }
 
@@ -63,10 +64,10 @@ adagrad_at(const exo_adagrad_args &k, size_t i)
 {
     const float param = k.param[i], g = k.grad[i] + k.l2 * param, sum = k.sum[i] + g * g;
     k.sum[i] = sum;
-    k.param[i] = param - k.lr * g / (sqrtf(sum) + k.eps);
+    k.param[i] = param - k.now.lr * g / (sqrtf(sum) + k.eps);
 }
 
-EXO_CUDA_EACH_KERNEL(adam, adam_at(k, i))
-EXO_CUDA_EACH_KERNEL(sgd, sgd_at(k, i))
-EXO_CUDA_EACH_KERNEL(rmsprop, rmsprop_at(k, i))
-EXO_CUDA_EACH_KERNEL(adagrad, adagrad_at(k, i))
+EXO_CUDA_EACH_NOW(adam, adam_at(k, i))
+EXO_CUDA_EACH_NOW(sgd, sgd_at(k, i))
+EXO_CUDA_EACH_NOW(rmsprop, rmsprop_at(k, i))
+EXO_CUDA_EACH_NOW(adagrad, adagrad_at(k, i))

@@ -10,12 +10,18 @@
 #include "nn/cuda/kernels.h"
 
 enum {
-    ALIGNMENT = 16 /* of a request in its list */
+    ALIGNMENT = 16, /* of a request in its list */
+    CELLS_BYTES = EXO_CUDA_CELLS * EXO_CUDA_CELL_BYTES
 };
 
 /* A request; its arguments follow. */
 struct head {
     uint32_t request, bytes; /* of the arguments */
+};
+
+/* A part of a request's arguments. */
+struct field {
+    size_t at, bytes;
 };
 
 struct list {
@@ -31,9 +37,24 @@ struct recorded {
     bool stale;           /* an equal list may mean something else by now */
 };
 
+/* A request of a list. late.bytes 0: it has no field that changes, or no cell is left for it. */
+struct request {
+    exo_cuda_request name;
+    const unsigned char *args;
+    size_t bytes;
+    field late;
+    size_t cell;
+};
+
+/* How far a list has been read. */
+struct walk {
+    size_t at, cells;
+};
+
 struct exo_cuda_sections {
-    bool open;
-    list asked; /* what is put off */
+    unsigned open;        /* sections within each other that have begun */
+    list asked;           /* what is put off */
+    exo_cuda_cell *cells; /* on the device: (EXO_CUDA_CELLS) */
     recorded graphs[EXO_CUDA_SECTION_GRAPHS];
     uint64_t lists;
 };
@@ -41,9 +62,10 @@ struct exo_cuda_sections {
 /* --- Life ------------------------------------------------------------------------------------- */
 
 exo_status
-exo_cuda_sections_new(exo_cuda_sections **out, exo_err *err)
+exo_cuda_sections_new(exo_cuda_sections **out, const exo_cuda_device *cuda, exo_err *err)
 {
     const char *asked = getenv("EXOGYM_CUDA_GRAPHS");
+    void *cells = NULL;
     *out = NULL;
     if (!asked || !*asked || strcmp(asked, "off") == 0)
         return EXO_OK;
@@ -51,7 +73,15 @@ exo_cuda_sections_new(exo_cuda_sections **out, exo_err *err)
         return exo_fail(err, EXO_INVAL, "EXOGYM_CUDA_GRAPHS: expected off or on, got '%.60s'",
                         asked);
     *out = static_cast<exo_cuda_sections *>(exo_calloc(1, sizeof **out));
-    return *out ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the graphs of a device");
+    if (!*out)
+        return exo_fail(err, EXO_NOMEM, "no memory for the graphs of a device");
+    const exo_status st = exo_cuda_status(cudaMallocAsync(&cells, CELLS_BYTES, cuda->stream),
+                                          "the memory of graphs", err);
+    if (st != EXO_OK)
+        return st;
+    (*out)->cells = static_cast<exo_cuda_cell *>(cells);
+    exo_cuda_took(cuda, EXO_CUDA_WORKSPACES, CELLS_BYTES);
+    return EXO_OK;
 }
 
 static void
@@ -83,10 +113,12 @@ drop_later(recorded *g, const exo_cuda_device *cuda)
 }
 
 void
-exo_cuda_sections_free(exo_cuda_sections *sections)
+exo_cuda_sections_free(exo_cuda_sections *sections, const exo_cuda_device *cuda)
 {
     if (!sections)
         return;
+    if (sections->cells)
+        (void)cudaFreeAsync(sections->cells, cuda->stream);
     for (recorded &g : sections->graphs) {
         drop(&g);
         exo_free(g.asked.memory);
@@ -140,10 +172,44 @@ behind(size_t at, const head *h)
     return at + aligned(sizeof *h) + aligned(h->bytes);
 }
 
-static bool
-is_equal(const list *a, const list *b)
+/* The field of a request that changes from step to step. */
+static field
+late_field(exo_cuda_request name, const void *args)
 {
-    return a->bytes == b->bytes && memcmp(a->memory, b->memory, a->bytes) == 0;
+    switch (name) {
+#define FIELD(kernel, member)                                                                      \
+    case EXO_CUDA_REQUEST_##kernel:                                                                \
+        static_assert(sizeof(exo_##kernel##_args{}.member) <= EXO_CUDA_CELL_BYTES, #kernel);       \
+        return {offsetof(exo_##kernel##_args, member), sizeof(exo_##kernel##_args{}.member)};
+        EXO_CUDA_LATE_FIELDS(FIELD)
+#undef FIELD
+    case EXO_CUDA_REQUEST_COPY:
+        return {offsetof(exo_cuda_copy_args, ends),
+                static_cast<const exo_cuda_copy_args *>(args)->bytes <= EXO_CUDA_LATE_COPY
+                    ? sizeof(exo_cuda_copy_ends)
+                    : 0};
+    default:
+        return {0, 0};
+    }
+}
+
+/* Reads the next request of a list. False: there is none. */
+static bool
+next(const list *l, walk *w, request *out)
+{
+    if (w->at >= l->bytes)
+        return false;
+    const head h = head_at(l, w->at);
+    out->name = static_cast<exo_cuda_request>(h.request);
+    out->args = l->memory + w->at + aligned(sizeof h);
+    out->bytes = h.bytes;
+    out->late = late_field(out->name, out->args);
+    out->cell = w->cells;
+    if (w->cells == EXO_CUDA_CELLS)
+        out->late.bytes = 0;
+    w->cells += out->late.bytes > 0;
+    w->at = behind(w->at, &h);
+    return true;
 }
 
 static bool
@@ -156,6 +222,21 @@ has_same_form(const list *a, const list *b)
         if (one.request != other.request || one.bytes != other.bytes)
             return false;
         at = behind(at, &one);
+    }
+    return true;
+}
+
+/* Whether two lists of the same form differ in nothing but fields that change from step to step. */
+static bool
+is_equal(const list *a, const list *b)
+{
+    walk w = {}, v = {};
+    request one, other;
+    while (next(a, &w, &one) && next(b, &v, &other)) {
+        const size_t end = one.late.at + one.late.bytes;
+        if (one.late.bytes != other.late.bytes || memcmp(one.args, other.args, one.late.at) != 0 ||
+            memcmp(one.args + end, other.args + end, one.bytes - end) != 0)
+            return false;
     }
     return true;
 }
@@ -174,9 +255,11 @@ static exo_status
 start_copy(exo_device *device, const void *args, exo_err *err)
 {
     const exo_cuda_copy_args *k = static_cast<const exo_cuda_copy_args *>(args);
-    return exo_cuda_status(cudaMemcpyAsync(k->to, k->from, k->bytes, cudaMemcpyDeviceToDevice,
-                                           exo_cuda_of(device)->stream),
-                           "a copy", err);
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    return cuda->late ? exo_cuda_copy_late(cuda, k, err)
+                      : exo_cuda_status(cudaMemcpyAsync(k->ends.to, k->ends.from, k->bytes,
+                                                        cudaMemcpyDeviceToDevice, cuda->stream),
+                                        "a copy", err);
 }
 
 static exo_status (*const starters[])(exo_device *device, const void *args, exo_err *err) = {
@@ -186,18 +269,51 @@ static exo_status (*const starters[])(exo_device *device, const void *args, exo_
         start_copy,
 };
 
-/* exo_cuda_pass: starts the requests of a list one by one. */
+/* Starts the requests of a list one by one. cells: where their kernels find late fields; NULL: in
+ * their arguments. */
 static exo_status
-start_each(exo_device *device, const void *args, exo_err *err)
+start_each(exo_cuda_device *cuda, const list *l, exo_cuda_cell *cells, exo_err *err)
 {
-    const list *l = static_cast<const list *>(args);
     exo_status st = EXO_OK;
-    for (size_t at = 0; at < l->bytes && st == EXO_OK;) {
-        const head h = head_at(l, at);
-        st = starters[h.request](device, l->memory + at + aligned(sizeof h), err);
-        at = behind(at, &h);
+    walk w = {};
+    request r;
+    while (st == EXO_OK && next(l, &w, &r)) {
+        cuda->late = cells && r.late.bytes > 0 ? cells + r.cell : NULL;
+        st = starters[r.name](&cuda->device, r.args, err);
     }
+    cuda->late = NULL;
     return st;
+}
+
+/* exo_cuda_pass: what a graph has of a list. */
+static exo_status
+start_in_graph(exo_device *device, const void *args, exo_err *err)
+{
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    return start_each(cuda, static_cast<const list *>(args), cuda->sections->cells, err);
+}
+
+/* Writes the late fields of a list to their cells. */
+static exo_status
+write_cells(exo_cuda_device *cuda, const list *l, exo_err *err)
+{
+    exo_cuda_cells cells = {};
+    exo_status st = EXO_OK;
+    walk w = {};
+    request r;
+    while (st == EXO_OK && next(l, &w, &r)) {
+        if (r.late.bytes == 0)
+            continue;
+        memcpy(cells.cell[cells.count++].bytes, r.args + r.late.at, r.late.bytes);
+        if (cells.count < EXO_CUDA_CELLS_AT_ONCE)
+            continue;
+        st = exo_cuda_write_cells(cuda, cuda->sections->cells, &cells, err);
+        cells.first += cells.count;
+        cells.count = 0;
+    }
+    return st == EXO_OK && cells.count > 0
+               ? exo_cuda_write_cells(cuda, cuda->sections->cells, &cells, err)
+               : st;
 }
 
 /* Makes the graph that of its list. Its exec, if it has one, is changed; the device may refuse that,
@@ -206,7 +322,7 @@ static exo_status
 record(recorded *g, exo_cuda_device *cuda, exo_err *err)
 {
     cudaGraph_t graph = NULL;
-    exo_status st = exo_cuda_record(cuda, start_each, &g->asked, &graph, err);
+    exo_status st = exo_cuda_record(cuda, start_in_graph, &g->asked, &graph, err);
     if (st != EXO_OK)
         return st;
     cudaGraphExecUpdateResultInfo info = {};
@@ -275,7 +391,7 @@ start_list(exo_cuda_device *cuda, exo_err *err)
 {
     exo_cuda_sections *s = cuda->sections;
     if (s->asked.requests < EXO_CUDA_LEAST_REQUESTS)
-        return start_each(&cuda->device, &s->asked, err);
+        return start_each(cuda, &s->asked, NULL, err);
     bool equal = false;
     recorded *g = find(s, &equal);
     const bool came_before = g != NULL;
@@ -287,16 +403,18 @@ start_list(exo_cuda_device *cuda, exo_err *err)
         exchange(&g->asked, &s->asked);
     g->used = ++s->lists;
     if (!came_before)
-        return start_each(&cuda->device, &g->asked, err);
+        return start_each(cuda, &g->asked, NULL, err);
     exo_status st = EXO_OK;
     if (!equal && !exo_cuda_begin_recording(cuda)) {
         g->stale = true; /* its exec is not that of this list */
-        return start_each(&cuda->device, &g->asked, err);
+        return start_each(cuda, &g->asked, NULL, err);
     }
     if (!equal) {
         st = record(g, cuda, err);
         exo_cuda_end_recording(cuda);
     }
+    if (st == EXO_OK)
+        st = write_cells(cuda, equal ? &s->asked : &g->asked, err);
     if (st == EXO_OK)
         st = exo_cuda_status(cudaGraphLaunch(g->exec, cuda->stream), "the graph of a section", err);
     if (st != EXO_OK)
@@ -353,17 +471,17 @@ exo_cuda_section_begin(exo_device *device)
 {
     exo_cuda_sections *s = exo_cuda_of(device)->sections;
     if (s)
-        s->open = true;
+        s->open++;
 }
 
 exo_status
 exo_cuda_section_end(exo_device *device, exo_err *err)
 {
     exo_cuda_device *cuda = exo_cuda_of(device);
-    const exo_status st = exo_cuda_catch_up(cuda, err);
-    if (cuda->sections)
-        cuda->sections->open = false;
-    return st;
+    exo_cuda_sections *s = cuda->sections;
+    if (!s || s->open == 0 || --s->open > 0)
+        return EXO_OK;
+    return exo_cuda_catch_up(cuda, err);
 }
 
 /* Kernels that have graphs of their own, or that cuDNN computes, with memory of the pool. */
@@ -386,7 +504,7 @@ is_apart(const exo_cuda_device *cuda, exo_cuda_request request)
 bool
 exo_cuda_puts_off(const exo_cuda_device *cuda)
 {
-    return cuda->sections && cuda->sections->open;
+    return cuda->sections && cuda->sections->open > 0;
 }
 
 exo_status

@@ -1,24 +1,26 @@
-/* Sections of work, such as a pass of training: what a section asks for is put off, and started
- * together by one call, as a CUDA graph. EXOGYM_CUDA_GRAPHS is `on`, or `off`, the default.
+/* Sections of work, such as a step of training, and the passes in it: what a section asks for is put
+ * off, and started together by one call, as a CUDA graph. EXOGYM_CUDA_GRAPHS is `on`, or `off`, the
+ * default.
  *
  * A section keeps a list of its requests: kernels of the table with their arguments, and copies on
- * the device. The list is started at the end of the section, or as soon as something is asked for
- * that is none of these and needs their work: exo_cuda_catch_up. A list is known by its form, the
- * kernels in their order, and by its bytes, which have all numbers and addresses.
+ * the device. The list is started at the end of the outermost section, or as soon as something is
+ * asked for that is none of these and needs their work: exo_cuda_catch_up. A list is known by its
+ * form, the kernels in their order, and by its bytes, which have all numbers and addresses, but for
+ * the fields that change from step to step (late.h).
  *
  *     its form is new:                the requests are started one by one
  *     its form came before:           they are recorded, and made a graph, which is launched
  *     its bytes are those of a graph: the graph is launched
  *
- * A form that comes with other bytes each time, such as those of dropout, is recorded each time, and
- * changes the oldest of its graphs to what was recorded. So a graph needs no address to stay equal,
- * and nothing is recorded that was not asked for just now.
+ * A form that comes with other bytes each time is recorded each time, and changes the oldest of its
+ * graphs to what was recorded. So a graph needs no address to stay equal, and nothing is recorded
+ * that was not asked for just now.
  *
- * Owner: the device. Read next: sections.cu, graphs.h. */
+ * Owner: the device. Read next: sections.cu, late.h, graphs.h. */
 #ifndef EXO_CUDA_SECTIONS_H
 #define EXO_CUDA_SECTIONS_H
 
-#include "nn/cuda/device.h"
+#include "nn/cuda/late.h"
 
 enum {
     EXO_CUDA_SECTION_GRAPHS = 32, /* of a device */
@@ -34,17 +36,12 @@ typedef enum exo_cuda_request {
     EXO_CUDA_REQUEST_COPY,
 } exo_cuda_request;
 
-typedef struct exo_cuda_copy_args {
-    void *to;
-    const void *from;
-    size_t bytes;
-} exo_cuda_copy_args;
-
 /* Reads the environment. *out is NULL if nothing is to be put off. Errors: INVAL (an impossible
- * EXOGYM_CUDA_GRAPHS), NOMEM. */
-exo_status exo_cuda_sections_new(exo_cuda_sections **out, exo_err *err);
+ * EXOGYM_CUDA_GRAPHS), NOMEM, FAILED. */
+exo_status exo_cuda_sections_new(exo_cuda_sections **out, const exo_cuda_device *cuda,
+                                 exo_err *err);
 /* Nothing is under way on the device's stream. Accepts NULL. */
-void exo_cuda_sections_free(exo_cuda_sections *sections);
+void exo_cuda_sections_free(exo_cuda_sections *sections, const exo_cuda_device *cuda);
 
 /* The device's methods. */
 void exo_cuda_section_begin(exo_device *device);

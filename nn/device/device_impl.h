@@ -147,7 +147,7 @@ typedef struct exo_clip_args {
 /* --- Optimizers ------------------------------------------------------------------------------- */
 
 /* Formulas and the order of their operations are those of torch.optim, so results agree to
- * rounding. */
+ * rounding. What changes from step to step is in `now`. */
 
 /* Adam (Kingma & Ba, 2015, arXiv:1412.6980), AdamW (Loshchilov & Hutter, 2019, arXiv:1711.05101)
  * and, with a maximum, AMSGrad (Reddi et al., 2018, arXiv:1904.09237):
@@ -155,6 +155,12 @@ typedef struct exo_clip_args {
  *     g = grad + l2 param, m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g g
  *     max = max(max, v)
  *     param = shrink param - step_size m / (sqrt(v or max) / sqrt_correction2 + eps) */
+typedef struct exo_adam_now {
+    float shrink;           /* AdamW's weight decay, 1 - lr wd; Adam: 1 */
+    float sqrt_correction2; /* sqrt(1 - beta2^t) */
+    float step_size;        /* lr / (1 - beta1^t) */
+} exo_adam_now;
+
 typedef struct exo_adam_args {
     size_t count;
     float *param;
@@ -162,28 +168,30 @@ typedef struct exo_adam_args {
     float *exp_avg, *exp_avg_sq;
     float *max_exp_avg_sq; /* NULL: not AMSGrad */
     float l2;              /* Adam's weight decay; AdamW: 0 */
-    float shrink;          /* AdamW's weight decay, 1 - lr wd; Adam: 1 */
     float beta1, one_minus_beta1;
     float beta2, one_minus_beta2;
-    float sqrt_correction2; /* sqrt(1 - beta2^t) */
     float eps;
-    float step_size; /* lr / (1 - beta1^t) */
+    exo_adam_now now;
 } exo_adam_args;
 
 /* SGD with momentum:
  *
  *     g = grad + l2 param, b = momentum b + one_minus_dampening g
  *     param = param - lr (nesterov ? g + momentum b : b) */
+typedef struct exo_sgd_now {
+    float momentum;
+    float one_minus_dampening; /* 1 at the first step: the buffer starts as g */
+    float lr;
+} exo_sgd_now;
+
 typedef struct exo_sgd_args {
     size_t count;
     float *param;
     const float *grad;
     float *momentum_buffer; /* NULL: param = param - lr g */
     float l2;
-    float momentum;
-    float one_minus_dampening; /* 1 at the first step: the buffer starts as g */
-    float lr;
     bool nesterov;
+    exo_sgd_now now;
 } exo_sgd_args;
 
 /* RMSprop (Hinton, lecture 6e; centered: Graves, 2013, arXiv:1308.0850):
@@ -191,6 +199,11 @@ typedef struct exo_sgd_args {
  *     g = grad + l2 param, v = alpha v + (1 - alpha) g g, a = alpha a + (1 - alpha) g
  *     d = sqrt(max(v - a a, 0)) + eps
  *     b = momentum b + g / d, param = param - lr b */
+typedef struct exo_rmsprop_now {
+    float momentum;
+    float lr;
+} exo_rmsprop_now;
+
 typedef struct exo_rmsprop_args {
     size_t count;
     float *param;
@@ -201,13 +214,16 @@ typedef struct exo_rmsprop_args {
     float l2;
     float alpha, one_minus_alpha;
     float eps;
-    float momentum;
-    float lr;
+    exo_rmsprop_now now;
 } exo_rmsprop_args;
 
 /* Adagrad (Duchi et al., 2011):
  *
  *     g = grad + l2 param, v = v + g g, param = param - (lr g) / (sqrt(v) + eps) */
+typedef struct exo_adagrad_now {
+    float lr; /* lr / (1 + (t - 1) lr_decay) */
+} exo_adagrad_now;
+
 typedef struct exo_adagrad_args {
     size_t count;
     float *param;
@@ -215,7 +231,7 @@ typedef struct exo_adagrad_args {
     float *sum;
     float l2;
     float eps;
-    float lr; /* lr / (1 + (t - 1) lr_decay) */
+    exo_adagrad_now now;
 } exo_adagrad_args;
 
 /* Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon/) replaces a matrix by a
@@ -437,8 +453,9 @@ typedef struct exo_device_class {
     exo_status (*synchronize)(exo_device *device, exo_err *err);
     /* Between the two calls a device may put off what it is asked for, so as to start it together:
      * up to the end, or to a call that needs its results (a copy to the host, `synchronize`, `free`
-     * and the like). Then `section_end`, or that call, reports a failure of what was put off. A
-     * second begin before the end changes nothing, nor does an end without a begin. NULL, both:
+     * and the like). Then `section_end`, or that call, reports a failure of what was put off.
+     * Sections may lie within each other: then the end of the outermost one starts the rest. An end
+     * without a begin changes nothing. NULL, both:
      * the device starts its work at once. */
     void (*section_begin)(exo_device *device);
     exo_status (*section_end)(exo_device *device, exo_err *err);
@@ -494,10 +511,6 @@ exo_status exo_host_pages_reserve(exo_device *device, size_t bytes, void **out, 
 exo_status exo_host_pages_open(exo_device *device, void *pages, size_t bytes, exo_err *err);
 void exo_host_pages_close(exo_device *device, void *pages, size_t bytes);
 void exo_host_pages_free(exo_device *device, void *pages, size_t bytes);
-
-/* The methods `section_...`, on any device. */
-void exo_device_section_begin(exo_device *device);
-exo_status exo_device_section_end(exo_device *device, exo_err *err);
 
 /* Records the status of a call on the device, unless an earlier call has failed. */
 void exo_device_note(exo_device *device, exo_status status, const exo_err *err);

@@ -151,8 +151,8 @@ exo_reference_adam(exo_device *device, const exo_adam_args *k, exo_err *err)
                 k->max_exp_avg_sq[i] = v;
             v = k->max_exp_avg_sq[i];
         }
-        float denominator = sqrtf(v) / k->sqrt_correction2 + k->eps;
-        k->param[i] = k->param[i] * k->shrink - k->step_size * k->exp_avg[i] / denominator;
+        float denominator = sqrtf(v) / k->now.sqrt_correction2 + k->eps;
+        k->param[i] = k->param[i] * k->now.shrink - k->now.step_size * k->exp_avg[i] / denominator;
     }
     return EXO_OK;
 }
@@ -165,11 +165,11 @@ exo_reference_sgd(exo_device *device, const exo_sgd_args *k, exo_err *err)
     for (size_t i = 0; i < k->count; i++) {
         float g = k->grad[i] + k->l2 * k->param[i];
         if (k->momentum_buffer) {
-            float b = k->momentum * k->momentum_buffer[i] + k->one_minus_dampening * g;
+            float b = k->now.momentum * k->momentum_buffer[i] + k->now.one_minus_dampening * g;
             k->momentum_buffer[i] = b;
-            g = k->nesterov ? g + k->momentum * b : b;
+            g = k->nesterov ? g + k->now.momentum * b : b;
         }
-        k->param[i] = k->param[i] - k->lr * g;
+        k->param[i] = k->param[i] - k->now.lr * g;
     }
     return EXO_OK;
 }
@@ -192,10 +192,10 @@ exo_reference_rmsprop(exo_device *device, const exo_rmsprop_args *k, exo_err *er
         }
         float denominator = sqrtf(v) + k->eps;
         if (k->momentum_buffer) {
-            k->momentum_buffer[i] = k->momentum * k->momentum_buffer[i] + g / denominator;
-            k->param[i] = k->param[i] - k->lr * k->momentum_buffer[i];
+            k->momentum_buffer[i] = k->now.momentum * k->momentum_buffer[i] + g / denominator;
+            k->param[i] = k->param[i] - k->now.lr * k->momentum_buffer[i];
         } else {
-            k->param[i] = k->param[i] - k->lr * g / denominator;
+            k->param[i] = k->param[i] - k->now.lr * g / denominator;
         }
     }
     return EXO_OK;
@@ -209,7 +209,7 @@ exo_reference_adagrad(exo_device *device, const exo_adagrad_args *k, exo_err *er
     for (size_t i = 0; i < k->count; i++) {
         float g = k->grad[i] + k->l2 * k->param[i];
         k->sum[i] = k->sum[i] + g * g;
-        k->param[i] = k->param[i] - k->lr * g / (sqrtf(k->sum[i]) + k->eps);
+        k->param[i] = k->param[i] - k->now.lr * g / (sqrtf(k->sum[i]) + k->eps);
     }
     return EXO_OK;
 }

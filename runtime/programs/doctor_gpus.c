@@ -97,8 +97,8 @@ add_graphs(json_t *findings)
     const char *asked = exo_environment("EXOGYM_CUDA_GRAPHS");
     exo_finding_add(findings, "CUDA graphs",
                     asked && strcmp(asked, "on") == 0
-                        ? "start steps of generation and passes of training"
-                        : "start steps of generation; EXOGYM_CUDA_GRAPHS=on lets them start passes "
+                        ? "start steps of generation and of training"
+                        : "start steps of generation; EXOGYM_CUDA_GRAPHS=on lets them start those "
                           "of training, too",
                     NULL);
 }

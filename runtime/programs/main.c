@@ -27,7 +27,7 @@ static const exo_note environment[] = {
     {"EXOGYM_CUDNN",
      "What computes convolutions on a GPU: off (the default: exogym's kernels), on (cuDNN) or tf32 "
      "(cuDNN, which may compute fp32 as tf32)."},
-    {"EXOGYM_CUDA_GRAPHS", "Whether passes of training on a GPU are started as CUDA graphs: off "
+    {"EXOGYM_CUDA_GRAPHS", "Whether steps of training on a GPU are started as CUDA graphs: off "
                            "(the default) or on. Changes "
                            "speed, never numbers."},
     {"EXOGYM_CUDA_TF32", "Whether products of fp32 on a GPU may be computed as tf32: off (the "

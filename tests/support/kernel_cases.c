@@ -297,14 +297,12 @@ adam_of(const exo_array *x, bool amsgrad, float l2, float shrink, exo_err *err)
         .exp_avg_sq = x[3].data,
         .max_exp_avg_sq = amsgrad ? x[4].data : NULL, /* an integer's bits are a tiny number */
         .l2 = l2,
-        .shrink = shrink,
         .beta1 = 0.9f,
         .one_minus_beta1 = 0.1f,
         .beta2 = 0.999f,
         .one_minus_beta2 = 0.001f,
-        .sqrt_correction2 = 0.3f,
         .eps = 1e-8f,
-        .step_size = 1e-2f,
+        .now = {.shrink = shrink, .sqrt_correction2 = 0.3f, .step_size = 1e-2f},
     };
     exo_status st = x->device->device_class->kernels->adam(x->device, &args, err);
     return st == EXO_OK ? exo_device_synchronize(x->device, err) : st;
@@ -333,10 +331,8 @@ sgd_of(const exo_array *x, bool momentum, bool nesterov, exo_err *err)
         .grad = x[1].data,
         .momentum_buffer = momentum ? x[2].data : NULL,
         .l2 = 0.01f,
-        .momentum = 0.9f,
-        .one_minus_dampening = 1.0f,
-        .lr = 0.1f,
         .nesterov = nesterov,
+        .now = {.momentum = 0.9f, .one_minus_dampening = 1.0f, .lr = 0.1f},
     };
     exo_status st = x->device->device_class->kernels->sgd(x->device, &args, err);
     return st == EXO_OK ? exo_device_synchronize(x->device, err) : st;
@@ -377,8 +373,7 @@ rmsprop_of(const exo_array *x, bool centered, exo_err *err)
         .alpha = 0.99f,
         .one_minus_alpha = 0.01f,
         .eps = 1e-8f,
-        .momentum = 0.9f,
-        .lr = 0.01f,
+        .now = {.momentum = 0.9f, .lr = 0.01f},
     };
     exo_status st = x->device->device_class->kernels->rmsprop(x->device, &args, err);
     return st == EXO_OK ? exo_device_synchronize(x->device, err) : st;
@@ -408,7 +403,7 @@ adagrad(const exo_array *x, double *sum, exo_err *err)
         .sum = x[3].data,
         .l2 = 0.01f,
         .eps = 1e-10f,
-        .lr = 0.01f,
+        .now = {.lr = 0.01f},
     };
     (void)sum;
     exo_status st = x->device->device_class->kernels->adagrad(x->device, &args, err);

@@ -59,15 +59,16 @@ close_gpu(exo_device *gpu)
 typedef struct work {
     exo_device *gpu;
     exo_array y, ones;
-    float value; /* that every element of y must have */
-    float one;   /* that of ones */
+    float divisor; /* of y; graphs know it, but not the other numbers of a request */
+    float value;   /* that every element of y must have */
+    float one;     /* that of ones */
 } work;
 
 static void
 work_init(work *w, exo_device *gpu, size_t count)
 {
     exo_err err = {0};
-    *w = (work){.gpu = gpu, .one = 1};
+    *w = (work){.gpu = gpu, .one = 1, .divisor = 2};
     cr_assert_eq(exo_array_init(&w->y, gpu, EXO_F32, count, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_array_init(&w->ones, gpu, EXO_F32, count, &err), EXO_OK, "%s", err.text);
     exo_vec_fill(w->ones, 1);
@@ -80,14 +81,15 @@ work_release(work *w)
     exo_array_release(&w->ones);
 }
 
-/* Asks for y = y / 2, y = y + b ones, some times over: two requests, of which each needs the one before. */
+/* Asks for y = y / divisor, y = y + b ones, some times over: two requests, of which each needs the one
+ * before. */
 static void
 ask(work *w, float b, size_t times)
 {
     for (size_t i = 0; i < times; i++) {
-        exo_vec_scale(w->y, 0.5f);
+        exo_vec_divide(w->y, w->divisor);
         exo_vec_axpy(w->y, b, w->ones);
-        w->value = 0.5f * w->value + b * w->one;
+        w->value = w->value / w->divisor + b * w->one;
     }
 }
 
@@ -168,7 +170,8 @@ Test(cuda_sections, other_numbers_change_a_graph)
         cuda_emulator_refuse_update_at(refused);
         work_init(&w, gpu, COUNT);
         for (size_t s = 0; s < 12; s++) {
-            section(&w, (float)s, PAIRS);
+            w.divisor = (float)(2 + s);
+            section(&w, 1, PAIRS);
             check(&w);
         }
         cuda_emulator_refuse_update_at(0);
@@ -179,6 +182,92 @@ Test(cuda_sections, other_numbers_change_a_graph)
         work_release(&w);
         close_gpu(gpu);
     }
+}
+
+/* Factors change from step to step without another record, and no graph that is under way sees those
+ * of the next one. With more of them than cells, the rest is as all other numbers. */
+Test(cuda_sections, late_numbers_are_no_other_graph)
+{
+    const size_t pairs[] = {PAIRS, 300, 1100};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const counts before = count();
+        work w;
+        cuda_emulator_seed(i);
+        exo_device *gpu = open_gpu("on");
+        work_init(&w, gpu, 3);
+        for (size_t s = 0; s < 6; s++)
+            section(&w, (float)s, pairs[i]);
+        check(&w);
+        section(&w, 5, pairs[i]);
+        check(&w);
+        const counts now = count();
+        cr_expect_eq(now.graphs - before.graphs, 6);
+        if (CUDA_EMULATOR_EQUAL_BYTES)
+            cr_expect_eq(now.records - before.records, i < 2 ? 1 : 5);
+        work_release(&w);
+        close_gpu(gpu);
+    }
+}
+
+/* The addresses of small copies are late, too; those of large ones are not. */
+Test(cuda_sections, small_copies_go_elsewhere_in_the_same_graph)
+{
+    enum {
+        PLACES = 8,
+        MOST = 300 /* elements of a copy */
+    };
+    static float got[PLACES * MOST];
+    exo_err err = {0};
+    for (size_t large = 0; large < 2; large++) {
+        const size_t n = large ? MOST : COUNT;
+        const counts before = count();
+        work w;
+        exo_array places;
+        exo_device *gpu = open_gpu("on");
+        work_init(&w, gpu, n);
+        cr_assert_eq(exo_array_init(&places, gpu, EXO_F32, PLACES * n, &err), EXO_OK);
+        float expected[PLACES];
+        for (size_t p = 0; p < PLACES; p++) {
+            exo_device_section_begin(gpu);
+            ask(&w, (float)p, PAIRS);
+            exo_vec_copy(exo_array_part(places, p * n, n), w.y);
+            cr_assert_eq(exo_device_section_end(gpu, &err), EXO_OK, "%s", err.text);
+            expected[p] = w.value;
+        }
+        cr_assert_eq(exo_array_read(places, got, &err), EXO_OK, "%s", err.text);
+        for (size_t i = 0; i < PLACES * n; i++)
+            cr_assert_eq(got[i], expected[i / n], "element %zu", i);
+        if (CUDA_EMULATOR_EQUAL_BYTES)
+            cr_expect_eq(count().records - before.records, large ? PLACES - 1 : 1);
+        exo_array_release(&places);
+        work_release(&w);
+        close_gpu(gpu);
+    }
+}
+
+/* Only the end of the outermost section starts the list, which an end without a begin does not. */
+Test(cuda_sections, sections_lie_within_others)
+{
+    work w;
+    exo_err err = {0};
+    exo_device *gpu = open_gpu("on");
+    work_init(&w, gpu, COUNT);
+    cr_assert_eq(exo_device_synchronize(gpu, &err), EXO_OK, "%s", err.text);
+    for (size_t s = 0; s < 3; s++) {
+        const counts before = count();
+        const uint64_t done = cuda_emulator_done();
+        cr_assert_eq(exo_device_section_end(gpu, &err), EXO_OK, "%s", err.text);
+        exo_device_section_begin(gpu);
+        section(&w, 1, PAIRS);
+        section(&w, 2, PAIRS);
+        cr_expect_eq(count().calls, before.calls);
+        cr_assert_eq(exo_device_section_end(gpu, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(count().graphs - before.graphs, s > 0);
+        check(&w);
+        cr_expect_geq(cuda_emulator_done() - done, 4 * PAIRS);
+    }
+    work_release(&w);
+    close_gpu(gpu);
 }
 
 /* More forms than a device keeps, one after the other, and then one again. */
@@ -329,7 +418,8 @@ try_sections(exo_device *gpu, exo_err *err)
         exo_device_section_begin(gpu);
         exo_array_send(y, host);
         for (size_t i = 0; i < 2 * PAIRS; i++)
-            exo_vec_scale(y, s == 7 ? 6 : (float)s);
+            exo_vec_divide(y, s == 7 ? 6 : (float)s);
+        exo_vec_scale(y, (float)s);
         st = exo_device_section_end(gpu, err);
     }
     if (st == EXO_OK)

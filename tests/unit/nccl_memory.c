@@ -97,7 +97,7 @@ record_passes(void *argument)
     for (uint64_t n = 0; r->status == EXO_OK && !r->ends; n++) {
         exo_device_section_begin(r->gpu);
         for (int i = 0; i < 12; i++) /* other numbers each time, and one form */
-            exo_vec_scale(r->x, 1 + (float)(n % 64) / 1024);
+            exo_vec_divide(r->x, 1 + (float)(n % 64) / 1024);
         r->status = exo_device_section_end(r->gpu, NULL);
         if (r->status == EXO_OK)
             r->status = exo_device_synchronize(r->gpu, NULL);
