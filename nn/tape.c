@@ -64,13 +64,21 @@ end_section(exo_tape *tape, exo_status st, exo_err *err)
     return st == EXO_OK ? ended : st;
 }
 
+/* The same of a pass that got nowhere. Nobody is told then, so the device remembers a failure. */
+static void
+leave_section(exo_tape *tape)
+{
+    exo_err reason = {0};
+    exo_device_note(tape->device, end_section(tape, EXO_OK, &reason), &reason);
+}
+
 void
 exo_tape_free(exo_tape **tape)
 {
     exo_tape *t = *tape;
     if (!t)
         return;
-    (void)end_section(t, EXO_OK, NULL); /* of a pass that got nowhere */
+    leave_section(t);
     for (size_t i = 0; i < t->cap_cache; i++)
         release_cached(&t->cache[i]);
     exo_tape_free_blocks(t);
@@ -111,7 +119,7 @@ begin_section(exo_tape *tape, bool grad)
     if (grad && !tape->begun)
         exo_device_section_begin(tape->device);
     if (!grad)
-        (void)end_section(tape, EXO_OK, NULL);
+        leave_section(tape);
     tape->begun = grad;
 }
 

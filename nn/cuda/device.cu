@@ -617,7 +617,7 @@ uint64_t
 exo_cuda_own_bytes(void)
 {
     return static_cast<uint64_t>(EXO_CUDA_SLOTS) * EXO_CUDA_SLOT_BYTES + PARTIALS_BYTES +
-           exo_cuda_matmul_bytes();
+           exo_cuda_matmul_bytes() + exo_cuda_sections_bytes();
 }
 
 exo_status

@@ -189,6 +189,7 @@ Test(cuda_sections, other_numbers_change_a_graph)
 Test(cuda_sections, late_numbers_are_no_other_graph)
 {
     const size_t pairs[] = {PAIRS, 300, 1100};
+    (void)cuda_emulator_watch_races(true);
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         const counts before = count();
         work w;
@@ -218,6 +219,7 @@ Test(cuda_sections, small_copies_go_elsewhere_in_the_same_graph)
     };
     static float got[PLACES * MOST];
     exo_err err = {0};
+    (void)cuda_emulator_watch_races(true);
     for (size_t large = 0; large < 2; large++) {
         const size_t n = large ? MOST : COUNT;
         const counts before = count();

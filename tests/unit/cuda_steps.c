@@ -319,6 +319,7 @@ Test(cuda_steps, a_step_that_draws_is_the_same_graph)
 {
     task draws = GPT_TASK;
     draws.model_options = DRAWS;
+    (void)cuda_emulator_watch_races(true);
     compare_plain_and_graphs(&draws);
     draws.autocast = EXO_AUTOCAST_BF16;
     compare_plain_and_graphs(&draws);
