@@ -219,7 +219,8 @@ rest(exo_replica *r, exo_err *err)
     return st == EXO_PEER_LOST && exo_replica_is_elastic(r) ? EXO_OK : st;
 }
 
-/* Takes the step whose batch this is; NULL: its gradients are there. */
+/* Takes the step whose batch this is; NULL: its gradients are there. A device may put its work off up to
+ * the end, which belongs to the update. */
 static exo_status
 take_step(exo_replica *r, const exo_batch *batch, exo_err *err)
 {
@@ -227,6 +228,7 @@ take_step(exo_replica *r, const exo_batch *batch, exo_err *err)
     exo_status st = EXO_OK;
     exo_pace_phase(r->pace, "step", r->step_cost);
     exo_replica_rehearse(r, true);
+    exo_device_section_begin(r->device);
     if (batch)
         st = (r->pipeline ? compute_stage : compute_gradients)(r, batch, err);
     exo_pace_phase(r->pace, "update", declared ? 0 : -1);
@@ -237,9 +239,10 @@ take_step(exo_replica *r, const exo_batch *batch, exo_err *err)
         st = exo_replica_agree(r, err);
     if (st == EXO_OK)
         st = rest(r, err);
+    const exo_status ended = exo_device_section_end(r->device, st == EXO_OK ? err : NULL);
     exo_replica_rehearse(r, false);
     exo_pace_phase(r->pace, NULL, -1);
-    return st;
+    return st == EXO_OK ? ended : st;
 }
 
 exo_status
@@ -248,12 +251,8 @@ exo_replica_step_ahead(exo_replica *r, exo_err *err)
     const exo_batch *batch = NULL;
     const size_t before = r->passes.num;
     exo_status st = r->member.again ? EXO_OK : next_batch(r, &batch, err);
-    if (st == EXO_OK) {
-        exo_device_section_begin(r->device);
+    if (st == EXO_OK)
         st = take_step(r, batch, err);
-        const exo_status ended = exo_device_section_end(r->device, st == EXO_OK ? err : NULL);
-        st = st == EXO_OK ? ended : st;
-    }
     if (st != EXO_OK) {
         r->passes.num = before;
         return st;

@@ -68,7 +68,7 @@ exo_cuda_late(const exo_device *device)
 /* Writes cells [first, first + count) of the device's, on its stream. */
 exo_status exo_cuda_write_cells(exo_cuda_device *cuda, exo_cuda_cell *all,
                                 const exo_cuda_cells *cells, exo_err *err);
-/* Copies by a kernel that finds late addresses. */
+/* Copies few bytes by a kernel, which finds late addresses. */
 exo_status exo_cuda_copy_late(exo_cuda_device *cuda, const exo_cuda_copy_args *k, exo_err *err);
 
 #endif

@@ -83,10 +83,11 @@ exo_cuda_sections_new(exo_cuda_sections **out, const exo_cuda_device *cuda, exo_
     *out = static_cast<exo_cuda_sections *>(exo_calloc(1, sizeof **out));
     if (!*out)
         return exo_fail(err, EXO_NOMEM, "no memory for the graphs of a device");
-    const exo_status st = exo_cuda_status(cudaMallocAsync(&cells, CELLS_BYTES, cuda->stream),
-                                          "the memory of graphs", err);
-    if (st != EXO_OK)
-        return st;
+    const cudaError_t error = cudaMallocAsync(&cells, CELLS_BYTES, cuda->stream);
+    if (error == cudaErrorMemoryAllocation)
+        return exo_cuda_say_full(cuda, "the numbers of graphs", CELLS_BYTES, err);
+    if (error != cudaSuccess)
+        return exo_cuda_status(error, "the numbers of graphs", err);
     (*out)->cells = static_cast<exo_cuda_cell *>(cells);
     exo_cuda_took(cuda, EXO_CUDA_WORKSPACES, CELLS_BYTES);
     return EXO_OK;
@@ -264,10 +265,11 @@ start_copy(exo_device *device, const void *args, exo_err *err)
 {
     const exo_cuda_copy_args *k = static_cast<const exo_cuda_copy_args *>(args);
     exo_cuda_device *cuda = exo_cuda_of(device);
-    return cuda->late ? exo_cuda_copy_late(cuda, k, err)
-                      : exo_cuda_status(cudaMemcpyAsync(k->ends.to, k->ends.from, k->bytes,
-                                                        cudaMemcpyDeviceToDevice, cuda->stream),
-                                        "a copy", err);
+    return k->bytes <= EXO_CUDA_LATE_COPY
+               ? exo_cuda_copy_late(cuda, k, err)
+               : exo_cuda_status(cudaMemcpyAsync(k->ends.to, k->ends.from, k->bytes,
+                                                 cudaMemcpyDeviceToDevice, cuda->stream),
+                                 "a copy", err);
 }
 
 static exo_status (*const starters[])(exo_device *device, const void *args, exo_err *err) = {

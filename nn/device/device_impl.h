@@ -455,8 +455,7 @@ typedef struct exo_device_class {
      * up to the end, or to a call that needs its results (a copy to the host, `synchronize`, `free`
      * and the like). Then `section_end`, or that call, reports a failure of what was put off.
      * Sections may lie within each other: then the end of the outermost one starts the rest. An end
-     * without a begin changes nothing. NULL, both:
-     * the device starts its work at once. */
+     * without a begin changes nothing. NULL, both: the device starts its work at once. */
     void (*section_begin)(exo_device *device);
     exo_status (*section_end)(exo_device *device, exo_err *err);
     const exo_kernels *kernels;
