@@ -66,11 +66,11 @@ open(sys.argv[1] + ".loss", "w").write("\n".join(map(str, [r["global_loss"] for 
 }
 train cpu
 train one --set device=cuda
-train two --set device=cuda --set engine=local
-train far --set device=cuda --workers 2
+EXOGYM_CUDA_GRAPHS=on train two --set device=cuda --set engine=local
+EXOGYM_CUDA_GRAPHS=on train far --set device=cuda --workers 2
 LD_LIBRARY_PATH=$PWD/none EXOGYM_CUDNN=on bad 1 'cannot be loaded: libgone.so' run job.yaml --no-plot --name none --set device=cuda
-cmp -s one.sha two.sha || fail 'engine local gives other bits'
-cmp -s one.sha far.sha || fail 'workers give other bits'
+cmp -s one.sha two.sha || fail 'engine local and graphs give other bits'
+cmp -s one.sha far.sha || fail 'workers and graphs give other bits'
 paste cpu.loss one.loss | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-4 || $1 == 0) exit 1 }' || fail "losses: $(paste cpu.loss one.loss)"
 
 # `auto` is the engine gpu for nodes on one GPU: no gradient goes through the host. With it, steps are graphs,
@@ -94,7 +94,7 @@ ok run job.yaml --name whole "${long[@]}" --set train.max_steps=4 --set device=c
 for from in "${sources[@]}"; do
     to=$([ $from = cpu ] && echo cuda || echo cpu)
     ok run job.yaml --name "$from" "${long[@]}" --set train.max_steps=2 --set device=$from --overwrite
-    ok run job.yaml --name "$from" "${long[@]}" --set train.max_steps=4 --set device=$to --resume
+    EXOGYM_CUDA_GRAPHS=on ok run job.yaml --name "$from" "${long[@]}" --set train.max_steps=4 --set device=$to --resume
     a=$(json runs/$from/diloco/result.json global_loss) b=$(json runs/whole/diloco/result.json global_loss)
     awk -v a="$a" -v b="$b" 'BEGIN { d = a - b; exit !(a > 0 && d < 1e-4 && d > -1e-4) }' || fail "resumed from $from: $a, not $b"
 done
@@ -131,7 +131,7 @@ eight=$(EXOGYM_CUDA_GRAPHS=on learns --set train.autocast=fp8)
 [[ $eight =~ ^[0-9.]+\ [0-9a-f]+$ ]] || fail "fp8: $eight"
 if [ ${#engines[@]} -gt 0 ]; then
     apart graphs "$(learns --set train.autocast=bf16)" "$eight"
-    got=$(learns --set train.autocast=fp8 --set model.checkpoint=true --set strategy.name=fsdp --workers 2)
+    got=$(EXOGYM_CUDA_GRAPHS=on learns --set train.autocast=fp8 --set model.checkpoint=true --set strategy.name=fsdp --workers 2)
     [ "$got" = "$eight" ] || fail "fp8 with checkpointed blocks, fsdp and workers: '$got', not '$eight'"
     lora=(--set 'model.lora={rank: 4}')
     apart lora "$(learns "${lora[@]}" --set train.autocast=bf16)" "$(learns "${lora[@]}" --set train.autocast=fp8)"
@@ -199,8 +199,8 @@ for model in "${models[@]}"; do
 done
 
 # A step of two passes is a graph where the environment asks for it, with the same bits: the first one comes to
-# know the kernels, the next ones are recorded for the slots of copies, and then nothing is. With clang, equal arguments
-# may not be equal bytes.
+# know the kernels, the next ones are recorded for the slots of copies, and then nothing is. With clang, equal
+# arguments may not be equal bytes.
 EXOGYM_CUDA_GRAPHS=on waits job 5 >/dev/null
 read -r graphs records < <(sed -n 's/^cuda: \([0-9]*\) graphs, \([0-9]*\) records$/\1 \2/p' err)
 { [ "${graphs:-0}" -eq 4 ] && { [ "$records" -le 2 ] || "$CC" --version | grep -q clang; }; } || fail "'$graphs' graphs in 5 steps, of which '$records' are recorded"

@@ -62,7 +62,7 @@ go matrices "${muon[@]}" --set nodes=1
 go slices "${muon[@]}" "${gpu[@]}" --set parallel.tensor=2
 near matrices slices
 
-# GPUs, workers, graphs of passes and NCCL.
+# GPUs, workers, graphs and NCCL.
 EXO_CUDA_EMULATOR='gpus=2' go far "${both[@]}" --workers 2
 EXOGYM_CUDA_GRAPHS=on go graphs "${both[@]}"
 same both far graphs
@@ -70,9 +70,10 @@ mkdir rooms
 ln -s "$EXO_BUILD/tests/nccl/libnccl_test.so" bin/libnccl.so.2
 nccl=("${gpu[@]}" --set engine=nccl --set equal_bits=false)
 export LD_LIBRARY_PATH=$PWD/bin EXO_NCCL_ROOMS=$PWD/rooms EXO_CUDA_EMULATOR='gpus=2'
+export EXOGYM_CUDA_GRAPHS=on
 go sequence_nccl "${nccl[@]}" --set 'parallel={tensor: 2, sequence: true}'
 go stages_nccl "${nccl[@]}" --set 'parallel={pipeline: 2, microbatches: 2}'
-unset LD_LIBRARY_PATH EXO_CUDA_EMULATOR
+unset LD_LIBRARY_PATH EXO_CUDA_EMULATOR EXOGYM_CUDA_GRAPHS
 same sequence sequence_nccl
 same stages stages_nccl
 

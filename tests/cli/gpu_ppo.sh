@@ -89,7 +89,7 @@ exact both
 cmp -s runs/one/final_trainer_0.json runs/both/final_trainer_0.json && fail 'nothing was learned on the GPU'
 go two --set $maker=cuda
 same one two
-go far "${both[@]}" --workers 2
+EXOGYM_CUDA_GRAPHS=on go far "${both[@]}" --workers 2
 same both far
 # All updates but the first are handed over in the GPU's memory: the ledger has no bytes of weights for them.
 go bytes --workers 2

@@ -130,7 +130,7 @@ for stage in sft dpo; do
     go $stage ${stage}_cpu
     go $stage ${stage}_gpu --set $trainer.device=cuda
     near ${stage}_cpu ${stage}_gpu
-    go $stage ${stage}_far --set $trainer.device=cuda --workers 1
+    EXOGYM_CUDA_GRAPHS=on go $stage ${stage}_far --set $trainer.device=cuda --workers 1
     same ${stage}_gpu ${stage}_far
 done
 # Two trainers on two GPUs learn as one.
