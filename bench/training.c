@@ -41,9 +41,9 @@ bench_training_release(bench_training *t)
     exo_device_close(&t->device);
 }
 
-/* Parameters are updated during backward on the host, and after it elsewhere. */
+/* Parameters are updated during backward on the host, and after it elsewhere. *out: the loss. */
 static exo_status
-step(bench_training *t, const exo_batch *batch, uint64_t index, exo_err *err)
+take_step(bench_training *t, const exo_batch *batch, uint64_t index, exo_tensor **out, exo_err *err)
 {
     exo_pass pass = {.train = true,
                      .grad = true,
@@ -61,13 +61,25 @@ step(bench_training *t, const exo_batch *batch, uint64_t index, exo_err *err)
         exo_params_zero_grads(t->params);
     }
     exo_tape_begin(t->tape, t->params, &pass);
-    exo_tensor *loss = t->loss_of ? t->loss_of(t->model, t->tape, batch)
-                                  : exo_model_loss(t->model, t->tape, batch);
-    if (!loss)
+    *out = t->loss_of ? t->loss_of(t->model, t->tape, batch)
+                      : exo_model_loss(t->model, t->tape, batch);
+    if (!*out)
         return exo_tape_error(t->tape, err);
-    exo_status st = exo_tape_backward(t->tape, loss, 1.0f, err);
+    exo_status st = exo_tape_backward(t->tape, *out, 1.0f, err);
     if (st == EXO_OK && !within)
         exo_optim_step(t->optim, values, exo_params_grads_array(t->params), t->lr);
+    return st;
+}
+
+/* A step, as a replica takes it, whose loss is waited for. */
+static exo_status
+step(bench_training *t, const exo_batch *batch, uint64_t index, exo_err *err)
+{
+    exo_tensor *loss = NULL;
+    exo_device_section_begin(t->device);
+    exo_status st = take_step(t, batch, index, &loss, err);
+    const exo_status ended = exo_device_section_end(t->device, st == EXO_OK ? err : NULL);
+    st = st == EXO_OK ? ended : st;
     t->loss = st == EXO_OK ? exo_tensor_item(loss) : 0; /* waits for the device */
     return st;
 }
