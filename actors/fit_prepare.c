@@ -463,10 +463,10 @@ exo_fit_prepare(struct run *run, exo_dataset *train, exo_dataset *val, exo_confi
         st = exo_fit_show_links(run, err);
     if (st == EXO_OK)
         st = save_tokenizer(run, err);
-    if (st == EXO_OK && run->folder[0] && run->step < run->fit->max_steps)
-        st = exo_run_reopen(run->folder, err); /* its old model and result are outdated */
     if (st == EXO_OK && run->folder[0])
         st = exo_metrics_open(&run->metrics, run->folder, run->fit->resume_from[0] != 0, run->step,
                               err);
+    if (st == EXO_OK && run->folder[0] && run->step < run->fit->max_steps)
+        st = exo_run_reopen(run->folder, err); /* its old model and result are outdated */
     return st;
 }

@@ -333,7 +333,8 @@ exo_config_add_place(const exo_config *node, exo_err *err)
         return EXO_INVAL;
     exo_status code = err->code;
     bool placed = strncmp(err->text, "--set ", strlen("--set ")) == 0 ||
-                  begins_with_place(err, node->doc->source);
+                  begins_with_place(err, node->doc->source) ||
+                  begins_with_place(err, exo_config_source(node));
     for (const exo_config_file *file = node->doc->files; file && !placed; file = file->link)
         placed = begins_with_place(err, file->path);
     if (placed)

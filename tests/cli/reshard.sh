@@ -101,6 +101,7 @@ bad 2 '--nodes 0: expected a number from 1 to 65536' ckpt reshard runs/job/fsdp 
 bad 2 '--full is --strategy ddp: give one of them' ckpt reshard runs/job/fsdp none/a --full --strategy ddp
 bad 2 "unknown option --node; did you mean --nodes?" ckpt reshard runs/job/fsdp none/a --node 3
 bad 2 "there is no strategy 'fdsp'; did you mean 'fsdp'?" ckpt reshard runs/job/fsdp none/a --strategy fdsp
+bad 2 "exogym: --strategy:1:24: unknown key 'group_sze'; did you mean 'group_size'?" ckpt reshard runs/job/fsdp none/a --strategy '{name: fsdp, group_sze: 2}'
 bad 2 '3 nodes cannot be cut into groups of 2' ckpt reshard runs/job/fsdp none/a --nodes 3 --strategy '{name: fsdp, group_size: 2}'
 bad 2 'tensor 2 does not divide the 3 nodes' ckpt reshard runs/job/fsdp none/a --full --nodes 3 --tensor 2
 bad 1 "the nodes of the strategy 'diloco' have states of their own" ckpt reshard runs/job/fsdp none/a --strategy diloco

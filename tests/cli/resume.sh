@@ -104,4 +104,17 @@ done
 [ "$(json runs/late/ddp/progress.json state)" = "$(json before.json state)" ] ||
     fail "state is $(json runs/late/ddp/progress.json state) instead of $(json before.json state)"
 [ "$(ls runs/late/ddp | grep partial)" = notes.partial-long ] || fail "left: $(ls runs/late/ddp | grep partial)"
+
+# A table that is damaged refuses more steps, and what the finished run has made stays.
+cp -r runs/late damaged
+sed -i 1s/step/stop/ runs/late/ddp/validation.csv
+"$EXOGYM" run job.yaml --name late --no-plot --set train.max_steps=14 --resume >out 2>err
+[ $? = 1 ] || fail 'a damaged table was taken'
+has err "exogym: ddp: runs/late/ddp/validation.csv: the first line should be 'step,local_loss,"
+for name in result.json model.safetensors; do
+    cmp -s damaged/ddp/$name runs/late/ddp/$name || fail "$name did not outlive a damaged table"
+done
+rm runs/late/ddp/validation.csv
+ok run job.yaml --name late --no-plot --set train.max_steps=14 --resume
+[ "$(json runs/late/ddp/result.json steps)" = 14 ] || fail 'without the damaged table the run does not go on'
 finish
