@@ -225,9 +225,11 @@ check_end(exo_nccl_group *g, uint32_t rank, const exo_engine_request *r)
         snprintf(text, sizeof text, "%s has left", name);
         exo_nccl_break(g, EXO_PEER_LOST, text);
     } else if (exo_now(g->clock) >= r->deadline) {
+        char own[EXO_NCCL_NAME + 32];
+        exo_nccl_describe(g, rank, own, sizeof own);
         name_missing(g, r, name, sizeof name);
-        snprintf(text, sizeof text, "%s: deadline passed while rank %u waited for %s",
-                 exo_collective_name(r->args.operation), rank, name);
+        snprintf(text, sizeof text, "%s: deadline passed while %s waited for %s",
+                 exo_collective_name(r->args.operation), own, name);
         exo_nccl_break(g, EXO_TIMEOUT, text);
     }
 }
