@@ -48,7 +48,7 @@ take_piece(exo_future *future, exo_object *object, uint64_t first, exo_time dead
     if (st == EXO_OK && piece->size != size)
         st = exo_fail(err, EXO_FAILED, "a piece of an object has %zu bytes instead of %llu",
                       piece->size, (unsigned long long)size);
-    if (st == EXO_OK)
+    if (st == EXO_OK && size > 0)
         memcpy((char *)exo_object_data(object) + first, piece->data, size);
     return st;
 }

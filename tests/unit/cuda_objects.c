@@ -57,6 +57,7 @@ close_gpu(exo_device *device)
 }
 
 static float numbers[COUNT];
+static size_t made = COUNT; /* elements that makers put */
 
 static float
 number(size_t i)
@@ -64,16 +65,16 @@ number(size_t i)
     return (float)(i % 4093) - 0.5F;
 }
 
-/* An array object of COUNT numbers on a device. */
+/* An array object of `made` numbers on a device. */
 static exo_array_object *
 put(exo_device *device)
 {
     exo_array_object *a = NULL;
     exo_array array;
     exo_err err = {0};
-    for (size_t i = 0; i < COUNT; i++)
+    for (size_t i = 0; i < made; i++)
         numbers[i] = number(i);
-    cr_assert_eq(exo_array_init(&array, device, EXO_F32, COUNT, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_array_init(&array, device, EXO_F32, made, &err), EXO_OK, "%s", err.text);
     exo_array_send(array, numbers);
     cr_assert_eq(exo_array_object_put(&a, array, &err), EXO_OK, "%s", err.text);
     exo_vec_fill(array, 7); /* the object has what was asked before */
@@ -475,6 +476,32 @@ Test(cuda_objects, a_reader_on_another_host_gets_the_bytes, .timeout = 120)
     exo_object_drop(&bytes);
     close_gpu(gpu);
     end(&p, &m, false);
+}
+
+static void
+fetch_empty(bool maker_on_cpu)
+{
+    member m;
+    exo_object_id id;
+    exo_array_object *theirs = NULL;
+    exo_err err = {0};
+    made = 0;
+    peer p = begin(&m, &id, maker_on_cpu, "elsewhere");
+    cr_assert_eq(exo_array_object_get(&theirs, exo_device_cpu(), m.runtime, &id, soon(), &err),
+                 EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_array_object_of(theirs).count, 0);
+    exo_array_object_drop(&theirs);
+    end(&p, &m, false);
+}
+
+Test(cuda_objects, an_empty_array_is_fetched, .timeout = 120)
+{
+    fetch_empty(false);
+}
+
+Test(cuda_objects, an_empty_array_of_the_cpu_is_fetched, .timeout = 120)
+{
+    fetch_empty(true);
 }
 
 Test(cuda_objects, arrays_of_the_cpu_are_the_same, .timeout = 120)
