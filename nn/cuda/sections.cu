@@ -363,6 +363,15 @@ find_place(exo_cuda_sections *s)
     return oldest;
 }
 
+/* How many graphs the form of a list may have. */
+static size_t
+most_of_form(const list *l)
+{
+    const size_t together = EXO_CUDA_FORM_REQUESTS / l->requests, most = EXO_CUDA_FORM_GRAPHS,
+                 least = EXO_CUDA_FORM_LEAST;
+    return together > most ? most : together < least ? least : together;
+}
+
 /* Finds the graph for what is put off. NULL: there is none of the form; else *equal says whether it
  * is the graph of just that list. */
 static recorded *
@@ -383,7 +392,7 @@ find(exo_cuda_sections *s, bool *equal)
         of_form++;
     }
     recorded *place = find_place(s);
-    if (!idle && of_form > 0 && of_form < EXO_CUDA_FORM_GRAPHS && place->used == 0)
+    if (!idle && of_form > 0 && of_form < most_of_form(&s->asked) && place->used == 0)
         return place;
     return idle ? idle : oldest;
 }

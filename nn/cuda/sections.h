@@ -12,9 +12,9 @@
  *     its form came before:           they are recorded, and made a graph, which is launched
  *     its bytes are those of a graph: the graph is launched
  *
- * A form that comes with other bytes each time is recorded each time, and changes the oldest of its
- * graphs to what was recorded. So a graph needs no address to stay equal, and nothing is recorded
- * that was not asked for just now.
+ * A form that comes with other bytes each time is recorded each time. Once it has its number of
+ * graphs, the oldest of them is changed to what was recorded. So a graph needs no address to stay
+ * equal, and nothing is recorded that was not asked for just now.
  *
  * Owner: the device. Read next: sections.cu, late.h, graphs.h. */
 #ifndef EXO_CUDA_SECTIONS_H
@@ -23,9 +23,13 @@
 #include "nn/cuda/late.h"
 
 enum {
-    EXO_CUDA_SECTION_GRAPHS = 32, /* of a device */
-    /* Of a form, so that the slots of copies from the host, which take turns, come round. */
-    EXO_CUDA_FORM_GRAPHS = EXO_CUDA_SLOTS,
+    EXO_CUDA_SECTION_GRAPHS = 64, /* of a device */
+    /* Graphs of a form: so many that the equal layers of a model have one each, if together they
+     * have at most FORM_REQUESTS; in any case FORM_LEAST, since the slots of copies from the host
+     * take turns. */
+    EXO_CUDA_FORM_GRAPHS = EXO_CUDA_SECTION_GRAPHS / 2,
+    EXO_CUDA_FORM_REQUESTS = 2048,
+    EXO_CUDA_FORM_LEAST = EXO_CUDA_SLOTS,
     EXO_CUDA_LEAST_REQUESTS = 8 /* of a graph */
 };
 

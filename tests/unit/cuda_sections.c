@@ -16,7 +16,8 @@
 
 enum {
     COUNT = 64,
-    PAIRS = 6 /* of requests, in a section that is enough for a graph */
+    PAIRS = 6,       /* of requests, in a section that is enough for a graph */
+    MANY_PAIRS = 300 /* so that the form has few graphs */
 };
 
 /* What all devices were asked for. */
@@ -159,8 +160,8 @@ Test(cuda_sections, a_section_that_came_before_is_a_graph)
     close_gpu(gpu);
 }
 
-/* The second time a form is recorded; with other numbers again, up to as many graphs as copies from
- * the host have slots, and then the oldest is changed. */
+/* The second time a form is recorded; with other numbers again, a form of long lists has as many
+ * graphs as copies from the host have slots, and then the oldest is changed. */
 Test(cuda_sections, other_numbers_change_a_graph)
 {
     for (uint64_t refused = 0; refused < 3; refused++) {
@@ -171,7 +172,7 @@ Test(cuda_sections, other_numbers_change_a_graph)
         work_init(&w, gpu, COUNT);
         for (size_t s = 0; s < 12; s++) {
             w.divisor = (float)(2 + s);
-            section(&w, 1, PAIRS);
+            section(&w, 1, MANY_PAIRS);
             check(&w);
         }
         cuda_emulator_refuse_update_at(0);
@@ -184,11 +185,39 @@ Test(cuda_sections, other_numbers_change_a_graph)
     }
 }
 
+/* Lists of one form that take turns, as those of equal layers do, have a graph each. */
+Test(cuda_sections, equal_layers_have_a_graph_each)
+{
+    enum {
+        LAYERS = 24,
+        STEPS = 4
+    };
+    work layers[LAYERS];
+    exo_device *gpu = open_gpu("on");
+    for (size_t i = 0; i < LAYERS; i++)
+        work_init(&layers[i], gpu, 1);
+    counts before = count();
+    for (size_t s = 0; s < STEPS; s++) {
+        if (s == 2)
+            before = count();
+        for (size_t i = 0; i < LAYERS; i++)
+            section(&layers[i], (float)(1 + s), PAIRS);
+    }
+    cr_expect_eq(count().graphs - before.graphs, 2 * LAYERS);
+    if (CUDA_EMULATOR_EQUAL_BYTES)
+        cr_expect_eq(count().records, before.records);
+    for (size_t i = 0; i < LAYERS; i++) {
+        check(&layers[i]);
+        work_release(&layers[i]);
+    }
+    close_gpu(gpu);
+}
+
 /* Factors change from step to step without another record, and no graph that is under way sees those
  * of the next one. With more of them than cells, the rest is as all other numbers. */
 Test(cuda_sections, late_numbers_are_no_other_graph)
 {
-    const size_t pairs[] = {PAIRS, 300, 1100};
+    const size_t pairs[] = {PAIRS, MANY_PAIRS, 1100};
     (void)cuda_emulator_watch_races(true);
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         const counts before = count();
@@ -279,11 +308,11 @@ Test(cuda_sections, the_oldest_graphs_make_room)
     exo_device *gpu = open_gpu("on");
     work_init(&w, gpu, 1);
     for (size_t round = 0; round < 2; round++)
-        for (size_t form = 0; form < 40; form++)
+        for (size_t form = 0; form < 70; form++)
             for (size_t s = 0; s < 2; s++)
                 section(&w, 1, PAIRS + form);
-    cr_expect_eq(cuda_emulator_graphs(), 80);
-    cr_expect_leq(cuda_emulator_things(), 100);
+    cr_expect_eq(cuda_emulator_graphs(), 140);
+    cr_expect_leq(cuda_emulator_things(), 160);
     check(&w);
     work_release(&w);
     close_gpu(gpu);
@@ -409,6 +438,18 @@ Test(cuda_sections, devices_of_other_threads_are_left_alone)
     cr_expect_eq(cuda_emulator_memory() + cuda_emulator_things(), 0);
 }
 
+/* Makes all graphs stale, so that the next one is changed. */
+static exo_status
+use_a_plan(exo_device *gpu, exo_err *err)
+{
+    const exo_linear_shape shape = {
+        .rows = 1, .in = 1, .out = 1, .dtype = EXO_F32, .out_dtype = EXO_F32};
+    exo_plan *plan = NULL;
+    const exo_status st = exo_plan_new(&plan, gpu, EXO_SHAPE_LINEAR, &shape, err);
+    exo_plan_free(&plan);
+    return st;
+}
+
 /* Sections that are new, recorded, changed and launched, with copies and a read. */
 static exo_status
 try_sections(exo_device *gpu, exo_err *err)
@@ -423,6 +464,8 @@ try_sections(exo_device *gpu, exo_err *err)
             exo_vec_divide(y, s == 7 ? 6 : (float)s);
         exo_vec_scale(y, (float)s);
         st = exo_device_section_end(gpu, err);
+        if (st == EXO_OK && s == 3)
+            st = use_a_plan(gpu, err);
     }
     if (st == EXO_OK)
         st = exo_array_read(y, host, err);
