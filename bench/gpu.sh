@@ -205,6 +205,8 @@ settings=(--size base --vocabulary 50304 --block 1024 --batch 16 --dtype bf16 --
 step gpt 180 "$build"/bench/bench_gpt_step "${settings[@]}"
 peer gpt_torch 300 bench/peers/gpt_step.py "${settings[@]}" --compile
 row "GPT-2 124M, bf16, 16 x 1,024, training" tokens/s "$(value gpt tokens_per_second)" "$(value gpt_torch tokens_per_second)"
+EXOGYM_CUDA_EPILOGUES=off step gpt_sweeps 180 "$build"/bench/bench_gpt_step "${settings[@]}"
+row "GPT-2 124M, bf16, 16 x 1,024, training, EXOGYM_CUDA_EPILOGUES=on beside off" ms "$(value gpt '"step_ms')" "$(value gpt_sweeps '"step_ms')"
 step matmul 120 "$build"/bench/bench_matmul --device cuda --dtype bf16 --size 8192 --products 20
 row "GPT-2 124M, bf16, training, beside products of 8,192 x 8,192 matrices" GFLOP/s "$(value gpt '"gflops')" "$(value matmul '"gflops')"
 # fp8, on GPUs that have it: the products alone, and training, beside bf16.
@@ -213,6 +215,8 @@ if grep -q ', with fp8,' "$out/doctor.log" && step matmul_fp8 120 "$build"/bench
     settings=(--size base --vocabulary 50304 --block 1024 --batch 16 --dtype fp8 --steps 10 --device cuda)
     step gpt_fp8 180 "$build"/bench/bench_gpt_step "${settings[@]}"
     row "GPT-2 124M, 16 x 1,024, training, fp8 beside bf16" tokens/s "$(value gpt_fp8 tokens_per_second)" "$(value gpt tokens_per_second)"
+    EXOGYM_CUDA_EPILOGUES=off step gpt_fp8_sweeps 180 "$build"/bench/bench_gpt_step "${settings[@]}"
+    row "GPT-2 124M, 16 x 1,024, training in fp8, EXOGYM_CUDA_EPILOGUES=on beside off" ms "$(value gpt_fp8 '"step_ms')" "$(value gpt_fp8_sweeps '"step_ms')"
     EXOGYM_CUDA_GRAPHS=on step gpt_fp8_graphs 180 "$build"/bench/bench_gpt_step "${settings[@]}"
     row "GPT-2 124M, 16 x 1,024, training in fp8, EXOGYM_CUDA_GRAPHS=on beside off" ms "$(value gpt_fp8_graphs '"step_ms')" "$(value gpt_fp8 '"step_ms')"
 fi

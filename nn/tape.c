@@ -245,7 +245,7 @@ exo_tape_op(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in,
     *op = (exo_op){.op_class = op_class, .ordinal = tape->next_ordinal++};
     for (size_t i = 0; i < num_in; i++) {
         op->in[i] = in[i];
-        if (in[i] && in[i]->is_param && !tape->again)
+        if (in[i] && !(in[i]->is_param && tape->again))
             in[i]->uses++;
     }
     tape->num_ops++;

@@ -51,9 +51,14 @@ struct exo_tensor {
     bool is_param;
     bool owns_data;  /* data is a block of the tape's pool */
     bool keeps_grad; /* a variable: its gradient is read after backward */
+    /* Of a result of an activation: the pre-activation, for the only operation that uses the result
+     * and computes its gradient; NULL: it computes that of the result. */
+    const void *before;
+    uint32_t activation; /* an exo_activation */
+    bool grad_is_before; /* grad is that of the pre-activation */
+    size_t uses;         /* by operations; of a parameter, by those that backward has not reached */
     /* Of a parameter whose gradient goes to a sink or is announced: */
     size_t offset;       /* in the flat parameters */
-    size_t uses;         /* by operations that backward has not reached yet */
     exo_row_grads *rows; /* in place of grad; NULL: not opened */
     bool handed_on;      /* the whole gradient has been handed on or announced */
     /* Of a parameter, or of a view of one: */
@@ -130,7 +135,7 @@ void *exo_tape_host_buffer(exo_tape *tape, size_t bytes);
  * result; out->data and op->saved[0] hold it now, and there is nothing to compute. */
 bool exo_tape_recall(exo_tape *tape, exo_op *op, exo_tensor *out);
 
-/* Appends an operation and counts the uses of its parameters. Every operation is appended, also in
+/* Appends an operation and counts the uses of its inputs. Every operation is appended, also in
  * a pass without gradients, so that ordinals, and with them caches and dropout streams, do not
  * depend on the kind of pass. NULL: recorded in the tape. */
 exo_op *exo_tape_op(exo_tape *tape, const exo_op_class *op_class, exo_tensor *const *in,

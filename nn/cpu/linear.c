@@ -1,5 +1,5 @@
 /* Linear layers: y = x W^T + b, then an activation, or added to a residual. A piece of rows is
- * multiplied, activated and stored while it is in the cache. Owner of a plan: its operation. */
+ * multiplied, activated (backward: times the activation's slope) and stored while it is in the cache. Owner of a plan: its operation. */
 #include "nn/cpu/cpu_device.h"
 
 #include <string.h>
@@ -105,7 +105,8 @@ struct loop {
     const float *residual; /* (rows, cols) that c is to have first; NULL: none */
     exo_activation activation;
     exo_dtype type;
-    void *activated; /* where activation(c) goes; NULL: nowhere */
+    void *activated;    /* where activation(c) goes; NULL: nowhere */
+    const void *before; /* c is multiplied with activation'(before); NULL: it is not */
     exo_failure failure;
 };
 
@@ -121,11 +122,12 @@ product_piece(void *context, size_t piece)
                count * sizeof(float));
     exo_failure_note(&l->failure, exo_matmul_run(l->matmul, piece, l->a, l->b, l->bias, l->c, &err),
                      &err);
-    if (l->activated) {
-        size_t skip = first * l->cols * exo_dtype_size(l->type);
-        exo_activate(l->activation, l->type, (char *)l->c + skip, (char *)l->activated + skip,
-                     count);
-    }
+    size_t skip = first * l->cols * exo_dtype_size(l->type);
+    char *c = (char *)l->c + skip;
+    if (l->activated)
+        exo_activate(l->activation, l->type, c, (char *)l->activated + skip, count);
+    if (l->before)
+        exo_activate_backward(l->activation, l->type, (const char *)l->before + skip, c, c, count);
 }
 
 static exo_status
@@ -160,7 +162,16 @@ exo_cpu_linear(exo_device *device, const exo_linear_args *k, exo_err *err)
 exo_status
 exo_cpu_linear_grad_x(exo_device *device, const exo_linear_grad_x_args *k, exo_err *err)
 {
-    struct loop loop = {.matmul = plan_of(k->plan)->grad_x, .a = k->dy, .b = k->weight, .c = k->dx};
+    struct linear_plan *p = plan_of(k->plan);
+    struct loop loop = {.matmul = p->grad_x,
+                        .a = k->dy,
+                        .b = k->weight,
+                        .c = k->dx,
+                        .rows = p->shape.rows,
+                        .cols = p->shape.in,
+                        .activation = k->activation,
+                        .type = (exo_dtype)p->shape.dtype,
+                        .before = k->before};
     (void)device;
     return run_loop(&loop, err);
 }
@@ -168,9 +179,19 @@ exo_cpu_linear_grad_x(exo_device *device, const exo_linear_grad_x_args *k, exo_e
 exo_status
 exo_cpu_linear_grad_w(exo_device *device, const exo_linear_grad_w_args *k, exo_err *err)
 {
-    struct loop loop = {.matmul = plan_of(k->plan)->grad_w, .a = k->dy, .b = k->x, .c = k->dw};
-    (void)device;
-    return run_loop(&loop, err);
+    const struct linear_plan *p = plan_of(k->plan);
+    struct loop loop = {.matmul = p->grad_w, .a = k->dy, .b = k->x, .c = k->dw};
+    const exo_status st = run_loop(&loop, err);
+    if (st != EXO_OK || !k->db)
+        return st;
+    return exo_cpu_column_sums(device,
+                               &(exo_column_sums_args){.rows = p->shape.rows,
+                                                       .columns = p->shape.out,
+                                                       .dtype = (exo_dtype)p->shape.dtype,
+                                                       .y = k->db,
+                                                       .x = k->dy,
+                                                       .add = true},
+                               err);
 }
 
 /* --- Sweeps ----------------------------------------------------------------------------------- */

@@ -465,14 +465,16 @@ static const exo_device_class cuda_class = make_class();
 
 /* --- Life ------------------------------------------------------------------------------------- */
 
+/* A variable of the environment that is off or on. */
 static exo_status
-read_tf32(exo_cuda_device *cuda, exo_err *err)
+read_switch(const char *name, bool otherwise, bool *out, exo_err *err)
 {
-    const char *asked = getenv("EXOGYM_CUDA_TF32");
-    cuda->tf32 = asked && strcmp(asked, "on") == 0;
-    if (!asked || !*asked || cuda->tf32 || strcmp(asked, "off") == 0)
+    const char *asked = getenv(name);
+    const bool given = asked && *asked;
+    *out = given ? strcmp(asked, "on") == 0 : otherwise;
+    if (!given || *out || strcmp(asked, "off") == 0)
         return EXO_OK;
-    return exo_fail(err, EXO_INVAL, "EXOGYM_CUDA_TF32: expected off or on, got '%.60s'", asked);
+    return exo_fail(err, EXO_INVAL, "%s: expected off or on, got '%.60s'", name, asked);
 }
 
 static exo_status
@@ -634,7 +636,9 @@ exo_cuda_open(exo_device **out, int ordinal, exo_err *err)
     cuda->ordinal = ordinal;
     st = add_holder(cuda, err);
     if (st == EXO_OK)
-        st = read_tf32(cuda, err);
+        st = read_switch("EXOGYM_CUDA_TF32", false, &cuda->tf32, err);
+    if (st == EXO_OK)
+        st = read_switch("EXOGYM_CUDA_EPILOGUES", true, &cuda->epilogues, err);
     if (st == EXO_OK)
         st = read_capability(cuda, err);
     if (st == EXO_OK)

@@ -64,6 +64,7 @@ typedef struct exo_cuda_device {
     size_t next_slot;
     double *partials; /* on the device: of sums that have several blocks */
     bool tf32;        /* products of fp32 are computed as tf32, but those of generation's order */
+    bool epilogues;   /* cuBLASLt does what follows a product, where it can */
     exo_cuda_matmul *matmul;
     exo_cuda_cudnn *cudnn;       /* NULL: conv.cu computes all convolutions */
     exo_cuda_sections *sections; /* NULL: nothing is put off */

@@ -1,7 +1,8 @@
-/* Linear layers: a product of matrices, then one sweep for what cuBLASLt does not add. No state.
+/* Linear layers: a product of matrices, then one sweep for what cuBLASLt does not do with it. No state.
  * Read next: matmul.h, plans.h. */
 #include "nn/cuda/activations.h"
 #include "nn/cuda/columns.h"
+#include "nn/cuda/kernels.h"
 #include "nn/cuda/map.h"
 #include "nn/cuda/matmul.h"
 #include "nn/cuda/plans.h"
@@ -80,6 +81,28 @@ take_fp8(exo_cuda_product *p, exo_cuda_operand a, const float *a_scale, const fl
     p->lda = p->ldb = p->k;
 }
 
+/* Gives the product the bias and, if it is GELU by tanh, the activation, where cuBLASLt has that. The
+ * bias as bf16 is in the device's partials. */
+static exo_status
+fuse(exo_device *device, const exo_linear_args *k, exo_cuda_product *p, exo_err *err)
+{
+    exo_cuda_device *cuda = exo_cuda_of(device);
+    exo_cuda_product with = *p;
+    if (k->bias && p->n > EXO_CUDA_PARTIALS)
+        return EXO_OK;
+    with.bias = NULL;
+    with.vector = k->bias ? cuda->partials : NULL;
+    with.epilogue = k->bias ? EXO_CUDA_ADD_BIAS : EXO_CUDA_PLAIN;
+    if (k->activation == EXO_GELU_TANH) {
+        with.epilogue = EXO_CUDA_GELU;
+        with.c = k->y;
+        with.aux = k->before;
+    }
+    const exo_status st = exo_cuda_fuse(cuda, p, &with, err);
+    const exo_cast_args rounded = {p->n, EXO_BF16, EXO_F32, p->vector, k->bias};
+    return st == EXO_OK && p->vector ? exo_cuda_cast(device, &rounded, err) : st;
+}
+
 exo_status
 exo_cuda_linear(exo_device *device, const exo_linear_args *k, exo_err *err)
 {
@@ -96,11 +119,16 @@ exo_cuda_linear(exo_device *device, const exo_linear_args *k, exo_err *err)
     p.added = k->residual;
     if (s->fp8)
         take_fp8(&p, EXO_CUDA_E4M3, k->x_scale, k->weight_scale);
-    exo_status st = s->invariant ? exo_cuda_multiply_invariant(cuda, &p, err)
-                                 : exo_cuda_multiply(cuda, &p, err);
-    const float *bias = p.bias ? NULL : k->bias;
+    exo_status st = EXO_OK;
+    if (!s->invariant && (p.out_dtype == EXO_BF16 || s->fp8))
+        st = fuse(device, k, &p, err);
+    if (st == EXO_OK)
+        st = s->invariant ? exo_cuda_multiply_invariant(cuda, &p, err)
+                          : exo_cuda_multiply(cuda, &p, err);
+    const float *bias = p.bias || p.epilogue != EXO_CUDA_PLAIN ? NULL : k->bias;
+    const bool activated = k->activation == EXO_LINEAR || p.epilogue == EXO_CUDA_GELU;
     const size_t count = s->rows * s->out;
-    if (st != EXO_OK || count == 0 || (k->activation == EXO_LINEAR && !bias && p.c == k->y))
+    if (st != EXO_OK || count == 0 || (activated && !bias && p.c == k->y))
         return st;
     const finish_args f = {count, s->out, k->activation, p.c, bias ? k->before : NULL, k->y, bias};
     EXO_CUDA_BY_TYPE(p.out_dtype, finish, cuda, &f);
@@ -113,6 +141,7 @@ exo_status
 exo_cuda_linear_grad_x(exo_device *device, const exo_linear_grad_x_args *k, exo_err *err)
 {
     const exo_linear_shape *s = &exo_cuda_plan_of(k->plan)->linear;
+    exo_cuda_device *cuda = exo_cuda_of(device);
     exo_cuda_product p = product_of(s);
     p.n = s->in;
     p.k = s->out;
@@ -123,13 +152,26 @@ exo_cuda_linear_grad_x(exo_device *device, const exo_linear_grad_x_args *k, exo_
     p.c = k->dx;
     if (s->fp8)
         take_fp8(&p, EXO_CUDA_E5M2, k->dy_scale, k->weight_scale);
-    return exo_cuda_multiply(exo_cuda_of(device), &p, err);
+    exo_cuda_product with = p;
+    with.epilogue = EXO_CUDA_GELU_SLOPE;
+    with.aux = const_cast<void *>(k->before);
+    exo_status st = EXO_OK;
+    if (k->before && k->activation == EXO_GELU_TANH)
+        st = exo_cuda_fuse(cuda, &p, &with, err);
+    if (st == EXO_OK)
+        st = exo_cuda_multiply(cuda, &p, err);
+    if (st != EXO_OK || !k->before || p.aux)
+        return st;
+    const exo_activation_backward_args slope = {p.m * p.n, k->activation, p.out_dtype,
+                                                k->dx,     k->before,     k->dx};
+    return exo_cuda_activation_backward(device, &slope, err);
 }
 
 exo_status
 exo_cuda_linear_grad_w(exo_device *device, const exo_linear_grad_w_args *k, exo_err *err)
 {
     const exo_linear_shape *s = &exo_cuda_plan_of(k->plan)->linear;
+    exo_cuda_device *cuda = exo_cuda_of(device);
     exo_cuda_product p = product_of(s);
     p.m = s->out;
     p.n = s->in;
@@ -144,7 +186,19 @@ exo_cuda_linear_grad_w(exo_device *device, const exo_linear_grad_w_args *k, exo_
     p.c = k->dw;
     if (s->fp8)
         take_fp8(&p, EXO_CUDA_E5M2, k->dy_scale, k->x_scale);
-    return exo_cuda_multiply(exo_cuda_of(device), &p, err);
+    exo_cuda_product with = p;
+    with.epilogue = EXO_CUDA_SUM_A;
+    with.vector = cuda->partials;
+    exo_status st = EXO_OK;
+    if (k->db && p.dtype == EXO_BF16 && p.m <= EXO_CUDA_PARTIALS) /* fp32: summed in fp64 */
+        st = exo_cuda_fuse(cuda, &p, &with, err);
+    if (st == EXO_OK)
+        st = exo_cuda_multiply(cuda, &p, err);
+    if (st != EXO_OK || !k->db)
+        return st;
+    const exo_add_args added = {p.m, EXO_F32, k->db, k->db, p.vector};
+    const exo_column_sums_args sums = {s->rows, s->out, p.dtype, k->db, k->dy, true};
+    return p.vector ? exo_cuda_add(device, &added, err) : exo_cuda_column_sums(device, &sums, err);
 }
 
 EXO_CUDA_MAP_TYPED(activation_backward, k.dx, exo_cuda_from<T>(k.x), exo_cuda_from<T>(k.dy), false,

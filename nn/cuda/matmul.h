@@ -21,6 +21,15 @@ typedef enum exo_cuda_operand {
     EXO_CUDA_E5M2,
 } exo_cuda_operand;
 
+/* What cuBLASLt does to a product before it writes it, in place of a sweep (its epilogues). */
+typedef enum exo_cuda_epilogue {
+    EXO_CUDA_PLAIN,
+    EXO_CUDA_ADD_BIAS,   /* c + vector (n) bf16 */
+    EXO_CUDA_GELU,       /* GELU by tanh of c + vector (n) bf16; c + vector goes to aux */
+    EXO_CUDA_GELU_SLOPE, /* c times the slope of GELU by tanh at aux */
+    EXO_CUDA_SUM_A       /* c as it is; the sums of op(a) over k go to vector (m) fp32 */
+} exo_cuda_epilogue;
+
 /* c (m, n) = alpha op(a) op(b) + beta added, then + bias (n) if it is there.
  *
  * a is (m, k), or (k, m) with transpose_a; b is (k, n), or (n, k) with transpose_b. Rows begin
@@ -44,10 +53,17 @@ typedef struct exo_cuda_product {
     void *c;
     size_t lda, ldb, ldc, stride_a, stride_b, stride_c;
     const float *bias; /* (n) fp32, or NULL; only with an out_dtype of EXO_F32 */
+    /* Other than plain: only of exo_cuda_fuse, and for exo_cuda_multiply; without a bias. */
+    exo_cuda_epilogue epilogue;
+    void *vector, *aux; /* aux lies as c does. EXO_CUDA_GELU: either may be NULL */
 } exo_cuda_product;
 
 exo_status exo_cuda_matmul_new(exo_cuda_matmul **out, exo_cuda_device *cuda, exo_err *err);
 void exo_cuda_matmul_free(exo_cuda_matmul *matmul); /* accepts NULL */
+/* p becomes `with`, the same product with an epilogue, if cuBLASLt has that. It depends on the shape,
+ * on the alignment of the arrays and on EXOGYM_CUDA_EPILOGUES, and stays so for a shape. */
+exo_status exo_cuda_fuse(exo_cuda_device *cuda, exo_cuda_product *p, const exo_cuda_product *with,
+                         exo_err *err);
 /* Asks for a product on the device's stream. Products with m, n or k 0 are done, too. */
 exo_status exo_cuda_multiply(exo_cuda_device *cuda, const exo_cuda_product *p, exo_err *err);
 /* The same by this folder's kernels (matmul_tile.cu): fmaf in the order of k, in pieces, which are

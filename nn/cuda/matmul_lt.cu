@@ -7,8 +7,13 @@
  *
  * fp8 has rules of its own (cuBLAS's manual, cublasLtMatmul): the first operand is transposed and the
  * second is not, on Ada and Hopper; sides and addresses are multiples of 16; E5M2 meets E4M3; a bias
- * would be bf16, so it is added later. As in Transformer Engine, sums of forward are accumulated as
- * fast as the tensor cores do, and those of gradients go on in fp32 every few products.
+ * is bf16. As in Transformer Engine, sums of forward are accumulated as fast as the tensor cores do,
+ * and those of gradients go on in fp32 every few products.
+ *
+ * So have epilogues (cublasLtEpilogue_t, cublasLtMatmulDescAttributes_t): c is column by column, as
+ * here; a bias of bf16 results is bf16; aux has the type of c, and rows of a multiple of 8; GELU is
+ * the one by tanh; sums of an operand have the type of c, and are not promised for fp8. That GELU has
+ * no stated error, so it is not asked for with fp32 results.
  *
  * State: exo_cuda_matmul, of one device. Read next: matmul.h. */
 #include "nn/cuda/grid.h"
@@ -27,13 +32,14 @@
 enum {
     WORKSPACE = EXO_CUDA_MATMUL_WORKSPACE,
     BUCKETS = 256,
-    MOST_ALIGNMENT = 16 /* more changes no kernel, and would change bits with an address */
+    MOST_ALIGNMENT = 16, /* more changes no kernel, and would change bits with an address */
+    AUX_STEP = 8         /* elements that divide a row of aux */
 };
 
 /* All that the choice of an algorithm depends on. Compared byte by byte. */
 struct shape {
     size_t m, n, k, batch, lda, ldb, ldc, stride_a, stride_b, stride_c;
-    size_t transpose_a, transpose_b, dtype, out_dtype, with_bias, with_added, in_place;
+    size_t transpose_a, transpose_b, dtype, out_dtype, epilogue, with_added, in_place;
     size_t codes_a, codes_b;
     size_t align_a, align_b, align_c, align_added; /* of the addresses */
 };
@@ -175,6 +181,26 @@ alignment(const void *address)
     return align;
 }
 
+static cublasLtEpilogue_t
+epilogue_of(const exo_cuda_product *p)
+{
+    switch (p->epilogue) {
+    case EXO_CUDA_PLAIN:
+        return p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    case EXO_CUDA_ADD_BIAS:
+        return CUBLASLT_EPILOGUE_BIAS;
+    case EXO_CUDA_GELU:
+        if (!p->aux)
+            return p->vector ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+        return p->vector ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case EXO_CUDA_GELU_SLOPE:
+        return CUBLASLT_EPILOGUE_DGELU;
+    case EXO_CUDA_SUM_A: /* a is cuBLASLt's second operand */
+        return CUBLASLT_EPILOGUE_BGRADB;
+    }
+    return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 static struct shape
 shape_of(const exo_cuda_product *p)
 {
@@ -196,7 +222,7 @@ shape_of(const exo_cuda_product *p)
     s.out_dtype = static_cast<size_t>(p->out_dtype);
     s.codes_a = static_cast<size_t>(p->codes_a);
     s.codes_b = static_cast<size_t>(p->codes_b);
-    s.with_bias = p->bias != NULL;
+    s.epilogue = static_cast<size_t>(epilogue_of(p));
     s.with_added = p->beta != 0;
     s.in_place = !p->added || p->added == p->c;
     s.align_a = alignment(p->a);
@@ -240,29 +266,34 @@ make_layout(cublasLtMatrixLayout_t *out, cudaDataType_t type, size_t rows, size_
     return status;
 }
 
-/* What depends on the operands of a product and not on its shape. cuBLASLt's first operand is b. */
-static cublasStatus_t
-set_scales(cublasLtMatmulDesc_t operation, const exo_cuda_product *p)
+/* Sets an attribute, unless one before has failed. */
+template <typename T>
+static void
+set(cublasStatus_t *status, cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t which,
+    const T &value)
 {
-    cublasStatus_t status = cublasLtMatmulDescSetAttribute(
-        operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &p->scale_b, sizeof p->scale_b);
-    return status == CUBLAS_STATUS_SUCCESS
-               ? cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
-                                                &p->scale_a, sizeof p->scale_a)
-               : status;
+    if (*status == CUBLAS_STATUS_SUCCESS)
+        *status = cublasLtMatmulDescSetAttribute(operation, which, &value, sizeof value);
 }
 
-/* Of a product of fp8. */
+/* What depends on the arrays of a product and not on its shape. cuBLASLt's first operand is b. */
 static cublasStatus_t
-set_fp8(cublasLtMatmulDesc_t operation, const exo_cuda_product *p)
+set_arrays(cublasLtMatmulDesc_t operation, const exo_cuda_product *p)
 {
-    const int8_t fast = p->codes_a == EXO_CUDA_E4M3; /* forward */
-    const cublasStatus_t status = cublasLtMatmulDescSetAttribute(
-        operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast);
-    return status == CUBLAS_STATUS_SUCCESS ? set_scales(operation, p) : status;
+    const void *vector = p->bias ? p->bias : p->vector;
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    if (vector)
+        set(&status, operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector);
+    if (p->aux)
+        set(&status, operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p->aux);
+    if (p->codes_a != EXO_CUDA_NUMBERS) {
+        set(&status, operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p->scale_b);
+        set(&status, operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p->scale_a);
+    }
+    return status;
 }
 
-/* p: of the shape, with a bias of the alignment that all biases of the shape have. */
+/* p: of the shape, with arrays of the alignment that all of the shape have. */
 static cublasStatus_t
 make_operation(struct known *known, bool tf32, const exo_cuda_product *p)
 {
@@ -270,24 +301,22 @@ make_operation(struct known *known, bool tf32, const exo_cuda_product *p)
     const bool rounds = tf32 && s->dtype == static_cast<size_t>(EXO_F32);
     const cublasOperation_t first = s->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                             second = s->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const cudaDataType_t vector_type =
+        p->bias || p->epilogue == EXO_CUDA_SUM_A ? CUDA_R_32F : CUDA_R_16BF;
+    const int8_t fast = p->codes_a == EXO_CUDA_E4M3; /* forward */
     cublasStatus_t status = cublasLtMatmulDescCreate(
         &known->operation, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmulDescSetAttribute(known->operation, CUBLASLT_MATMUL_DESC_TRANSA,
-                                                &first, sizeof first);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmulDescSetAttribute(known->operation, CUBLASLT_MATMUL_DESC_TRANSB,
-                                                &second, sizeof second);
-    if (status == CUBLAS_STATUS_SUCCESS && s->with_bias)
-        status = cublasLtMatmulDescSetAttribute(known->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
-                                                &epilogue, sizeof epilogue);
-    if (status == CUBLAS_STATUS_SUCCESS && s->with_bias) /* the choice depends on its alignment */
-        status = cublasLtMatmulDescSetAttribute(known->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-                                                &p->bias, sizeof p->bias);
-    if (status == CUBLAS_STATUS_SUCCESS && p->codes_a != EXO_CUDA_NUMBERS)
-        status = set_fp8(known->operation, p);
-    return status;
+    set(&status, known->operation, CUBLASLT_MATMUL_DESC_TRANSA, first);
+    set(&status, known->operation, CUBLASLT_MATMUL_DESC_TRANSB, second);
+    set(&status, known->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
+    if (p->bias || p->vector)
+        set(&status, known->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, vector_type);
+    if (p->aux)
+        set(&status, known->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+            static_cast<int64_t>(p->ldc));
+    if (p->codes_a != EXO_CUDA_NUMBERS)
+        set(&status, known->operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast);
+    return status == CUBLAS_STATUS_SUCCESS ? set_arrays(known->operation, p) : status;
 }
 
 static cublasStatus_t
@@ -391,7 +420,7 @@ add_bias_each(exo_cuda_product p)
 }
 
 /* cuBLASLt reads a bias 16 bytes at a time, and one in the flat parameters may begin anywhere. That of
- * fp8 would be of bf16. */
+ * fp8 is bf16 (EXO_CUDA_ADD_BIAS). */
 static exo_status
 multiply_then_add(exo_cuda_device *cuda, const exo_cuda_product *p, exo_err *err)
 {
@@ -405,6 +434,41 @@ multiply_then_add(exo_cuda_device *cuda, const exo_cuda_product *p, exo_err *err
     return exo_cuda_launched("a bias", err);
 }
 
+/* Whether cuBLAS's manual allows the epilogue; of GELU also whether the result is bf16. */
+static bool
+allows(const exo_cuda_product *p)
+{
+    if (p->m == 0 || p->n == 0 || p->k == 0 || p->batch > 1 ||
+        alignment(p->vector) < MOST_ALIGNMENT || alignment(p->aux) < MOST_ALIGNMENT)
+        return false;
+    switch (p->epilogue) {
+    case EXO_CUDA_PLAIN:
+        return true;
+    case EXO_CUDA_ADD_BIAS:
+        return p->out_dtype == EXO_BF16 || p->codes_a != EXO_CUDA_NUMBERS;
+    case EXO_CUDA_GELU:
+    case EXO_CUDA_GELU_SLOPE:
+        return p->out_dtype == EXO_BF16 && (!p->aux || p->ldc % AUX_STEP == 0);
+    case EXO_CUDA_SUM_A:
+        return p->out_dtype == EXO_F32 && p->codes_a == EXO_CUDA_NUMBERS;
+    }
+    return false;
+}
+
+exo_status
+exo_cuda_fuse(exo_cuda_device *cuda, exo_cuda_product *p, const exo_cuda_product *with,
+              exo_err *err)
+{
+    if (!cuda->epilogues || !allows(with))
+        return EXO_OK;
+    const struct shape shape = shape_of(with);
+    struct known *known = NULL;
+    const exo_status st = find(cuda->matmul, &shape, with, &known, err);
+    if (st == EXO_OK && !known->none)
+        *p = *with;
+    return st;
+}
+
 exo_status
 exo_cuda_multiply(exo_cuda_device *cuda, const exo_cuda_product *p, exo_err *err)
 {
@@ -413,21 +477,15 @@ exo_cuda_multiply(exo_cuda_device *cuda, const exo_cuda_product *p, exo_err *err
         return EXO_OK;
     if (p->k == 0) /* cuBLASLt refuses it */
         return exo_cuda_multiply_invariant(cuda, p, err);
-    const bool fp8 = p->codes_a != EXO_CUDA_NUMBERS;
-    if (p->bias && (fp8 || alignment(p->bias) < MOST_ALIGNMENT))
+    if (p->bias && (p->codes_a != EXO_CUDA_NUMBERS || alignment(p->bias) < MOST_ALIGNMENT))
         return multiply_then_add(cuda, p, err);
     const struct shape shape = shape_of(p);
     struct known *known = NULL;
     exo_status st = find(m, &shape, p, &known, err);
     if (st == EXO_OK && known->none)
         return exo_cuda_multiply_invariant(cuda, p, err);
-    if (st == EXO_OK && p->bias)
-        st = check(cublasLtMatmulDescSetAttribute(known->operation,
-                                                  CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias,
-                                                  sizeof p->bias),
-                   "a bias", err);
-    if (st == EXO_OK && fp8)
-        st = check(set_scales(known->operation, p), "a scale", err);
+    if (st == EXO_OK)
+        st = check(set_arrays(known->operation, p), "the arrays of a product", err);
     if (st != EXO_OK)
         return st;
     const void *added = p->added ? p->added : p->c;

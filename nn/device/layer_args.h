@@ -163,18 +163,20 @@ typedef struct exo_linear_args {
     void *scratch;
 } exo_linear_args;
 
-/* dx (rows, in) = dy weight, overwritten. */
+/* dx (rows, in) = dy weight, overwritten; with `before` (rows, in), times activation'(before). */
 typedef struct exo_linear_grad_x_args {
     exo_plan *plan;
+    exo_activation activation; /* of x, which is activation(before) */
+    const void *before;        /* in the type of dx, or NULL */
     void *dx;
     const void *dy, *weight;              /* fp8: weight is transposed, (in, out) */
     const float *dy_scale, *weight_scale; /* of fp8 */
 } exo_linear_grad_x_args;
 
-/* dw (out, in) fp32 += dy^T x. */
+/* dw (out, in) fp32 += dy^T x, and db (out) += the sum of dy's rows. */
 typedef struct exo_linear_grad_w_args {
     exo_plan *plan;
-    float *dw;
+    float *dw, *db;                  /* db: NULL if it is not wanted, and with fp8 */
     const void *dy, *x;              /* fp8: both are transposed, (out, rows) and (in, rows) */
     const float *dy_scale, *x_scale; /* of fp8 */
 } exo_linear_grad_w_args;

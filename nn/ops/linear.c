@@ -1,6 +1,7 @@
 /* Linear layers: y = x W^T + b, then an activation or the addition of a residual. With an
- * activation, the pre-activation is saved for backward. With low-rank parts, W is a sum that is
- * computed for the product and given back; backward computes it again if it needs it.
+ * activation, the pre-activation is saved for backward; a linear layer that alone uses the result
+ * computes the gradient of the pre-activation in place of the result's. With low-rank parts, W is a
+ * sum that is computed for the product and given back; backward computes it again if it needs it.
  *
  * With operands of fp8, x is written as codes for each product and its scale is kept, and so are the
  * weights' codes, those of the transpose for backward. All else is as with bf16. State: the plans, in
@@ -99,13 +100,17 @@ backward_to_input(exo_tape *tape, exo_op *op, const struct gradient *g, exo_err 
     bool add = false;
     exo_status st = EXO_OK;
     void *dx = exo_tape_grad(tape, x, &add, &st);
+    const bool through = x->before && x->uses == 1 && !add;
     void *target = dx && add ? exo_tape_buffer(tape, x->numel * exo_dtype_size(x->dtype)) : dx;
     if (!target || (!op->saved[WEIGHTS_KEPT] && !merge(tape, op)))
         return exo_tape_error(tape, err);
-    st = exo_tape_run(tape, linear_grad_x, .plan = s->plan, .dx = target,
+    st = exo_tape_run(tape, linear_grad_x, .plan = s->plan,
+                      .activation = (exo_activation)x->activation,
+                      .before = through ? x->before : NULL, .dx = target,
                       .dy = g->fp8.buffer ? g->fp8.codes : g->dy,
                       .weight = weights.buffer ? weights.transposed : compute_weights(op),
                       .dy_scale = g->fp8.scale, .weight_scale = weights.scale);
+    x->grad_is_before = through;
     forget_merged(tape, op);
     if (add && st == EXO_OK)
         st = exo_tape_run(tape, add, .count = x->numel, .dtype = x->dtype, .y = dx, .a = dx,
@@ -115,9 +120,9 @@ backward_to_input(exo_tape *tape, exo_op *op, const struct gradient *g, exo_err 
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
-/* dw += dy^T x. */
+/* dw += dy^T x; db += the sum of dy's rows, unless db is NULL. */
 static exo_status
-add_weight_gradient(exo_tape *tape, exo_op *op, const struct gradient *g, float *dw)
+add_weight_gradient(exo_tape *tape, exo_op *op, const struct gradient *g, float *dw, float *db)
 {
     const exo_tensor *x = op->in[INPUT];
     const struct state *s = op->state;
@@ -126,9 +131,10 @@ add_weight_gradient(exo_tape *tape, exo_op *op, const struct gradient *g, float 
                           !exo_fp8_fill(tape, &x8, EXO_E4M3, s->sizes.shape.rows, s->sizes.shape.in,
                                         x->dtype, x->data, op->saved[X_SCALE])))
         return exo_tape_error(tape, NULL);
-    const exo_status st = exo_tape_run(
-        tape, linear_grad_w, .plan = s->plan, .dw = dw, .dy = x8.buffer ? g->fp8.transposed : g->dy,
-        .x = x8.buffer ? x8.transposed : x->data, .dy_scale = g->fp8.scale, .x_scale = x8.scale);
+    const exo_status st = exo_tape_run(tape, linear_grad_w, .plan = s->plan, .dw = dw, .db = db,
+                                       .dy = x8.buffer ? g->fp8.transposed : g->dy,
+                                       .x = x8.buffer ? x8.transposed : x->data,
+                                       .dy_scale = g->fp8.scale, .x_scale = x8.scale);
     exo_tape_buffer_done(tape, x8.buffer);
     return st;
 }
@@ -142,10 +148,11 @@ backward_to_weights(exo_tape *tape, exo_op *op, const struct gradient *g, exo_er
     float *dw = exo_tape_grad(tape, weight, &add, &st);
     if (dw && !add) /* the kernel adds to dw */
         st = exo_tape_run(tape, fill, .count = weight->numel, .y = dw);
-    if (st == EXO_OK && dw)
-        st = add_weight_gradient(tape, op, g, dw);
     float *db = bias && st == EXO_OK ? exo_tape_grad(tape, bias, &add_bias, &st) : NULL;
-    if (db)
+    const bool with_dw = dw && add_bias && !g->fp8.buffer; /* fp8: the product reads codes of dy */
+    if (st == EXO_OK && dw)
+        st = add_weight_gradient(tape, op, g, dw, with_dw ? db : NULL);
+    if (st == EXO_OK && db && !with_dw)
         st = exo_tape_run(tape, column_sums, .rows = x->dims[0], .columns = weight->dims[0],
                           .dtype = x->dtype, .y = db, .x = g->dy, .add = add_bias);
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
@@ -200,7 +207,7 @@ static exo_status
 linear_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
     const exo_tensor *x = op->in[INPUT], *y = op->out;
-    bool as_it_is = !op->saved[BEFORE] && y->dtype == x->dtype;
+    bool as_it_is = (!op->saved[BEFORE] || y->grad_is_before) && y->dtype == x->dtype;
     void *own = as_it_is ? NULL : exo_tape_buffer(tape, y->numel * exo_dtype_size(x->dtype));
     if (!as_it_is && (!own || prepare_gradient(tape, op, own) != EXO_OK))
         return exo_tape_error(tape, err);
@@ -411,6 +418,8 @@ linear(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias,
         op->saved[BEFORE] = exo_tape_buffer(tape, y->numel * exo_dtype_size(dtype));
         if (!op->saved[BEFORE])
             return NULL;
+        y->before = op->saved[BEFORE];
+        y->activation = (uint32_t)with.activation;
     }
     bool idle = with.activation == EXO_LINEAR && exo_tape_result_idle(tape);
     bool good = idle || forward(tape, op, y);

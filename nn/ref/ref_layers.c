@@ -273,6 +273,9 @@ KERNEL(linear_grad_x)
                 sum += exo_ref_operand(dtype, EXO_E5M2, k->dy_scale, k->dy, r * s->out + o) *
                        exo_ref_operand(dtype, EXO_E4M3, k->weight_scale, k->weight,
                                        s->fp8 ? i * s->out + o : o * s->in + i);
+            if (k->before)
+                sum *= exo_ref_activation_slope(
+                    k->activation, (double)exo_ref_load(dtype, k->before, r * s->in + i));
             exo_ref_store(dtype, k->dx, r * s->in + i, (float)sum, false);
         }
     return EXO_OK;
@@ -294,6 +297,12 @@ KERNEL(linear_grad_w)
                                        s->fp8 ? i * s->rows + r : r * s->in + i);
             k->dw[o * s->in + i] = (float)sum;
         }
+    for (size_t o = 0; k->db && o < s->out; o++) {
+        double sum = 0;
+        for (size_t r = 0; r < s->rows; r++)
+            sum += (double)exo_ref_load(dtype, k->dy, r * s->out + o);
+        k->db[o] += (float)sum;
+    }
     return EXO_OK;
 }
 

@@ -94,6 +94,7 @@ static const struct {
     {PREFIX "STORE", "a number of bytes", is_size},
     {PREFIX "DUMPABLE", "1", is_one},
     {PREFIX "CUDNN", "off, on or tf32", is_cudnn},
+    {PREFIX "CUDA_EPILOGUES", "off or on", is_switch},
     {PREFIX "CUDA_GRAPHS", "off or on", is_switch},
     {PREFIX "CUDA_TF32", "off or on", is_switch},
 };

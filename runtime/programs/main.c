@@ -27,6 +27,8 @@ static const exo_note environment[] = {
     {"EXOGYM_CUDNN",
      "What computes convolutions on a GPU: off (the default: exogym's kernels), on (cuDNN) or tf32 "
      "(cuDNN, which may compute fp32 as tf32)."},
+    {"EXOGYM_CUDA_EPILOGUES", "Whether cuBLASLt adds biases and computes GELU with the products of "
+                              "a GPU in bf16 and fp8: on (the default) or off."},
     {"EXOGYM_CUDA_GRAPHS", "Whether steps of training on a GPU are started as CUDA graphs: off "
                            "(the default) or on. Changes "
                            "speed, never numbers."},

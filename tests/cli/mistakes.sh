@@ -137,6 +137,7 @@ environment EXOGYM_LOG verbose "EXOGYM_LOG: expected error, warn, info or debug,
 environment EXOGYM_HEAD localhost:7700 "EXOGYM_HEAD: expected tcp://HOST:PORT or ipc://PATH, got 'localhost:7700'"
 environment EXOGYM_STORE 1GB "EXOGYM_STORE: expected a number of bytes, got '1GB'"
 environment EXOGYM_CUDNN yes "EXOGYM_CUDNN: expected off, on or tf32, got 'yes'"
+environment EXOGYM_CUDA_EPILOGUES yes "EXOGYM_CUDA_EPILOGUES: expected off or on, got 'yes'"
 environment EXOGYM_CUDA_GRAPHS yes "EXOGYM_CUDA_GRAPHS: expected off or on, got 'yes'"
 environment EXOGYM_CUDA_TF32 yes "EXOGYM_CUDA_TF32: expected off or on, got 'yes'"
 environment EXOGYM_THREAD 2 'the environment has EXOGYM_THREAD, which is not read; did you mean EXOGYM_THREADS?'

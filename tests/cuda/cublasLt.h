@@ -1,6 +1,6 @@
 /* A stand-in for NVIDIA's cublasLt.h: what nn/cuda uses, with the meaning of cuBLAS's manual. It
- * refuses what the real one refuses of these calls, those of fp8 above all. No state beyond its objects.
- * Read next: matmul.cc. */
+ * refuses what the real one refuses of these calls, those of fp8 and of epilogues above all. No state
+ * beyond its objects. Read next: matmul.cc. */
 #ifndef EXO_TEST_CUBLASLT_H
 #define EXO_TEST_CUBLASLT_H
 
@@ -31,8 +31,14 @@ typedef enum cublasComputeType_t {
 } cublasComputeType_t;
 
 typedef enum cublasLtEpilogue_t {
-    CUBLASLT_EPILOGUE_DEFAULT,
-    CUBLASLT_EPILOGUE_BIAS,
+    CUBLASLT_EPILOGUE_DEFAULT = 1,
+    CUBLASLT_EPILOGUE_BIAS = 4,
+    CUBLASLT_EPILOGUE_GELU = 32,
+    CUBLASLT_EPILOGUE_GELU_AUX = 32 | 128,
+    CUBLASLT_EPILOGUE_GELU_BIAS = 32 | 4,
+    CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 32 | 128 | 4,
+    CUBLASLT_EPILOGUE_DGELU = 64 | 128,
+    CUBLASLT_EPILOGUE_BGRADB = 512,
 } cublasLtEpilogue_t;
 
 typedef enum cublasLtReductionScheme_t {
@@ -45,6 +51,9 @@ typedef enum cublasLtMatmulDescAttributes_t {
     CUBLASLT_MATMUL_DESC_TRANSB,
     CUBLASLT_MATMUL_DESC_EPILOGUE,
     CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+    CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
     CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
     CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
     CUBLASLT_MATMUL_DESC_FAST_ACCUM,
@@ -72,6 +81,7 @@ typedef struct cublaslt_test_preference *cublasLtMatmulPreference_t;
 
 typedef struct cublasLtMatmulAlgo_t {
     uint64_t chosen_for; /* what the heuristic has seen */
+    uint64_t aligned;    /* of the bias and aux */
 } cublasLtMatmulAlgo_t;
 
 typedef struct cublasLtMatmulHeuristicResult_t {

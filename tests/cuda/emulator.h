@@ -68,6 +68,21 @@ int cuda_emulator_plant(cuda_fault fault);
 uint64_t cuda_emulator_waits(void);
 /* Products of fp8 that the cuBLASLt of the tests has taken. */
 uint64_t cuda_emulator_fp8_products(void);
+/* Epilogues of cublasLt.h, and the products with one that it has taken; those with a bias in fp32 are
+ * not counted. */
+typedef enum cuda_epilogue {
+    CUDA_BIAS = 4,
+    CUDA_GELU = 32,
+    CUDA_GELU_BIAS = CUDA_GELU | CUDA_BIAS,
+    CUDA_GELU_AUX = CUDA_GELU | 128,
+    CUDA_GELU_AUX_BIAS = CUDA_GELU_AUX | CUDA_BIAS,
+    CUDA_GELU_SLOPE = 64 | 128,
+    CUDA_SUM_B = 512
+} cuda_epilogue;
+
+uint64_t cuda_emulator_epilogues(cuda_epilogue epilogue);
+/* From now on, or no longer, it has no algorithm for any epilogue, those with a bias in fp32 excepted. */
+void cuda_emulator_refuse_epilogues(bool wanted);
 /* Kernels, copies and fills that were done, and calls of functions that can fail. */
 uint64_t cuda_emulator_done(void);
 uint64_t cuda_emulator_calls(void);

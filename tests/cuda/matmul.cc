@@ -1,16 +1,32 @@
 /* The cuBLASLt of the tests: see cublasLt.h. Products of fp32 are plain loops, whose order depends on
  * the shape, as cuBLASLt's does: passes that need one order must not use them. Those of fp8 and bf16 are
- * the kernel of nn/cuda/matmul_tile.cu. Owner of an object: its caller; of the count: the process. */
+ * the kernel of nn/cuda/matmul_tile.cu, and those with an epilogue are loops again. Owner of an object:
+ * its caller; of the counts: the process. */
 #include <cublasLt.h>
 
 #include <atomic>
 
 #include "cuda/emulator.h"
 #include "cuda/outside.h"
+#include "nn/cuda/activations.h"
+#include "nn/cuda/fp8.h"
 #include "nn/cuda/grid.h"
 #include "nn/cuda/matmul.h"
 
-static std::atomic<uint64_t> fp8_products;
+static std::atomic<uint64_t> fp8_products, epilogues[1024];
+static std::atomic<bool> no_epilogues;
+
+uint64_t
+cuda_emulator_epilogues(cuda_epilogue epilogue)
+{
+    return epilogues[epilogue];
+}
+
+void
+cuda_emulator_refuse_epilogues(bool wanted)
+{
+    no_epilogues = wanted;
+}
 
 uint64_t
 cuda_emulator_fp8_products(void)
@@ -27,7 +43,11 @@ struct cublaslt_test_operation {
     cudaDataType_t scale;
     cublasOperation_t transpose_a, transpose_b;
     cublasLtEpilogue_t epilogue;
-    const float *bias, *scale_a, *scale_b;
+    void *bias, *aux;
+    cudaDataType_t bias_type; /* here it has to be said */
+    bool bias_type_set;
+    int64_t aux_ld;
+    const float *scale_a, *scale_b;
     int8_t fast;
 };
 
@@ -75,6 +95,7 @@ cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
     *out = new cublaslt_test_operation();
     (*out)->compute = compute;
     (*out)->scale = scale;
+    (*out)->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -102,6 +123,13 @@ cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t o, cublasLtMatmulDescAttribu
         return set(&o->epilogue, value, size);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
         return set(&o->bias, value, size);
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+        o->bias_type_set = true;
+        return set(&o->bias_type, value, size);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+        return set(&o->aux, value, size);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+        return set(&o->aux_ld, value, size);
     case CUBLASLT_MATMUL_DESC_A_SCALE_POINTER:
         return set(&o->scale_a, value, size);
     case CUBLASLT_MATMUL_DESC_B_SCALE_POINTER:
@@ -182,7 +210,7 @@ is_fp8(cudaDataType_t type)
 }
 
 /* fp8: on the GPUs that have it, A transposed and B not, sides of multiples of 16, no E5M2 with E5M2,
- * the sums and the scale in fp32, and a bias of bf16, which nobody here has. */
+ * the sums and the scale in fp32. */
 static bool
 has_fp8(cublasLtHandle_t handle, cublasLtMatmulDesc_t o, cublasLtMatrixLayout_t a,
         cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t d)
@@ -196,8 +224,59 @@ has_fp8(cublasLtHandle_t handle, cublasLtMatmulDesc_t o, cublasLtMatrixLayout_t 
     return is_fp8(a->type) && is_fp8(b->type) &&
            (a->type == CUDA_R_8F_E4M3 || b->type == CUDA_R_8F_E4M3) &&
            o->transpose_a == CUBLAS_OP_T && o->transpose_b == CUBLAS_OP_N &&
-           o->compute == CUBLAS_COMPUTE_32F && sides % 16 == 0 &&
-           o->epilogue == CUBLASLT_EPILOGUE_DEFAULT && !is_fp8(d->type);
+           o->compute == CUBLAS_COMPUTE_32F && sides % 16 == 0 && !is_fp8(d->type);
+}
+
+/* The type that the table of cublasLtMatmul has for a bias, or for the sums of an operand. */
+static cudaDataType_t
+bias_type_for(cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t d)
+{
+    return is_fp8(a->type) ? CUDA_R_16BF : d->type;
+}
+
+static bool
+takes_bias(cublasLtMatmulDesc_t o)
+{
+    return o->epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADB);
+}
+
+static bool
+has_fp32_bias(cublasLtMatmulDesc_t o)
+{
+    return o->epilogue == CUBLASLT_EPILOGUE_BIAS && o->bias_type == CUDA_R_32F;
+}
+
+static bool
+takes_aux(cublasLtMatmulDesc_t o)
+{
+    return o->epilogue & 128;
+}
+
+/* Epilogues: a bias of the type that the table has; aux with its leading dimension, a multiple of 8; of
+ * products of fp8, no sums of operands, which no document promises. Batches would need strides of
+ * both. */
+static cublasStatus_t
+check_epilogue(cublasLtMatmulDesc_t o, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t d)
+{
+    if ((takes_bias(o) && !o->bias) ||
+        (takes_aux(o) &&
+         (!o->aux || o->aux_ld % 8 != 0 || o->aux_ld < static_cast<int64_t>(d->rows))))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if ((takes_bias(o) && (!o->bias_type_set || o->bias_type != bias_type_for(a, d))) ||
+        (o->epilogue == CUBLASLT_EPILOGUE_BGRADB && is_fp8(a->type)) ||
+        (o->epilogue != CUBLASLT_EPILOGUE_DEFAULT && o->epilogue != CUBLASLT_EPILOGUE_BIAS &&
+         d->batch > 1))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* The largest power of two, up to 16, that divides the addresses of the bias and aux. */
+static uint64_t
+alignment_of(cublasLtMatmulDesc_t o)
+{
+    const uintptr_t all = (takes_bias(o) ? reinterpret_cast<uintptr_t>(o->bias) : 0) |
+                          (takes_aux(o) ? reinterpret_cast<uintptr_t>(o->aux) : 0) | 16;
+    return all & (~all + 1);
 }
 
 static cublasStatus_t
@@ -215,10 +294,9 @@ check(cublasLtHandle_t handle, cublasLtMatmulDesc_t o, cublasLtMatrixLayout_t a,
     if (!fp8 && (o->scale_a || o->scale_b))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (o->scale != CUDA_R_32F || c->type != d->type || (fp8 && !has_fp8(handle, o, a, b, d)) ||
-        (!fp8 && a->type != b->type) ||
-        (o->epilogue == CUBLASLT_EPILOGUE_BIAS && d->type != CUDA_R_32F))
+        (!fp8 && a->type != b->type))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    return CUBLAS_STATUS_SUCCESS;
+    return check_epilogue(o, a, d);
 }
 
 cublasStatus_t
@@ -235,7 +313,11 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t ope
     for (int p = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES; p < CUBLASLT_TEST_PREFERENCES; p++)
         if (is_fp8(a->type) && preference->values[p] < 16)
             return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (no_epilogues && operation->epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
+        !has_fp32_bias(operation))
+        return CUBLAS_STATUS_SUCCESS; /* with none found */
     results->algo.chosen_for = a->rows * 31 + b->columns;
+    results->algo.aligned = alignment_of(operation);
     results->state = CUBLAS_STATUS_SUCCESS;
     *found = 1;
     return CUBLAS_STATUS_SUCCESS;
@@ -289,6 +371,80 @@ codes_of(const cublaslt_test_layout *layout)
                                             : EXO_CUDA_NUMBERS;
 }
 
+/* Element i of an array of the type. */
+static float
+number(const void *x, cudaDataType_t type, size_t i)
+{
+    return type == CUDA_R_8F_E4M3   ? exo_cuda_get(static_cast<const exo_cuda_e4m3 *>(x), i)
+           : type == CUDA_R_8F_E5M2 ? exo_cuda_get(static_cast<const exo_cuda_e5m2 *>(x), i)
+           : type == CUDA_R_16BF    ? exo_cuda_get(static_cast<const exo_cuda_bf16 *>(x), i)
+                                    : static_cast<const float *>(x)[i];
+}
+
+static void
+put(void *y, cudaDataType_t type, size_t i, float value)
+{
+    if (type == CUDA_R_16BF)
+        exo_cuda_set(static_cast<exo_cuda_bf16 *>(y), i, value);
+    else
+        static_cast<float *>(y)[i] = value;
+}
+
+/* A product with an epilogue. */
+struct fused {
+    exo_cuda_product p;
+    cublasLtEpilogue_t epilogue;
+    cudaDataType_t a, b, c, bias;
+    size_t aux_ld;
+};
+
+/* op(a) at (row, k). */
+static float
+a_at(const fused &f, size_t row, size_t k)
+{
+    return number(f.p.a, f.a, f.p.transpose_a ? k * f.p.lda + row : row * f.p.lda + k);
+}
+
+static float
+fused_element(const fused &f, size_t row, size_t column)
+{
+    const exo_cuda_product &p = f.p;
+    float sum = 0;
+    for (size_t k = 0; k < p.k; k++)
+        sum = fmaf(a_at(f, row, k),
+                   number(p.b, f.b, p.transpose_b ? column * p.ldb + k : k * p.ldb + column), sum);
+    if (p.scale_a)
+        sum = sum * (*p.scale_a * *p.scale_b);
+    sum = p.alpha * sum;
+    if (p.beta != 0)
+        sum = sum + p.beta * number(p.added, f.c, row * p.ldc + column);
+    return sum;
+}
+
+static void
+multiply_fused_each(fused f)
+{
+    const exo_cuda_product &p = f.p;
+    for (EXO_CUDA_EACH(i, p.m * p.n)) {
+        const size_t row = i / p.n, column = i % p.n, at = row * f.aux_ld + column;
+        float value = fused_element(f, row, column), sum = 0;
+        if (f.epilogue & CUBLASLT_EPILOGUE_BIAS)
+            value = value + number(p.vector, f.bias, column);
+        if (f.epilogue == CUBLASLT_EPILOGUE_DGELU)
+            value = value * exo_cuda_activation_slope(EXO_GELU_TANH, number(p.aux, f.c, at));
+        else if (f.epilogue & 128)
+            put(p.aux, f.c, at, value);
+        if (f.epilogue & CUBLASLT_EPILOGUE_GELU)
+            value = exo_cuda_activation(EXO_GELU_TANH, value);
+        put(p.c, f.c, row * p.ldc + column, value);
+        if (f.epilogue != CUBLASLT_EPILOGUE_BGRADB || column > 0)
+            continue;
+        for (size_t k = 0; k < p.k; k++)
+            sum = sum + a_at(f, row, k);
+        put(p.vector, f.bias, row, sum);
+    }
+}
+
 /* The product of the matrices as they lie in memory, row by row: b is the first operand. */
 static exo_cuda_product
 product_of(cublasLtMatmulDesc_t o, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
@@ -313,7 +469,8 @@ product_of(cublasLtMatmulDesc_t o, cublasLtMatrixLayout_t a, cublasLtMatrixLayou
     p.stride_a = static_cast<size_t>(b->stride);
     p.stride_b = static_cast<size_t>(a->stride);
     p.stride_c = static_cast<size_t>(d->stride);
-    p.bias = o->epilogue == CUBLASLT_EPILOGUE_BIAS ? o->bias : NULL;
+    p.vector = takes_bias(o) ? o->bias : NULL;
+    p.aux = takes_aux(o) ? o->aux : NULL;
     return p;
 }
 
@@ -347,6 +504,7 @@ cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const vo
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
     if (algo->chosen_for != a_layout->rows * 31 + b_layout->columns ||
+        alignment_of(operation) < algo->aligned ||
         (is_fp8(a_layout->type) && !fits_fp8(operation, a, b, c, d)))
         return CUBLAS_STATUS_INVALID_VALUE;
     p.alpha = *static_cast<const float *>(alpha);
@@ -355,13 +513,27 @@ cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const vo
     p.b = a;
     p.added = c;
     p.c = d;
+    fp8_products += is_fp8(a_layout->type);
+    if (operation->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !has_fp32_bias(operation)) {
+        const fused f = {p,
+                         operation->epilogue,
+                         b_layout->type,
+                         a_layout->type,
+                         d_layout->type,
+                         operation->bias_type,
+                         static_cast<size_t>(operation->aux_ld)};
+        epilogues[operation->epilogue]++;
+        exo_cuda_launch_each(multiply_fused_each, exo_cuda_blocks(p.m * p.n, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, stream, f);
+        return CUBLAS_STATUS_SUCCESS;
+    }
+    p.bias = static_cast<const float *>(p.vector);
     if (a_layout->type == CUDA_R_32F && p.out_dtype == EXO_F32) {
         exo_cuda_launch_each(multiply_each, exo_cuda_blocks(p.batch * p.m * p.n, EXO_CUDA_BLOCK),
                              EXO_CUDA_BLOCK, stream, p,
                              operation->compute == CUBLAS_COMPUTE_32F_FAST_TF32);
         return CUBLAS_STATUS_SUCCESS;
     }
-    fp8_products += is_fp8(a_layout->type);
     exo_cuda_device on = {};
     on.stream = stream;
     return exo_cuda_multiply_invariant(&on, &p, NULL) == EXO_OK ? CUBLAS_STATUS_SUCCESS

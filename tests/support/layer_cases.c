@@ -309,7 +309,9 @@ linear_of(const exo_array *x, exo_activation activation, bool residual, bool inv
         st = ASK(activation_backward, .count = outputs, .activation = activation, .dtype = EXO_F32,
                  .dx = y, .x = y + outputs, .dy = y);
     if (st == EXO_OK)
-        st = ASK(linear_grad_x, .plan = plan, .dx = dx, .dy = y, .weight = weight);
+        st = ASK(linear_grad_x, .plan = plan, .activation = activation,
+                 .before = activation != EXO_LINEAR ? x[4].data : NULL, .dx = dx, .dy = y,
+                 .weight = weight);
     if (st == EXO_OK)
         st = ASK(column_sums, .rows = shape.rows, .columns = OUT, .dtype = EXO_F32, .y = x[2].data,
                  .x = y, .add = residual);
@@ -317,7 +319,8 @@ linear_of(const exo_array *x, exo_activation activation, bool residual, bool inv
         st = ASK(scale, .count = outputs, .y = y, .a = 0.01f,
                  .x = y); /* sums of many rows stay small */
     if (st == EXO_OK)
-        st = ASK(linear_grad_w, .plan = plan, .dw = x[3].data, .dy = y, .x = x[1].data);
+        st = ASK(linear_grad_w, .plan = plan, .dw = x[3].data, .db = residual ? NULL : x[5].data,
+                 .dy = y, .x = x[1].data);
     st = wait_for(x->device, st, err);
     exo_plan_free(&plan);
     exo_array_release(&scratch);

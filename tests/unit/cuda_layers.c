@@ -19,7 +19,7 @@
 #include "support/sanitized.h"
 
 enum {
-    MOST = 8 /* arrays of a call */
+    MOST = 10 /* arrays of a call */
 };
 
 /* A call on one device: its arrays, whose first numbers are drawn. */
@@ -278,40 +278,208 @@ Test(cuda_layers, attention_in_bf16)
 
 /* --- Linear layers ---------------------------------------------------------------------------- */
 
+struct linear_case {
+    size_t in, out;
+    exo_activation activation;
+    bool bias, backward;
+    /* the epilogues that cuBLASLt has, of forward, dx and dw; 0: it has none */
+    cuda_epilogue forward, slope, sums;
+};
+
+/* All products of a layer. That of dx comes from a layer behind an activation. */
 static void
-linear_bf16(call *c, const exo_linear_shape *s)
+linear_bf16(call *c, const exo_linear_shape *s, const struct linear_case *k)
 {
-    float *bias = drawn(c, s->out), *dw = drawn(c, s->out * s->in);
+    float *bias = drawn(c, s->out), *dw = drawn(c, s->out * s->in), *db = drawn(c, s->out);
     float *numbers = drawn(c, s->rows * s->in + s->out * s->in);
     void *dy = as_bf16(c, numbers + 9, s->rows * s->out);
     void *x = as_bf16(c, numbers, s->rows * s->in),
          *weight = as_bf16(c, numbers + s->rows * s->in, s->out * s->in),
          *y = as_bf16(c, numbers, s->rows * s->out),
-         *before = as_bf16(c, numbers, s->rows * s->out);
+         *before = as_bf16(c, numbers, s->rows * s->out),
+         *inner = as_bf16(c, numbers + 5, s->rows * s->in);
     plan(c, EXO_SHAPE_LINEAR, s);
-    ASK(c, linear, .plan = c->plan, .activation = EXO_GELU, .y = y, .before = before, .x = x,
-        .weight = weight, .bias = bias);
-    ASK(c, linear_grad_w, .plan = c->plan, .dw = dw, .dy = dy, .x = x);
-    ASK(c, linear_grad_x, .plan = c->plan, .dx = x, .dy = dy, .weight = weight);
+    ASK(c, linear, .plan = c->plan, .activation = k->activation, .y = y,
+        .before = k->backward ? before : NULL, .x = x, .weight = weight,
+        .bias = k->bias ? bias : NULL);
+    ASK(c, linear_grad_w, .plan = c->plan, .dw = dw, .db = k->bias ? db : NULL, .dy = dy, .x = x);
+    ASK(c, linear_grad_x, .plan = c->plan, .activation = k->activation,
+        .before = k->activation != EXO_LINEAR ? inner : NULL, .dx = x, .dy = dy, .weight = weight);
     widen(c);
 }
 
-Test(cuda_layers, linear_in_bf16)
+/* The products with an epilogue that cuBLASLt has had. */
+static uint64_t
+epilogues(cuda_epilogue epilogue)
+{
+    return epilogue ? cuda_emulator_epilogues(epilogue) : 0;
+}
+
+static uint64_t
+all_epilogues(void)
+{
+    static const cuda_epilogue all[] = {CUDA_BIAS,     CUDA_GELU,          CUDA_GELU_BIAS,
+                                        CUDA_GELU_AUX, CUDA_GELU_AUX_BIAS, CUDA_GELU_SLOPE,
+                                        CUDA_SUM_B};
+    uint64_t sum = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        sum += epilogues(all[i]);
+    return sum;
+}
+
+static void
+expect_linear(const struct linear_case *k, bool has_epilogues)
 {
     exo_linear_shape s;
     call gpu = {.device = open_gpu()}, ref = {.device = exo_device_ref()};
+    const cuda_epilogue wanted[] = {k->forward, k->slope, k->sums};
+    uint64_t before[3], of_all = all_epilogues(), expected = 0;
     memset(&s, 0, sizeof s);
     s = (exo_linear_shape){.rows = 67,
-                           .in = 70,
-                           .out = 65,
+                           .in = k->in,
+                           .out = k->out,
                            .dtype = EXO_BF16,
                            .out_dtype = EXO_BF16,
-                           .with_bias = 1,
+                           .with_bias = k->bias,
                            .backward = 1,
                            .input_grad = 1};
-    linear_bf16(&gpu, &s);
-    linear_bf16(&ref, &s);
+    for (size_t i = 0; i < 3; i++)
+        before[i] = epilogues(wanted[i]);
+    linear_bf16(&gpu, &s, k);
+    for (size_t i = 0; i < 3; i++) {
+        const uint64_t had = epilogues(wanted[i]) - before[i];
+        cr_expect_eq(had, has_epilogues && wanted[i] ? 1 : 0, "epilogue %d: %zu", wanted[i],
+                     (size_t)had);
+        expected += has_epilogues && wanted[i] ? 1 : 0;
+    }
+    cr_expect_eq(all_epilogues() - of_all, expected);
+    linear_bf16(&ref, &s, k);
     expect_equal(&gpu, &ref, 3e-2, "linear");
+}
+
+/* aux has rows of multiples of 8; sums of dy go with every shape. */
+static const struct linear_case linear_cases[] = {
+    {70, 65, EXO_GELU, true, true, CUDA_BIAS, 0, CUDA_SUM_B},
+    {72, 64, EXO_LINEAR, true, false, CUDA_BIAS, 0, CUDA_SUM_B},
+    {72, 64, EXO_RELU, false, true, 0, 0, 0},
+    {72, 64, EXO_GELU_TANH, true, true, CUDA_GELU_AUX_BIAS, CUDA_GELU_SLOPE, CUDA_SUM_B},
+    {72, 64, EXO_GELU_TANH, true, false, CUDA_GELU_BIAS, CUDA_GELU_SLOPE, CUDA_SUM_B},
+    {72, 64, EXO_GELU_TANH, false, true, CUDA_GELU_AUX, CUDA_GELU_SLOPE, 0},
+    {72, 68, EXO_GELU_TANH, false, false, CUDA_GELU, CUDA_GELU_SLOPE, 0},
+    {70, 64, EXO_GELU_TANH, true, true, CUDA_GELU_AUX_BIAS, 0, CUDA_SUM_B},
+    {72, 65, EXO_GELU_TANH, true, true, 0, CUDA_GELU_SLOPE, CUDA_SUM_B},
+};
+
+Test(cuda_layers, linear_in_bf16)
+{
+    for (size_t i = 0; i < sizeof linear_cases / sizeof *linear_cases; i += one_of(3))
+        expect_linear(&linear_cases[i], true);
+}
+
+enum {
+    SIDE = 16 /* of all matrices of two layers */
+};
+
+/* Two layers with one bias, behind each other, or the second also beside another operation. */
+struct two_layers {
+    bool shared;
+    exo_tensor *v[4]; /* x, two weights, the bias */
+};
+
+static exo_tensor *
+two_layers(void *context, exo_tape *t, exo_tensor *x)
+{
+    const struct two_layers *k = context;
+    exo_tensor *inner = exo_linear_activation(t, x, k->v[1], k->v[3], EXO_GELU_TANH);
+    exo_tensor *y = exo_linear(t, inner, k->v[2], k->v[3]);
+    return k->shared ? exo_add(t, y, exo_scale(t, inner, 0.5f)) : y;
+}
+
+/* The gradients of a pass in bf16, one after the other. */
+static void
+two_layers_backward(exo_device *device, bool shared, bool checkpoint, float out[4][SIDE * SIDE])
+{
+    const size_t dims[2] = {SIDE, SIDE};
+    struct two_layers k = {.shared = shared};
+    exo_tape *tape = NULL;
+    exo_err err = {0};
+    float *numbers = numbers_new(5 * SIDE * SIDE, 4);
+    cr_assert_eq(exo_tape_new_on(&tape, device, &err), EXO_OK, "%s", err.text);
+    exo_tape_begin(tape, NULL, &(exo_pass){.grad = true, .autocast = EXO_AUTOCAST_BF16});
+    for (size_t i = 0; i < 4; i++)
+        k.v[i] = exo_tape_variable(tape, i < 3 ? 2 : 1, dims, numbers + i * SIDE * SIDE);
+    exo_tensor *y =
+        checkpoint ? exo_checkpoint(tape, k.v[0], two_layers, &k) : two_layers(&k, tape, k.v[0]);
+    exo_tensor *weights = exo_tape_input(tape, EXO_F32, 2, dims, numbers + 4 * SIDE * SIDE);
+    exo_tensor *loss = exo_mean(tape, exo_mul(tape, y, weights));
+    cr_assert_eq(exo_tape_backward(tape, loss, SIDE * SIDE, &err), EXO_OK, "%s", err.text);
+    memset(out, 0, 4 * sizeof out[0]);
+    for (size_t i = 0; i < 4; i++)
+        exo_tensor_grad(k.v[i], out[i]);
+    exo_tape_free(&tape);
+    free(numbers);
+}
+
+/* A layer that alone uses GELU of another one takes its slope into the product; sums of dy come with a
+ * product where they are added. */
+Test(cuda_layers, two_layers_in_bf16)
+{
+    static float got[4][SIDE * SIDE], again[4][SIDE * SIDE], want[4][SIDE * SIDE];
+    exo_device *device = open_gpu();
+    for (int shared = 0; shared < 2; shared++) {
+        const uint64_t slopes = epilogues(CUDA_GELU_SLOPE), sums = epilogues(CUDA_SUM_B);
+        two_layers_backward(device, shared, false, got);
+        cr_expect_eq(epilogues(CUDA_GELU_SLOPE) - slopes, !shared);
+        cr_expect_eq(epilogues(CUDA_SUM_B) - sums, 1);
+        cuda_emulator_seed(2);
+        two_layers_backward(device, shared, true, again);
+        two_layers_backward(exo_device_ref(), shared, false, want);
+        cr_expect_eq(memcmp(got, again, sizeof got), 0, "in a checkpoint, %d", shared);
+        for (size_t i = 0; i < 4; i++)
+            cr_expect_leq(numbers_distance(got[i], want[i], SIDE * SIDE), 3e-2, "%d: gradient %zu",
+                          shared, i);
+    }
+    exo_cuda_close(device);
+}
+
+/* In fp32 nothing but the bias comes with the product. */
+static void
+expect_plain_fp32(void)
+{
+    const exo_linear_shape s = {
+        .rows = SIDE, .in = SIDE, .out = SIDE, .with_bias = 1, .backward = 1};
+    call c = {.device = open_gpu()};
+    exo_device *device = c.device;
+    const uint64_t before = all_epilogues();
+    float *a[6];
+    for (size_t i = 0; i < 6; i++)
+        a[i] = drawn(&c, SIDE * SIDE);
+    plan(&c, EXO_SHAPE_LINEAR, &s);
+    ASK(&c, linear, .plan = c.plan, .activation = EXO_GELU_TANH, .y = a[0], .before = a[1],
+        .x = a[2], .weight = a[3], .bias = a[4]);
+    ASK(&c, linear_grad_w, .plan = c.plan, .dw = a[5], .db = a[4], .dy = a[0], .x = a[2]);
+    ASK(&c, linear_grad_x, .plan = c.plan, .activation = EXO_GELU_TANH, .before = a[1], .dx = a[2],
+        .dy = a[0], .weight = a[3]);
+    cr_expect_eq(all_epilogues() - before, 0);
+    end(&c);
+    exo_cuda_close(device);
+}
+
+/* The sweeps do what cuBLASLt has no algorithm for, or is not asked for. */
+Test(cuda_layers, linear_without_epilogues)
+{
+    exo_device *device = NULL;
+    exo_err err = {0};
+    cuda_emulator_refuse_epilogues(true);
+    for (size_t i = 0; i < sizeof linear_cases / sizeof *linear_cases; i += one_of(3))
+        expect_linear(&linear_cases[i], false);
+    cuda_emulator_refuse_epilogues(false);
+    expect_plain_fp32();
+    cr_assert_eq(setenv("EXOGYM_CUDA_EPILOGUES", "off", 1), 0);
+    expect_linear(&linear_cases[3], false);
+    cr_assert_eq(setenv("EXOGYM_CUDA_EPILOGUES", "yes", 1), 0);
+    cr_expect_eq(exo_cuda_open(&device, 0, &err), EXO_INVAL);
+    cr_expect_str_eq(err.text, "EXOGYM_CUDA_EPILOGUES: expected off or on, got 'yes'");
 }
 
 /* --- Heads ------------------------------------------------------------------------------------ */
@@ -757,14 +925,16 @@ expect_fp8(int product, size_t residual, size_t skip)
                          : product == 1 ? s.rows * s.in
                                         : s.in * s.out;
     call gpu = {.device = open_gpu()}, ref = {.device = exo_device_ref()};
-    const uint64_t before = cuda_emulator_fp8_products();
+    const uint64_t before = cuda_emulator_fp8_products(), biased = epilogues(CUDA_BIAS);
     linear_fp8(&gpu, &s, product, skip);
     cr_expect_eq(cuda_emulator_fp8_products() - before, skip % 4 == 0);
+    cr_expect_eq(epilogues(CUDA_BIAS) - biased, product == 0);
     linear_fp8(&ref, &s, product, skip);
     widen_result(&gpu, dtype, skip, count);
     widen_result(&ref, dtype, skip, count);
     snprintf(what, sizeof what, "product %d of fp8, %zu", product, skip);
-    expect_equal(&gpu, &ref, dtype == EXO_F32 ? 1e-5 : 8e-3, what);
+    /* with a residual the bias alone is rounded to bf16 */
+    expect_equal(&gpu, &ref, dtype != EXO_F32 ? 8e-3 : residual ? 3e-3 : 1e-5, what);
 }
 
 Test(cuda_layers, linear_of_fp8)

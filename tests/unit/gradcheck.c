@@ -205,6 +205,24 @@ run_silu(exo_tape *t, exo_tensor **v)
     return exo_linear_activation(t, v[0], v[1], NULL, EXO_SILU);
 }
 
+/* One layer alone uses the activation. */
+static exo_tensor *
+run_mlp(exo_tape *t, exo_tensor **v)
+{
+    exo_tensor *inner = exo_linear_activation(t, v[0], v[1], v[2], EXO_GELU_TANH);
+    return exo_linear(t, inner, v[3], NULL);
+}
+
+/* Two layers use it, in one order of backward and in the other. */
+static exo_tensor *
+run_shared_activation(exo_tape *t, exo_tensor **v)
+{
+    exo_tensor *inner = exo_linear_activation(t, v[0], v[1], v[2], EXO_SILU);
+    exo_tensor *first = exo_linear(t, inner, v[3], NULL);
+    exo_tensor *last = exo_linear(t, exo_tanh(t, inner), v[3], NULL);
+    return exo_add(t, exo_add(t, first, last), exo_linear(t, inner, v[3], NULL));
+}
+
 /* The residual is used twice, as in a model. */
 static exo_tensor *
 run_residual(exo_tape *t, exo_tensor **v)
@@ -391,6 +409,11 @@ static const struct check checks[] = {
     {"linear and gelu", 3, {{2, {4, 6}}, {2, {5, 6}}, {1, {5}}}, run_gelu},
     {"linear and gelu by tanh", 3, {{2, {4, 6}}, {2, {5, 6}}, {1, {5}}}, run_gelu_tanh},
     {"linear and silu", 2, {{2, {4, 6}}, {2, {5, 6}}}, run_silu},
+    {"two layers", 4, {{2, {4, 6}}, {2, {5, 6}}, {1, {5}}, {2, {3, 5}}}, run_mlp},
+    {"an activation used three times",
+     4,
+     {{2, {4, 6}}, {2, {5, 6}}, {1, {5}}, {2, {3, 5}}},
+     run_shared_activation},
     {"linear and residual", 3, {{2, {4, 6}}, {2, {6, 6}}, {1, {6}}}, run_residual},
     {"gated", 1, {{2, {4, 6}}}, run_gated},
     {"layer_norm", 3, {{2, {5, 7}}, {1, {7}}, {1, {7}}}, run_layer_norm},
