@@ -162,7 +162,7 @@ read_numbers(exo_config *map, const char *key, double *numbers, size_t count, ex
                                count == 2 ? "two" : "three", exo_config_length(list));
     for (size_t i = 0; i < count; i++) {
         exo_config *item = exo_config_item(list, i);
-        const char *text = exo_config_scalar(item);
+        const char *text = exo_config_plain(item);
         bool integer = false;
         if (!text || !exo_config_is_number(text, &integer))
             return exo_config_fail(item, err, "%s: expected a number", key);

@@ -140,7 +140,7 @@ read_milestones(struct steps *s, exo_config *list, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu milestones", s->count);
     for (size_t i = 0; i < s->count; i++) {
         exo_config *item = exo_config_item(list, i);
-        const char *text = exo_config_scalar(item);
+        const char *text = exo_config_plain(item);
         char *rest = NULL;
         errno = 0;
         s->milestones[i] = text && text[0] >= '0' && text[0] <= '9' ? strtoull(text, &rest, 10) : 0;

@@ -112,6 +112,9 @@ EXO_API bool exo_config_is_list(const exo_config *node);
 
 /* The text of a scalar; NULL if the node is not a scalar. */
 EXO_API const char *exo_config_scalar(const exo_config *node);
+/* The same of a scalar without quotes; NULL also of a string in quotes, which is no number whatever it
+ * looks like. For items of lists of numbers. */
+EXO_API const char *exo_config_plain(const exo_config *node);
 
 /* Refuses keys of `map` that no reader asked for. Nested mappings are not checked: their readers
  * call exo_config_finish themselves. */

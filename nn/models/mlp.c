@@ -35,7 +35,7 @@ read_hidden(exo_config *config, size_t *widths, size_t *count, exo_err *err)
         return exo_config_fail(list, err, "hidden has at most %d layers", MAX_LAYERS - 1);
     for (size_t i = 0; i < *count; i++) {
         exo_config *item = exo_config_item(list, i);
-        const char *text = exo_config_scalar(item);
+        const char *text = exo_config_plain(item);
         char *end = NULL;
         unsigned long n = text ? strtoul(text, &end, 10) : 0;
         if (!text || *end != '\0' || n < 1 || n > MAX_WIDTH || text[0] == '-')

@@ -483,6 +483,12 @@ exo_config_scalar(const exo_config *node)
     return node && node->kind == EXO_CONFIG_SCALAR ? node->text : NULL;
 }
 
+const char *
+exo_config_plain(const exo_config *node)
+{
+    return node && is_plain_scalar(node) ? node->text : NULL;
+}
+
 /* --- Unknown keys ----------------------------------------------------------------------------- */
 
 static exo_status

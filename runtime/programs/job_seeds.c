@@ -16,14 +16,14 @@
 static exo_status
 read_seed(exo_config *item, uint64_t *out, exo_err *err)
 {
-    const char *text = exo_config_scalar(item);
+    const char *text = exo_config_plain(item), *shown = exo_config_scalar(item);
     char *end = NULL;
     errno = 0;
     unsigned long long value = text && isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
     if (!end || *end || errno || value > INT64_MAX)
         return exo_config_fail(item, err,
-                               "seeds: expected an integer from 0 to 2^63-1, got '%.60s'",
-                               text ? text : "no scalar");
+                               "seeds: expected an integer from 0 to 2^63-1, got %s'%.60s'",
+                               text || !shown ? "" : "the string ", shown ? shown : "no scalar");
     *out = value;
     return EXO_OK;
 }

@@ -42,6 +42,13 @@ wrong 'compare: [{name: streaming_diloco, fragments: 3}]' '47: the model has 2 u
 wrong 'compare: [streaming_diloco]' '11: the model has 2 units, which is fewer than the 4 fragments: choose at most 2'
 wrong 'compare: [{name: diloco, aggregate: mode}]' "37: aggregate: expected one of mean, trimmed_mean, median, krum, norm_clip, got 'mode'"
 wrong 'compare: [{name: onebit_adam, optimizer: sgd}]' '42: optimizer: onebit_adam needs adamw without amsgrad, and one beta1 for all parameters'
+# A number in quotes is a string, in lists, too.
+grep -v '^seed:' job.yaml >wrong.yaml
+echo 'seeds: ["3"]' >>wrong.yaml
+expect 2 "exogym: wrong.yaml:$(wc -l <wrong.yaml):9: seeds: expected an integer from 0 to 2^63-1, got the string '3'" run wrong.yaml
+wrong 'model: {name: mlp, hidden: ["6"]}' '29: hidden must be a list of widths from 1 to 1048576'
+wrong 'compare: [{name: ddp, optimizer: {name: adam, betas: ["0.9", 0.95]}}]' '55: betas: expected a number'
+wrong 'compare: [{name: ddp, lr_scheduler: {name: step, milestones: ["1"]}}]' '63: milestones must be steps, each greater than the one before and than 0'
 wrong 'train: {batch_size: 16, save_dir: ""}' "35: save_dir is empty: give a folder, or leave it out for 'runs'"
 wrong 'data: {name: mnist, path: ""}' '27: path is empty: name a file or folder, or leave it out'
 wrong 'model: {name: gpt, path: ""}' '26: path is empty: name a file or folder, or leave it out'

@@ -119,6 +119,9 @@ Test(config, typed_values_are_read)
     cr_expect_eq(exo_config_length(list), 3);
     cr_expect_str_eq(exo_config_scalar(exo_config_item(list, 1)), "b");
     cr_expect_null(exo_config_scalar(exo_config_item(list, 2)));
+    cr_expect_str_eq(exo_config_plain(exo_config_item(list, 0)), "a");
+    cr_expect_null(exo_config_plain(exo_config_item(list, 1)), "a string in quotes");
+    cr_expect_null(exo_config_plain(exo_config_item(list, 2)));
     cr_expect_null(exo_config_item(list, 3));
     cr_expect_eq(exo_config_finish(root, NULL), EXO_OK);
     exo_config_free(&doc);
