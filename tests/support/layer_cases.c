@@ -292,7 +292,7 @@ linear_of(const exo_array *x, exo_activation activation, bool residual, bool inv
                                .backward = 1,
                                .input_grad = 1,
                                .invariant = invariant};
-    size_t outputs = shape.rows * OUT;
+    size_t outputs = shape.rows * OUT, inputs = shape.rows * WIDTH;
     const float *weight = x[3].data;
     float *y = x[0].data, *dx = x[2].data;
     if (shape.rows < 4)
@@ -310,7 +310,7 @@ linear_of(const exo_array *x, exo_activation activation, bool residual, bool inv
                  .dx = y, .x = y + outputs, .dy = y);
     if (st == EXO_OK)
         st = ASK(linear_grad_x, .plan = plan, .activation = activation,
-                 .before = activation != EXO_LINEAR ? x[4].data : NULL, .dx = dx, .dy = y,
+                 .before = activation != EXO_LINEAR ? dx + inputs : NULL, .dx = dx, .dy = y,
                  .weight = weight);
     if (st == EXO_OK)
         st = ASK(column_sums, .rows = shape.rows, .columns = OUT, .dtype = EXO_F32, .y = x[2].data,
@@ -319,8 +319,8 @@ linear_of(const exo_array *x, exo_activation activation, bool residual, bool inv
         st = ASK(scale, .count = outputs, .y = y, .a = 0.01f,
                  .x = y); /* sums of many rows stay small */
     if (st == EXO_OK)
-        st = ASK(linear_grad_w, .plan = plan, .dw = x[3].data, .db = residual ? NULL : x[5].data,
-                 .dy = y, .x = x[1].data);
+        st = ASK(linear_grad_w, .plan = plan, .dw = x[3].data,
+                 .db = residual ? NULL : (float *)x[1].data + inputs, .dy = y, .x = x[1].data);
     st = wait_for(x->device, st, err);
     exo_plan_free(&plan);
     exo_array_release(&scratch);
