@@ -3,11 +3,28 @@
 
 #include <stdio.h>
 
+#include "base/config_edit.h"
+
+/* A name that no environment has is a mistake of the graph, as any other wrong value. */
+static exo_status
+read_environment(exo_play *play, exo_config *config, exo_err *err)
+{
+    exo_err reason = {0};
+    exo_config *node = exo_config_get(config, "environment");
+    exo_status st =
+        exo_environment_spec_read(&play->spec, config, "environment", "cartpole", &reason);
+    if (st == EXO_NOT_FOUND)
+        return exo_config_fail(node ? node : config, err, "environment: %s", reason.text);
+    if (st != EXO_OK)
+        *err = reason;
+    return st;
+}
+
 exo_status
 exo_play_read(exo_play *play, exo_config *config, exo_err *err)
 {
     uint64_t units = 0;
-    exo_status st = exo_environment_spec_read(&play->spec, config, "environment", "cartpole", err);
+    exo_status st = read_environment(play, config, err);
     if (st == EXO_OK)
         st = exo_config_u64(config, "units", 64, EXO_POLICY_UNITS_STEP, EXO_POLICY_MAX_UNITS,
                             &units, err);

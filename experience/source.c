@@ -148,6 +148,12 @@ check_model(const exo_experience_source *s, exo_config *config, exo_err *err)
                                "model: the vocabulary is %zu, but the prompts need %zu: set "
                                "model.vocabulary",
                                spec->vocabulary, vocabulary);
+    for (size_t i = 0; i < s->sampling.num_stop_tokens; i++)
+        if ((size_t)s->stop[i] >= spec->vocabulary)
+            return exo_config_fail(config, err,
+                                   "model: the vocabulary is %zu, but answers stop at the token "
+                                   "%d: set model.vocabulary or generate.stop",
+                                   spec->vocabulary, s->stop[i]);
     if (most > spec->context)
         return exo_config_fail(config, err,
                                "model: the context is %zu, but prompts of %zu tokens and answers "
@@ -491,8 +497,9 @@ note(exo_experience_source *s, const exo_generated *g, exo_err *err)
     exo_draft *a = answer_of(s, g->id, &slot);
     if (g->finish == EXO_FINISH_NOT_FINITE)
         return exo_fail(err, EXO_FAILED,
-                        "version %llu of the weights gives logits that are not finite",
-                        (unsigned long long)s->version);
+                        "version %llu of the weights gives logits that are not finite, divided by "
+                        "the temperature %g",
+                        (unsigned long long)s->version, (double)s->sampling.temperature);
     exo_draft_add(a, g, s->version);
     return g->finish == EXO_FINISH_NONE ? EXO_OK : end_turn(s, g->id, g->finish, a, slot, err);
 }

@@ -204,7 +204,7 @@ EXO_API void exo_correct(const exo_token_batch *batch, const exo_correction_opts
                          uint64_t version, float *old, float *importance);
 
 /* Figures of a batch, by the ratios w = pi / mu of its actions. Those by sequence use the products
- * of a sequence's ratios. */
+ * of a sequence's ratios; a sequence without actions is not counted. */
 typedef struct exo_policy_figures {
     size_t tokens;               /* actions */
     double kl;                   /* KL(mu || pi) a token by k3: the mean of w - 1 - log w */
@@ -212,7 +212,7 @@ typedef struct exo_policy_figures {
     double chi_squared;          /* chi^2(pi || mu) a token: the mean of w^2, less 1 */
     double sequence_chi_squared; /* the same by sequence */
     double effective;            /* effective sample size (sum w)^2 / sum w^2 as a share of T */
-    double effective_sequences;  /* the same by sequence, as a share of N */
+    double effective_sequences;  /* the same by sequence, as a share of these */
     double clip_fraction;        /* share of actions whose ratio pi / old is outside the clip */
     double ratio_min, ratio_max; /* of w */
 } exo_policy_figures;

@@ -23,6 +23,9 @@ done
 [ "$(final runs/2m2t/final_trainer_0.json sha256)" = "$(final runs/2m2t/final_trainer_1.json sha256)" ] ||
     fail 'two trainers that learn as one have two policies'
 
+bad 2 "environment: there is no environment 'cartpool'; did you mean 'cartpole'?" graph check "$EXO_SOURCE/examples/06_ppo_cartpole/1m1t.yaml" \
+    --set actors.maker.config.environment=cartpool
+
 # Updates are listed, for learning curves; those of a small game with its exact value.
 ok run "$EXO_SOURCE/examples/06_ppo_cartpole/kuhn_poker.yaml" --set 'actors.maker.config={environment: kuhn_poker, steps: 16}' \
     --set 'actors.trainer.config={environment: kuhn_poker, batch: 1, updates: 3, minibatches: 4}'

@@ -140,6 +140,7 @@ bad 2 "maker_1 would get no weights" run "$two" --name w6 --dry-run --set edges.
 
 # What is wrong
 bad 2 'the vocabulary is 16, but the prompts need 21' run "$example/1m1t.yaml" --name w --set 'actors.maker.config.prompts.tokens=[[20]]'
+bad 2 'the vocabulary is 16, but answers stop at the token 16' graph check "$example/1m1t.yaml" --set 'actors.maker.config.generate.stop=[3, 16]'
 bad 2 'the context is 32, but prompts of 3 tokens and answers of 40 need 43' run "$example/1m1t.yaml" --name w --set actors.maker.config.generate.max_new_tokens=40
 bad 2 "did you mean 'share'" run "$example/1m1t.yaml" --name w --set actors.maker.config.reward=shar
 bad 2 'let makers have at least 2 answers' run "$example/1m1t.yaml" --name w --set actors.maker.config.answers=1
