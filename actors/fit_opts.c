@@ -52,9 +52,7 @@ not_with_parts(const exo_fit_opts *opts)
         return "train.elastic";
     if (opts->failures.mean_time_between > 0)
         return "failures";
-    if (opts->correlation_interval > 0)
-        return "train.correlation_interval";
-    return opts->autocast ? "train.autocast" : NULL;
+    return opts->correlation_interval > 0 ? "train.correlation_interval" : NULL;
 }
 
 /* The key by which nodes share copies of the model, for messages. */

@@ -23,8 +23,9 @@
  * member holds as a whole. Sums are in rank order, as in comm.h. A gradient is that of the member's
  * own loss, so all members must compute the same loss.
  *
- * In a group of one member all operations are the identity. Tensors are summed in fp32; other types
- * are cast. An error of a collective (TIMEOUT, PEER_LOST, ...) ends the pass with the operation's
+ * In a group of one member all operations are the identity. Tensors of fp32 and bf16 move in their type,
+ * and so do their gradients; bf16 is summed in fp32 and the sum rounded once. Other types are cast to
+ * fp32. An error of a collective (TIMEOUT, PEER_LOST, ...) ends the pass with the operation's
  * name: in forward as the tape's error, in backward as its status. If a checkpoint runs a part of
  * the pass again, this part calls its collectives again. A rehearsal of memory
  * (exo_model_pass_memory) has no group, and calls none.
@@ -61,8 +62,8 @@ EXO_API exo_tensor *exo_tape_reduce_scatter(exo_tape *tape, exo_group *group, ex
  * sequence is 2 C chunks of T / 2 tokens; member r has chunks r and 2 C - 1 - r, so that all members have
  * equal work. x (N T, (H + 2 G) D) and opts are those of exo_attention for this member's tokens;
  * opts->sequence is T, even. Positions are those in the whole sequence. Forward swaps the keys and values
- * (N T, 2 G D) with each other member; backward swaps them again, and their gradients. INVAL: as
- * exo_attention; ALiBi, dropout, an invariant pass. */
+ * (N T, 2 G D) with each other member; backward swaps them again, and their gradients. All these move in
+ * x's type; attention and its result are fp32. INVAL: as exo_attention; ALiBi, dropout, an invariant pass. */
 EXO_API exo_tensor *exo_tape_ring_attention(exo_tape *tape, exo_group *group, exo_tensor *x,
                                             const exo_attention_opts *opts);
 

@@ -98,7 +98,8 @@ context_of(const exo_decoder *d, const exo_tape *t)
         .group = exo_tape_context_group(t), .rank = d->part.member, .count = d->part.context};
 }
 
-/* The input of layers that a part has some rows of. */
+/* The input of layers that a part has some rows of. x is the result of a norm and has the type of their
+ * products, in which it and its gradient move. */
 static exo_tensor *
 split(const exo_decoder *d, exo_tape *t, exo_tensor *x)
 {
@@ -108,7 +109,7 @@ split(const exo_decoder *d, exo_tape *t, exo_tensor *x)
                             : x;
 }
 
-/* The sum of a part's results over the members; by sequence, its rows of it. */
+/* The sum of a part's results over the members, in their type; by sequence, its rows of it. */
 static exo_tensor *
 sum(const exo_decoder *d, exo_tape *t, exo_tensor *x)
 {

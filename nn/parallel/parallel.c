@@ -13,13 +13,21 @@ struct state {
 /* --- Pieces ----------------------------------------------------------------------------------- */
 
 static exo_array
-array_of(exo_tape *tape, void *data, size_t count)
+array_of(exo_tape *tape, exo_dtype dtype, void *data, size_t count)
 {
     return (exo_array){
-        .device = exo_tape_device(tape), .data = data, .count = count, .dtype = EXO_F32};
+        .device = exo_tape_device(tape), .data = data, .count = count, .dtype = dtype};
 }
 
-/* Calls a collective on `count` elements of `data`. In a rehearsal there may be no group, and no call. */
+/* The bytes of x, or of its gradient. */
+static size_t
+bytes_of(const exo_tensor *x)
+{
+    return x->numel * exo_dtype_size(x->dtype);
+}
+
+/* Calls a collective on `count` elements of `data`, which have the type of the operation's input. In a
+ * rehearsal there may be no group, and no call. */
 static exo_status
 run(exo_tape *tape, const exo_op *op,
     exo_status (*collective)(exo_group *group, exo_array data, exo_err *err), void *data,
@@ -29,7 +37,8 @@ run(exo_tape *tape, const exo_op *op,
     exo_err reason = {0};
     if (exo_tape_rehearses(tape) && !s->members.group)
         return EXO_OK;
-    exo_status st = collective(s->members.group, array_of(tape, data, count), &reason);
+    exo_status st =
+        collective(s->members.group, array_of(tape, op->in[0]->dtype, data, count), &reason);
     return st == EXO_OK ? EXO_OK : exo_fail(err, st, "%s: %s", op->op_class->name, reason.text);
 }
 
@@ -47,32 +56,33 @@ sum_shards(exo_group *group, exo_array data, exo_err *err)
 
 /* Adds `from`, which has x's shape, to x's gradient, or copies it there if x has none yet. */
 static exo_status
-give(exo_tape *tape, exo_tensor *x, const float *from, exo_err *err)
+give(exo_tape *tape, exo_tensor *x, const void *from, exo_err *err)
 {
     exo_status st = EXO_OK;
     bool add = false;
-    float *dx = exo_tape_grad(tape, x, &add, &st);
+    void *dx = exo_tape_grad(tape, x, &add, &st);
     if (dx && add)
-        st = exo_tape_run(tape, axpy, .count = x->numel, .y = dx, .a = 1.0f, .x = from);
+        st = exo_tape_run(tape, add, .count = x->numel, .dtype = x->dtype, .y = dx, .a = dx,
+                          .b = from);
     else if (dx)
-        st = exo_tape_copy(tape, dx, from, x->numel * sizeof *dx);
+        st = exo_tape_copy(tape, dx, from, bytes_of(x));
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 
 /* This member's part of `all`: parts of `count` elements, in the order of ranks. */
-static float *
+static void *
 own_rows(const exo_op *op, void *all, size_t count)
 {
     const struct state *s = op->state;
-    return (float *)all + s->members.rank * count;
+    return (uint8_t *)all + s->members.rank * count * exo_dtype_size(op->in[0]->dtype);
 }
 
-/* Begins the operation on x, in fp32 and row-major. NULL: recorded. */
+/* Begins the operation on x, row-major and in its type, which is fp32 or bf16. NULL: recorded. */
 static exo_op *
 open_op(exo_tape *tape, const exo_op_class *op_class, const exo_members *members, exo_tensor *x)
 {
     bool fresh;
-    x = x ? exo_to_dtype(tape, x, EXO_F32) : NULL;
+    x = x ? exo_to_dtype(tape, x, x->dtype == EXO_BF16 ? EXO_BF16 : EXO_F32) : NULL;
     x = x ? exo_to_layout(tape, x, EXO_ROW_MAJOR) : NULL;
     exo_op *op = x ? exo_tape_op(tape, op_class, &x, 1) : NULL;
     struct state *s =
@@ -115,10 +125,10 @@ exo_tape_all_reduce(exo_tape *tape, exo_group *group, exo_tensor *x)
     exo_err err = {0};
     const exo_members members = members_of(group);
     exo_op *op = open_op(tape, &all_reduce_class, &members, x);
-    exo_tensor *y =
-        op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, op->in[0]->num_dims, op->in[0]->dims)
-           : NULL;
-    if (!y || exo_tape_copy(tape, y->data, op->in[0]->data, y->numel * sizeof(float)) != EXO_OK)
+    exo_tensor *y = op ? exo_tape_tensor(tape, op->in[0]->dtype, EXO_ROW_MAJOR, op->in[0]->num_dims,
+                                         op->in[0]->dims)
+                       : NULL;
+    if (!y || exo_tape_copy(tape, y->data, op->in[0]->data, bytes_of(y)) != EXO_OK)
         return NULL;
     exo_status st = run(tape, op, sum_all, y->data, y->numel, &err);
     return finish(tape, op, y, st, &err);
@@ -148,14 +158,14 @@ exo_tape_all_reduce_backward(exo_tape *tape, exo_group *group, exo_tensor *x)
 
 /* --- All-gather and reduce-scatter ------------------------------------------------------------ */
 
-/* A new tensor with the dimensions of x, except the first, which is `rows`. */
+/* A new tensor of x's type with the dimensions of x, except the first, which is `rows`. */
 static exo_tensor *
 with_rows(exo_tape *tape, const exo_tensor *x, size_t rows)
 {
     size_t dims[EXO_MAX_DIMS];
     for (size_t i = 0; i < x->num_dims; i++)
         dims[i] = i == 0 ? rows : x->dims[i];
-    return exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, x->num_dims, dims);
+    return exo_tape_tensor(tape, x->dtype, EXO_ROW_MAJOR, x->num_dims, dims);
 }
 
 static exo_status
@@ -177,7 +187,7 @@ exo_members_all_gather(exo_tape *tape, const exo_members *members, exo_tensor *x
     exo_op *op = open_op(tape, &all_gather_class, members, x);
     exo_tensor *y = op ? with_rows(tape, op->in[0], op->in[0]->dims[0] * members->count) : NULL;
     if (!y || exo_tape_copy(tape, own_rows(op, y->data, op->in[0]->numel), op->in[0]->data,
-                            op->in[0]->numel * sizeof(float)) != EXO_OK)
+                            bytes_of(op->in[0])) != EXO_OK)
         return NULL;
     exo_status st = run(tape, op, exo_all_gather, y->data, y->numel, &err);
     return finish(tape, op, y, st, &err);
@@ -187,9 +197,9 @@ static exo_status
 scatter_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
     exo_tensor *x = op->in[0];
-    float *all = exo_tape_buffer(tape, x->numel * sizeof *all);
+    void *all = exo_tape_buffer(tape, bytes_of(x));
     if (!all || exo_tape_copy(tape, own_rows(op, all, op->out->numel), op->out->grad,
-                              op->out->numel * sizeof *all) != EXO_OK)
+                              bytes_of(op->out)) != EXO_OK)
         return exo_tape_error(tape, err);
     exo_status st = run(tape, op, exo_all_gather, all, x->numel, err);
     if (st == EXO_OK)
@@ -216,7 +226,7 @@ open_scatter(exo_tape *tape, const exo_members *members, exo_tensor *x)
 /* The result of a reduce-scatter of `all`, which has the elements of the operation's input, and
  * changes. */
 static exo_tensor *
-scatter(exo_tape *tape, exo_op *op, float *all)
+scatter(exo_tape *tape, exo_op *op, void *all)
 {
     exo_err err = {0};
     const exo_tensor *x = op->in[0];
@@ -224,7 +234,7 @@ scatter(exo_tape *tape, exo_op *op, float *all)
     exo_tensor *y = with_rows(tape, x, x->dims[0] / members->count);
     exo_status st = y ? run(tape, op, sum_shards, all, x->numel, &err) : EXO_OK;
     if (y && st == EXO_OK &&
-        exo_tape_copy(tape, y->data, own_rows(op, all, y->numel), y->numel * sizeof *all) != EXO_OK)
+        exo_tape_copy(tape, y->data, own_rows(op, all, y->numel), bytes_of(y)) != EXO_OK)
         return NULL;
     return y ? finish(tape, op, y, st, &err) : NULL;
 }
@@ -253,8 +263,8 @@ exo_tape_reduce_scatter(exo_tape *tape, exo_group *group, exo_tensor *x)
 {
     const exo_members members = members_of(group);
     exo_op *op = open_scatter(tape, &members, x);
-    const size_t bytes = op ? op->in[0]->numel * sizeof(float) : 0;
-    float *all = op ? exo_tape_buffer(tape, bytes) : NULL;
+    const size_t bytes = op ? bytes_of(op->in[0]) : 0;
+    void *all = op ? exo_tape_buffer(tape, bytes) : NULL;
     if (!all || exo_tape_copy(tape, all, op->in[0]->data, bytes) != EXO_OK)
         return NULL;
     exo_tensor *y = scatter(tape, op, all);
@@ -269,7 +279,7 @@ static const exo_op_class once_class = {.name = "once", .backward = identity_bac
 exo_tensor *
 exo_members_once(exo_tape *tape, const exo_members *members, exo_tensor *x)
 {
-    exo_op *op = open_op(tape, &once_class, members, x);
+    exo_op *op = open_op(tape, &once_class, members, x ? exo_to_dtype(tape, x, EXO_F32) : NULL);
     if (!op)
         return NULL;
     const exo_tensor *from = op->in[0];

@@ -8,6 +8,9 @@
  * are on their way during the next round's work. All members begin the swap of keys of round k + 1 after it
  * and before the swap of gradients of round k: in one order, whoever meets nobody in some round.
  *
+ * Attention is in fp32. Under autocast x is in bf16, so keys and values move in bf16 and lose nothing; their
+ * gradients are rounded to bf16 to move, and added in fp32.
+ *
  * State: a plan for each member whose keys are met, in the operation's cache. Read next:
  * exogym/parallel.h. */
 #include <string.h>
@@ -26,6 +29,7 @@ enum {
 struct state {
     exo_members members;
     exo_attention_shape shape; /* `from` is that of the work under way */
+    size_t wire;               /* the exo_dtype in which keys, values and their gradients move */
     exo_plan **plans;          /* (members.count) */
 };
 
@@ -61,35 +65,50 @@ meets(const exo_members *m, uint32_t round, uint32_t *partner)
     return *partner != m->rank;
 }
 
-/* Begins a swap with the member that this one meets in a round. */
-static exo_status
-begin_swap(exo_request **out, exo_tape *tape, const struct state *s, float *data, uint32_t partner,
-           exo_err *err)
-{
-    exo_err reason = {0};
-    const exo_array array = {.device = exo_tape_device(tape),
-                             .data = data,
-                             .count = kv_numel(&s->shape),
-                             .dtype = EXO_F32};
-    if (exo_tape_rehearses(tape) && !s->members.group)
-        return EXO_OK;
-    exo_status st = exo_comm_begin_swap(out, s->members.group, array, partner, &reason);
-    return st == EXO_OK ? st : exo_fail(err, st, "ring_attention: %s", reason.text);
-}
-
-static exo_status
-end_swap(exo_request **request, exo_err *err)
-{
-    exo_err reason = {0};
-    exo_status st = exo_request_wait(request, &reason);
-    return st == EXO_OK ? st : exo_fail(err, st, "ring_attention: %s", reason.text);
-}
-
 /* The numbers of a round, (kv_numel), and their swap if it is under way. */
 struct turn {
     float *data;
+    void *moved; /* the same in the type of the wire; fp32: data */
+    bool begun;
     exo_request *request;
 };
+
+/* Begins a swap of a round's numbers with the member that this one meets in it. */
+static exo_status
+begin_swap(struct turn *turn, exo_tape *tape, const struct state *s, uint32_t partner, exo_err *err)
+{
+    exo_err reason = {0};
+    const exo_array array = {.device = exo_tape_device(tape),
+                             .data = turn->moved,
+                             .count = kv_numel(&s->shape),
+                             .dtype = (exo_dtype)s->wire};
+    if (turn->moved != turn->data &&
+        exo_tape_run(tape, cast, .count = array.count, .to = array.dtype, .from = EXO_F32,
+                     .y = turn->moved, .x = turn->data) != EXO_OK)
+        return exo_tape_error(tape, err);
+    turn->begun = true;
+    if (exo_tape_rehearses(tape) && !s->members.group)
+        return EXO_OK;
+    exo_status st = exo_comm_begin_swap(&turn->request, s->members.group, array, partner, &reason);
+    return st == EXO_OK ? st : exo_fail(err, st, "ring_attention: %s", reason.text);
+}
+
+/* Ends the swap of a round, if it has one: its numbers are then those of the other member. */
+static exo_status
+end_swap(struct turn *turn, exo_tape *tape, const struct state *s, exo_err *err)
+{
+    exo_err reason = {0};
+    exo_status st = exo_request_wait(&turn->request, &reason);
+    if (st != EXO_OK)
+        return exo_fail(err, st, "ring_attention: %s", reason.text);
+    const bool casts = turn->begun && turn->moved != turn->data;
+    turn->begun = false;
+    if (casts &&
+        exo_tape_run(tape, cast, .count = kv_numel(&s->shape), .to = EXO_F32,
+                     .from = (exo_dtype)s->wire, .y = turn->data, .x = turn->moved) != EXO_OK)
+        return exo_tape_error(tape, err);
+    return EXO_OK;
+}
 
 /* Two of them, for rounds in turn. */
 struct turns {
@@ -107,9 +126,14 @@ static bool
 open_turns(exo_tape *tape, const struct state *s, struct turns *t)
 {
     *t = (struct turns){0};
-    for (uint32_t i = 0; i < 2 && s->members.count > 1; i++)
-        if (!(t->turn[i].data = exo_tape_buffer(tape, kv_numel(&s->shape) * sizeof(float))))
+    const size_t numel = kv_numel(&s->shape), each = exo_dtype_size((exo_dtype)s->wire);
+    for (uint32_t i = 0; i < 2 && s->members.count > 1; i++) {
+        struct turn *turn = &t->turn[i];
+        turn->data = exo_tape_buffer(tape, numel * sizeof(float));
+        turn->moved = s->wire == EXO_F32 ? turn->data : exo_tape_buffer(tape, numel * each);
+        if (!turn->data || !turn->moved)
             return false;
+    }
     return true;
 }
 
@@ -118,8 +142,11 @@ static void
 close_turns(exo_tape *tape, struct turns *t)
 {
     for (uint32_t i = 0; i < 2; i++) {
-        exo_request_cancel(&t->turn[i].request);
-        exo_tape_buffer_done(tape, t->turn[i].data);
+        struct turn *turn = &t->turn[i];
+        exo_request_cancel(&turn->request);
+        if (turn->moved != turn->data)
+            exo_tape_buffer_done(tape, turn->moved);
+        exo_tape_buffer_done(tape, turn->data);
     }
 }
 
@@ -138,7 +165,7 @@ begin_keys(exo_tape *tape, const struct state *s, const exo_tensor *x, uint32_t 
                      .y_pitch = kv_width(shape), .x_pitch = x->dims[1], .y = turn->data,
                      .x = (const float *)x->data + shape->heads * shape->width) != EXO_OK)
         return exo_tape_error(tape, err);
-    return begin_swap(&turn->request, tape, s, turn->data, partner, err);
+    return begin_swap(turn, tape, s, partner, err);
 }
 
 /* --- Backward --------------------------------------------------------------------------------- */
@@ -208,7 +235,7 @@ end_gradients(exo_tape *tape, const struct state *s, uint32_t round, struct fore
     uint32_t partner;
     if (round >= s->members.count || !meets(&s->members, round, &partner)) /* -1: none yet */
         return EXO_OK;
-    exo_status st = end_swap(&turn_of(&f->grads, round)->request, err);
+    exo_status st = end_swap(turn_of(&f->grads, round), tape, s, err);
     if (st == EXO_OK && exo_tape_run(tape, axpy, .count = kv_numel(&s->shape), .y = f->sum,
                                      .a = 1.0f, .x = turn_of(&f->grads, round)->data) != EXO_OK)
         st = exo_tape_error(tape, err);
@@ -225,7 +252,7 @@ meet_backward(exo_tape *tape, exo_op *op, uint32_t round, float *dx, struct fore
     exo_attention_backward_args args = {.dx = dx,
                                         .others = turn_of(&f->keys, round)->data,
                                         .dothers = turn_of(&f->grads, round)->data};
-    exo_status st = end_swap(&turn_of(&f->keys, round)->request, err);
+    exo_status st = end_swap(turn_of(&f->keys, round), tape, s, err);
     if (st == EXO_OK)
         st = begin_keys(tape, s, op->in[0], round + 1, &f->keys, err);
     if (st == EXO_OK && met &&
@@ -234,9 +261,7 @@ meet_backward(exo_tape *tape, exo_op *op, uint32_t round, float *dx, struct fore
         st = exo_tape_error(tape, err);
     if (st == EXO_OK)
         st = end_gradients(tape, s, round - 1, f, err);
-    return st == EXO_OK && met ? begin_swap(&turn_of(&f->grads, round)->request, tape, s,
-                                            args.dothers, partner, err)
-                               : st;
+    return st == EXO_OK && met ? begin_swap(turn_of(&f->grads, round), tape, s, partner, err) : st;
 }
 
 static exo_status
@@ -290,7 +315,8 @@ make_plans(exo_tape *tape, struct state *s, exo_err *err)
 }
 
 static struct state *
-find_state(exo_tape *tape, exo_op *op, const exo_members *members, const exo_attention_shape *shape)
+find_state(exo_tape *tape, exo_op *op, const exo_members *members, const exo_attention_shape *shape,
+           exo_dtype wire)
 {
     exo_err err = {0};
     bool fresh = false;
@@ -298,6 +324,7 @@ find_state(exo_tape *tape, exo_op *op, const exo_members *members, const exo_att
     memset(&wanted, 0, sizeof wanted);
     wanted.members = *members;
     wanted.shape = *shape;
+    wanted.wire = (size_t)wire;
     struct state *s = exo_tape_state(tape, op, &wanted, sizeof wanted, sizeof *s, &fresh);
     if (!s || !fresh)
         return s;
@@ -336,7 +363,7 @@ meet_forward(exo_tape *tape, exo_op *op, const exo_tensor *out, float *lse, stru
     if (st == EXO_OK && work(tape, op, s->members.rank, out, lse, NULL) != EXO_OK)
         st = exo_tape_error(tape, err);
     for (uint32_t k = 0; st == EXO_OK && k < s->members.count; k++) {
-        st = end_swap(&turn_of(keys, k)->request, err);
+        st = end_swap(turn_of(keys, k), tape, s, err);
         if (st == EXO_OK)
             st = begin_keys(tape, s, op->in[0], k + 1, keys, err);
         if (st == EXO_OK && meets(&s->members, k, &partner) &&
@@ -366,6 +393,7 @@ exo_members_ring_attention(exo_tape *tape, const exo_members *members, exo_tenso
                            const exo_attention_opts *opts)
 {
     exo_attention_shape shape;
+    const exo_dtype wire = x && x->dtype == EXO_BF16 ? EXO_BF16 : EXO_F32;
     x = x ? exo_to_dtype(tape, x, EXO_F32) : NULL;
     if (!x || !exo_attention_shape_of(tape, x, opts, &shape))
         return NULL;
@@ -377,7 +405,7 @@ exo_members_ring_attention(exo_tape *tape, const exo_members *members, exo_tenso
     shape.members = members->count;
     shape.rank = shape.from = members->rank;
     exo_op *op = exo_tape_op(tape, &ring_class, &x, 1);
-    if (!op || !find_state(tape, op, members, &shape))
+    if (!op || !find_state(tape, op, members, &shape, wire))
         return NULL;
     exo_tensor *out = exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 2,
                                       (size_t[]){x->dims[0], shape.heads * shape.width});

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Nodes that share a copy of the model, with `device: cuda` on the emulated GPU (tests/cuda): tensor,
 # sequence, context and pipeline parallelism have the parameters of one node on the
-# CPU within 1e-5, and equal bits over GPUs, engines and workers; checkpoints go on on another device.
+# CPU within 1e-5, and equal bits over GPUs, engines and workers, also under autocast; checkpoints go on on
+# another device.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cli/common.bash"
 here=$EXOGYM
 emulate_gpu
@@ -29,10 +30,10 @@ same() {
         [ "$(hash_of "$1")" = "$(hash_of "$other")" ] || fail "$1 and $other have other bits"
     done
 }
-# near A B...: the parameters of A and each other one differ by 1e-5 at most, and their losses.
+# near A B...: the parameters of A and each other one differ by $most at most (1e-5), and their losses.
 near() {
-    python3 - "$@" <<'END' || fail "$* differ"
-import glob, json, struct, sys
+    most=${most:-1e-5} python3 - "$@" <<'END' || fail "$* differ"
+import glob, json, os, struct, sys
 def weights(run):
     data = open(glob.glob(f"runs/{run}/*/model.safetensors")[0], "rb").read()
     end = 8 + struct.unpack("<Q", data[:8])[0]
@@ -44,7 +45,7 @@ for run in sys.argv[2:]:
     other = weights(run)
     off = max(abs(x - y) for k in first for x, y in zip(first[k], other[k]))
     print(run, "is off by", off)
-    assert first.keys() == other.keys() and 0 < off <= 1e-5
+    assert first.keys() == other.keys() and 0 < off <= float(os.environ["most"])
 END
 }
 
@@ -83,8 +84,21 @@ ok run job.yaml --no-plot "${long[@]}" --set train.max_steps=1
 ok run job.yaml --no-plot "${long[@]}" "${gpu[@]}" --resume
 near one long
 
-# What a GPU cannot do, and one that fails.
-bad 2 'train.autocast' run job.yaml --dry-run "${gpu[@]}" --set parallel.tensor=2 --set train.autocast=true
+# With operands of bf16 and of fp8: a step, whose gradients have three digits and one and a half.
+short=("${gpu[@]}" --set train.max_steps=1 --set train.batch_size=2 --set train.val_size=1 --set model.layers=1)
+cast=("${short[@]}" --set train.autocast=bf16)
+eight=("${short[@]}" --set train.autocast=fp8 --set model.width=32)
+go cast_one "${cast[@]}" --set nodes=1
+go eight_one "${eight[@]}" --set nodes=1
+go cast_context "${cast[@]}" --set parallel.context=2
+EXO_CUDA_EMULATOR='gpus=2' go cast_far "${cast[@]}" --set parallel.context=2 --workers 2
+go eight_sequence "${eight[@]}" --set 'parallel={tensor: 2, sequence: true}'
+most=5e-4 near cast_one cast_context
+most=3e-3 near eight_one eight_sequence
+same cast_context cast_far
+ok run job.yaml --dry-run "${cast[@]}" --set parallel.context=2
+
+# A GPU that fails.
 EXO_CUDA_EMULATOR='fail_at=200' bad 1 'cudaErrorLaunchFailure' run job.yaml --no-plot --name fails "${gpu[@]}" --set parallel.tensor=2
 EXOGYM=$here
 finish

@@ -96,7 +96,6 @@ refused model.dropout=0.1 'pipeline parallelism does not support a gpt with drop
 refused 'model.lora={rank: 4}' 'pipeline parallelism does not support a gpt with lora: leave it out'
 refused 'edges=[{carries: gradients, codec: int8}]' 'parallel.pipeline does not go with the codec of an edge (edges.codec) yet: leave it out'
 refused 'train.elastic={min_nodes: 2}' 'parallel.pipeline does not go with train.elastic yet: leave one of the two out'
-refused train.autocast=bf16 'parallel.pipeline does not go with train.autocast yet: leave one of the two out'
 refused train.correlation_interval=1 'parallel.pipeline does not go with train.correlation_interval yet: leave one of the two out'
 [ ! -e none ] || fail 'a refused job made a folder'
 expect 2 "exogym: job.yaml:4:11: parallel.pipeline does not go with the strategy 'async_diloco' yet: use ddp" run job.yaml --dry-run --set strategy=async_diloco

@@ -170,6 +170,7 @@ Test(context_parallel, a_resumed_run_has_the_bits_of_one_that_was_left_alone)
     char folder[64], whole[65];
     temp_folder(folder, sizeof folder);
     run_init(&r, 4, 2, "");
+    r.opts.autocast = numbers_bf16_runs() ? EXO_AUTOCAST_BF16 : EXO_AUTOCAST_NONE;
     must_fit(&r, "diloco", "{H: 2, optimizer: adamw}");
     memcpy(whole, r.result.sha256, sizeof whole);
     uint64_t bytes = r.result.bytes_sent;
