@@ -6,11 +6,12 @@
 
 #define EXO_CUDA_CALLS_SYMBOL "exo_cuda_plugin" /* an exo_cuda_calls */
 
-/* The bytes of the structs that the library and the plugin share: a plugin of another version has
- * others. */
+/* The bytes of the structs that the library and the plugin share, the arguments of all kernels among
+ * them: a plugin of another version has others. */
+#define EXO_CUDA_BYTES_OF(kernel) +sizeof(exo_##kernel##_args)
 #define EXO_CUDA_BYTES                                                                             \
     (sizeof(exo_kernels) + sizeof(exo_device_class) + sizeof(exo_device) +                         \
-     sizeof(exo_cuda_machine) + sizeof(exo_cuda_calls))
+     sizeof(exo_cuda_machine) + sizeof(exo_cuda_calls) EXO_KERNELS(EXO_CUDA_BYTES_OF))
 
 enum {
     EXO_CUDA_MOST_GPUS = 64,

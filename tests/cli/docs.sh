@@ -34,6 +34,11 @@ while read -r page; do
     done < <(grep -oE '\]\([^) ]+' "$page" | sed 's/^](//' | grep -vE '^(https?|mailto):')
 done < <(find . -name '*.md' -not -path './build/*')
 
+# docs/README.md leads to every page and to every decision.
+while read -r page; do
+    grep -qF "(${page#docs/})" docs/README.md || fail "docs/README.md does not lead to $page"
+done < <(find docs -name '*.md' -not -path docs/README.md)
+
 # --- What holds the security policy
 # ----------------------------------------------------------------------------------
 
