@@ -21,6 +21,7 @@ extern "C" {
 #include "nn/cuda/pages.h"
 #include "nn/cuda/sections.h"
 #include "nn/cuda/share.h"
+#include "nn/cuda/side.h"
 
 enum {
     PARTIALS_BYTES = (EXO_CUDA_PARTIALS + 1) * sizeof(double) /* the last one is device.scalar */
@@ -664,8 +665,11 @@ exo_cuda_close(exo_device *device)
     if (cuda->stream)
         (void)cudaStreamSynchronize(cuda->stream);
     exo_cuda_sections_free(cuda->sections, cuda);
+    exo_cuda_forbid_recordings(
+        cuda->ordinal); /* cuDNN and cuBLASLt wait for the GPU at their end */
     exo_cuda_cudnn_free(cuda->cudnn);
     exo_cuda_matmul_free(cuda->matmul);
+    exo_cuda_allow_recordings(cuda->ordinal);
     close_slots(cuda);
     if (cuda->partials)
         (void)cudaFreeAsync(cuda->partials, cuda->stream);

@@ -516,6 +516,13 @@ cuda_emulated_is_recorded(int gpu)
     return false;
 }
 
+void
+cuda_emulated_await_gpu(int gpu)
+{
+    for (emulated_stream *stream : streams)
+        stream->spoiled = stream->spoiled || (stream->gpu == gpu && stream->recorded);
+}
+
 bool
 cuda_emulated_holds(const void *memory, size_t bytes)
 {

@@ -84,6 +84,7 @@ cublasLtCreate(cublasLtHandle_t *out)
 cublasStatus_t
 cublasLtDestroy(cublasLtHandle_t handle)
 {
+    cuda_emulated_locked([&]() { cuda_emulated_await_gpu(handle->gpu); });
     delete handle;
     return CUBLAS_STATUS_SUCCESS;
 }

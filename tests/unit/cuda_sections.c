@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -405,16 +406,22 @@ Test(cuda_sections, copies_from_the_host_keep_their_order)
 
 /* --- Others, and failures --------------------------------------------------------------------- */
 
+static atomic_int running; /* threads */
+
 static void *
 run_sections(void *context)
 {
     work *w = context;
-    for (size_t s = 0; s < 20; s++)
-        section(w, (float)(s % 3), PAIRS);
+    for (size_t s = 0; s < 20; s++) { /* each is recorded but the first */
+        w->divisor = (float)(2 + s);
+        section(w, (float)(s % 3), MANY_PAIRS);
+    }
+    running--;
     return NULL;
 }
 
-/* Threads record at once, each on the stream of its device. */
+/* Threads record at once, each on the stream of its device, while other devices of the GPU come and go:
+ * their libraries wait for the GPU at the end. */
 Test(cuda_sections, devices_of_other_threads_are_left_alone)
 {
     enum {
@@ -425,8 +432,11 @@ Test(cuda_sections, devices_of_other_threads_are_left_alone)
     for (size_t t = 0; t < THREADS; t++) {
         work_init(&w[t], open_gpu("on"), COUNT);
     }
+    running = THREADS;
     for (size_t t = 0; t < THREADS; t++)
         cr_assert_eq(pthread_create(&threads[t], NULL, run_sections, &w[t]), 0);
+    while (running > 0)
+        exo_cuda_close(open_gpu("on"));
     for (size_t t = 0; t < THREADS; t++)
         cr_assert_eq(pthread_join(threads[t], NULL), 0);
     for (size_t t = 0; t < THREADS; t++)
