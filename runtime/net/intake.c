@@ -550,14 +550,23 @@ raise_limit(void)
     read_limit();
 }
 
-void
-exo_intake_open(void)
+exo_status
+exo_intake_open(exo_err *err)
 {
     lock();
     raise_limit();
+    size_t limit = atomic_load(&intake.limit);
+    if (limit < EXO_LIMIT_LEAST_DESCRIPTORS) {
+        unlock();
+        return exo_fail(err, EXO_FULL,
+                        "this process may have %zu descriptors, and connections need at least %d: "
+                        "raise the limit (ulimit -n)",
+                        limit, (int)EXO_LIMIT_LEAST_DESCRIPTORS);
+    }
     intake.users++;
     keep_spare_locked();
     unlock();
+    return EXO_OK;
 }
 
 void

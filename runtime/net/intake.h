@@ -17,9 +17,12 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include <exogym/status.h>
+
 /* Called for each net before anything else: raises the soft limit of descriptors to the hard one,
- * and keeps a spare descriptor for the time when no other is left. */
-void exo_intake_open(void);
+ * and keeps a spare descriptor for the time when no other is left. Errors: FULL if the limit is
+ * below EXO_LIMIT_LEAST_DESCRIPTORS. */
+exo_status exo_intake_open(exo_err *err);
 void exo_intake_close(void);
 
 /* Between begin and end, sockets on which this thread begins to listen belong to `owner`: the

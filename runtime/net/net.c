@@ -607,9 +607,13 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
     *out = NULL;
     if (!net)
         return exo_fail(err, EXO_NOMEM, "no memory for a net");
-    exo_intake_open();
+    exo_status st = exo_intake_open(err);
+    if (st != EXO_OK) {
+        exo_free(net);
+        return st;
+    }
     init_net(net, opts);
-    exo_status st = make_parts(net, opts, err);
+    st = make_parts(net, opts, err);
     if (st == EXO_OK)
         st = exo_wire_reader_init(&net->reader, err);
     net->rung = exo_calloc(1, EXO_RING_MESSAGE);

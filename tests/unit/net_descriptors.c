@@ -135,6 +135,16 @@ Test(net, raises_the_soft_limit_of_descriptors)
     net_end_close(&server);
 }
 
+Test(net, says_that_descriptors_are_too_few)
+{
+    net_end end = {0};
+    exo_err err = {0};
+    have_few(40, 40);
+    cr_expect_eq(exo_net_open(&end.net, &(exo_net_opts){.name = "poor"}, &err), EXO_FULL);
+    cr_expect_not_null(strstr(err.text, "40 descriptors, and connections need at least 64"), "%s",
+                       err.text);
+}
+
 /* The kernel has accepted connections for which the process has no descriptor. The process goes on,
  * and serves when it has descriptors again. */
 Test(net, survives_without_a_descriptor)
