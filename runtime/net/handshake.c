@@ -153,6 +153,11 @@ exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route,
     char reason[EXO_ERR_TEXT];
     exo_err err = {0};
     size_t size = zmq_msg_size(route);
+    if (number != 0) {
+        snprintf(reason, sizeof reason, "the Hello is message %u of its connection, not 0", number);
+        exo_net_refuse_locked(net, socket, route, reason);
+        return NULL;
+    }
     if (net->cluster[0] && who->cluster[0] && strcmp(net->cluster, who->cluster) != 0) {
         snprintf(reason, sizeof reason, "this is the cluster '%s', not '%s'", net->cluster,
                  who->cluster);
@@ -172,7 +177,7 @@ exo_net_greet_locked(exo_net *net, exo_socket *socket, const zmq_msg_t *route,
     }
     memcpy(peer->route, zmq_msg_data((zmq_msg_t *)(uintptr_t)route), size);
     peer->route_size = size;
-    peer->received = number + 1;
+    peer->received = 1; /* the Hello */
     HASH_ADD(by_route, socket->peers, route, size, peer);
     if (!identify_locked(net, peer, who, frame, &err)) {
         exo_peer_lose_locked(net, peer, err.text);

@@ -181,14 +181,20 @@ exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause)
 }
 
 void
-exo_peer_lose(exo_net *net, exo_peer *peer, const char *cause)
+exo_peer_dismiss_locked(exo_net *net, exo_peer *peer, const char *cause)
 {
-    pthread_mutex_lock(&net->lock);
     if (atomic_load(&peer->state) == EXO_PEER_OPEN) {
         exo_envelope goodbye = {.kind = EXO_WIRE_GOODBYE, .text = cause};
         exo_peer_say_locked(net, peer, &goodbye);
     }
     exo_peer_lose_locked(net, peer, cause);
+}
+
+void
+exo_peer_lose(exo_net *net, exo_peer *peer, const char *cause)
+{
+    pthread_mutex_lock(&net->lock);
+    exo_peer_dismiss_locked(net, peer, cause);
     pthread_mutex_unlock(&net->lock);
 }
 

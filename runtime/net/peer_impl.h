@@ -178,6 +178,8 @@ exo_peer *exo_peer_new_locked(exo_net *net, exo_socket *socket);
 /* Ends a connection without telling the other end. The handler is told by exo_net_report_lost. A
  * caller that uses the peer afterwards must hold it. */
 void exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause);
+/* The same, after a Goodbye with the cause to a peer that was welcomed. */
+void exo_peer_dismiss_locked(exo_net *net, exo_peer *peer, const char *cause);
 /* Tells the handler of the lost peers; called without the lock. True: the handler has more to do
  * for some of them. */
 bool exo_net_report_lost(exo_net *net);

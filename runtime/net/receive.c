@@ -164,7 +164,7 @@ handle_own_locked(exo_net *net, exo_peer *peer, const exo_envelope *e, const zmq
     case EXO_WIRE_BEAT:
         peer->watches = e->watches;
         if (e->read > peer->sent_bytes) {
-            exo_peer_lose_locked(net, peer, "it has read more than was sent to it");
+            exo_peer_dismiss_locked(net, peer, "it has read more than was sent to it");
         } else if (e->read > peer->read_bytes) {
             peer->read_bytes = e->read;
             peer->choked = false;
@@ -405,7 +405,7 @@ count_message_locked(exo_net *net, exo_peer *peer, const struct inbox *in)
         char cause[128];
         snprintf(cause, sizeof cause, "messages were lost: number %u came where %u was due",
                  net->reader.number, peer->received);
-        exo_peer_lose_locked(net, peer, cause);
+        exo_peer_dismiss_locked(net, peer, cause);
         return false;
     }
     peer->received++;
@@ -457,7 +457,7 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
                       zmq_msg_size(&in->frames[0]), net->reader.left);
     if (st != EXO_OK && peer) {
         exo_net_refused_locked(peer);
-        exo_peer_lose_locked(net, peer, err.text);
+        exo_peer_dismiss_locked(net, peer, err.text);
         return (struct sender){0};
     }
     if (st != EXO_OK) {

@@ -93,6 +93,10 @@ Test(net, refuses_strangers_with_a_reason)
         stranger_say_all(&s, 0, &(exo_envelope){.kind = EXO_WIRE_CALL, .method = "add"}, 1, 0);
         expect_refused(&server, &s, "does not begin with a Hello");
 
+        s = new_stranger(&server);
+        stranger_say_all(&s, 7, &hello, 1, 0);
+        expect_refused(&server, &s, "the Hello is message 7 of its connection, not 0");
+
         s = new_stranger(&server); /* claims to be a process of this host that does not exist */
         char boot[EXO_BOOT_ID];
         exo_boot_id(boot);
@@ -460,6 +464,11 @@ Test(net, survives_what_a_hostile_peer_says)
             const char *cause = hostile[k].cause ? hostile[k].cause : hostile[k].what;
             cr_expect_not_null(strstr(server.cause, cause), "%s: '%s'", hostile[k].what,
                                server.cause);
+            if (hostile[k].cause && hostile[k].envelope.kind != EXO_WIRE_GOODBYE &&
+                hostile[k].envelope.kind != EXO_WIRE_REFUSED) { /* it is told why */
+                cr_expect(stranger_hears(&s, EXO_WIRE_GOODBYE, reason), "%s", hostile[k].what);
+                cr_expect_not_null(strstr(reason, cause), "%s: '%s'", hostile[k].what, reason);
+            }
             stranger_close(&s);
         }
         unsigned before = server.lost;
