@@ -150,6 +150,15 @@ exo_config_set(exo_config_doc *doc, const char *assignment, exo_err *err)
     return st == EXO_OK ? put_at(doc, path, value, &place, err) : st;
 }
 
+const exo_config *
+exo_config_find_set(const exo_config *node)
+{
+    const exo_config *found = node && node->place.origin ? node : NULL;
+    for (size_t i = 0; !found && node && i < node->length; i++)
+        found = exo_config_find_set(node->entries[i].value);
+    return found;
+}
+
 exo_status
 exo_config_overlay(const exo_config *base, exo_config *top, exo_config **out, exo_err *err)
 {

@@ -20,6 +20,10 @@ exo_status exo_config_put(exo_config *value, const char *path, exo_err *err);
 exo_status exo_config_overlay(const exo_config *base, exo_config *top, exo_config **out,
                               exo_err *err);
 
+/* The node, or the first value within it, that an assignment of exo_config_set has made; NULL:
+ * none. */
+const exo_config *exo_config_find_set(const exo_config *node);
+
 /* Removes a key from a mapping, if it is there. */
 void exo_config_remove(exo_config *map, const char *key);
 

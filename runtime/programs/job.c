@@ -482,6 +482,27 @@ read_group(exo_job *job, exo_config *options, exo_err *err)
     return st == EXO_OK ? EXO_OK : exo_config_add_place(value_of(options, "name", options), err);
 }
 
+/* Refuses an override of a key of `strategy` that each entry of `compare` has itself: it would have
+ * no effect. */
+static exo_status
+check_overrides(exo_config *shared, exo_config *compare, exo_err *err)
+{
+    exo_config *value = NULL;
+    const char *key;
+    for (size_t i = 0; (key = exo_config_key(shared, i, &value)); i++) {
+        const exo_config *set = exo_config_find_set(value);
+        bool taken = !set;
+        for (size_t k = 0; !taken && k < exo_config_length(compare); k++) {
+            const exo_config *item = exo_config_item(compare, k);
+            taken = exo_config_is_map(item) ? !exo_config_has(item, key) : strcmp(key, "name") != 0;
+        }
+        if (!taken)
+            return exo_config_fail(
+                set, err, "strategy.%s has no effect: each entry of 'compare' has its own", key);
+    }
+    return EXO_OK;
+}
+
 static exo_status
 read_strategies(exo_config *root, exo_job *job, exo_err *err)
 {
@@ -502,6 +523,9 @@ read_strategies(exo_config *root, exo_job *job, exo_err *err)
         return exo_config_fail(compare, err,
                                "compare: more than %d runs: %zu strategies with %zu seed%s each",
                                MAX_RUNS, count, job->num_seeds, job->num_seeds == 1 ? "" : "s");
+    st = compare && shared ? check_overrides(shared, compare, err) : EXO_OK;
+    if (st != EXO_OK)
+        return st;
     job->runs = exo_calloc(count * job->num_seeds, sizeof *job->runs);
     if (!job->runs)
         return exo_fail(err, EXO_NOMEM, "out of memory");

@@ -67,6 +67,7 @@ printf 'just words\n' >wrong.yaml
 expect 2 'exogym: wrong.yaml:1:1: a job is a mapping: model, data, nodes, train, strategy (docs/jobs.md)' run wrong.yaml
 
 set_wrong nodes=x "nodes: expected an integer, got 'x'"
+set_wrong strategy.name=nope "strategy.name has no effect: each entry of 'compare' has its own"
 set_wrong compare.1.H=0 'H must be at least 1, got 0'
 set_wrong model.hidden=8 "'hidden' cannot be set inside the value 'mlp'"
 set_wrong train.max_step=3 "unknown key 'max_step'; did you mean 'max_steps'?"
