@@ -19,8 +19,8 @@
  * computing the whole sequence anew (docs/generation.md).
  *
  * A generator computes on the device of its parameters: weights, caches and logits are arrays
- * there. Tokens are chosen on the host. If the device fails, the call that waits for it returns the
- * device's reason; a step then leaves its sequences as they were.
+ * there. A GPU also chooses the tokens; without one the host does. If the device fails, the call
+ * that waits for it returns the device's reason; a step then leaves its sequences as they were.
  *
  * exo_generator_new allocates the memory of all sequences; submitting and steps allocate nothing.
  * Threads: a generator belongs to one thread at a time, and so does its device, unless it is the
