@@ -7,6 +7,17 @@
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/late.h"
 
+/* Defines exo_cuda_NAME, which starts NAME_each(k, ...) for the `count` elements of its arguments. */
+#define EXO_CUDA_EACH_START(NAME, ...)                                                             \
+    exo_status exo_cuda_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)       \
+    {                                                                                              \
+        if (k->count == 0)                                                                         \
+            return EXO_OK;                                                                         \
+        exo_cuda_launch_each(NAME##_each, exo_cuda_blocks(k->count, EXO_CUDA_BLOCK),               \
+                             EXO_CUDA_BLOCK, exo_cuda_of(device)->stream, __VA_ARGS__);            \
+        return exo_cuda_launched(#NAME, err);                                                      \
+    }
+
 /* Defines exo_cuda_NAME, whose arguments `k` have a `count`. */
 #define EXO_CUDA_EACH_KERNEL(NAME, STATEMENT)                                                      \
     __global__ static void NAME##_each(exo_##NAME##_args k)                                        \
@@ -14,14 +25,7 @@
         for (EXO_CUDA_EACH(i, k.count))                                                            \
             STATEMENT;                                                                             \
     }                                                                                              \
-    exo_status exo_cuda_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)       \
-    {                                                                                              \
-        if (k->count == 0)                                                                         \
-            return EXO_OK;                                                                         \
-        exo_cuda_launch_each(NAME##_each, exo_cuda_blocks(k->count, EXO_CUDA_BLOCK),               \
-                             EXO_CUDA_BLOCK, exo_cuda_of(device)->stream, *k);                     \
-        return exo_cuda_launched(#NAME, err);                                                      \
-    }
+    EXO_CUDA_EACH_START(NAME, *k)
 
 /* The same for a rule of an optimizer, whose arguments have a field `now`, which may be late. */
 #define EXO_CUDA_EACH_NOW(NAME, STATEMENT)                                                         \
@@ -32,15 +36,7 @@
         for (EXO_CUDA_EACH(i, k.count))                                                            \
             STATEMENT;                                                                             \
     }                                                                                              \
-    exo_status exo_cuda_##NAME(exo_device *device, const exo_##NAME##_args *k, exo_err *err)       \
-    {                                                                                              \
-        if (k->count == 0)                                                                         \
-            return EXO_OK;                                                                         \
-        exo_cuda_launch_each(NAME##_each, exo_cuda_blocks(k->count, EXO_CUDA_BLOCK),               \
-                             EXO_CUDA_BLOCK, exo_cuda_of(device)->stream, *k,                      \
-                             exo_cuda_late<exo_##NAME##_now>(device));                             \
-        return exo_cuda_launched(#NAME, err);                                                      \
-    }
+    EXO_CUDA_EACH_START(NAME, *k, exo_cuda_late<exo_##NAME##_now>(device))
 
 /* Defines exo_cuda_NAME, whose arguments also have a `dtype`: T in the statement. COUNT is the
  * number of elements, in terms of the arguments `k`. */

@@ -1,161 +1,32 @@
 /* Layers of nn/cuda on the CUDA runtime of the tests, in sizes that are several tiles, against the
- * reference; and in bf16, whose products cuBLASLt would compute. Read next: unit/cuda.c, which has
- * every kernel in small sizes. */
+ * reference: attention, heads, convolutions, decoders. Read next: unit/cuda_linear.c; unit/cuda.c, which
+ * has every kernel in small sizes. */
 #include <criterion/criterion.h>
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <exogym/memory.h>
-#include <exogym/rng.h>
 
 #include "cuda/emulator.h"
+#include "cuda/layer_call.h"
 #include "nn/cuda/open.h"
 #include "nn/device/device_impl.h"
 #include "nn/ref/ref_device.h"
-#include "support/numbers.h"
 #include "support/sanitized.h"
-
-enum {
-    MOST = 10 /* arrays of a call */
-};
-
-/* A call on one device: its arrays, whose first numbers are drawn. */
-typedef struct call {
-    exo_device *device;
-    exo_plan *plan;
-    exo_array x[MOST], scratch[2];
-    size_t used;
-} call;
-
-static exo_device *
-open_gpu(void)
-{
-    exo_device *device;
-    exo_err err = {0};
-    cuda_emulator_seed(1);
-    (void)cuda_emulator_watch_races(true);
-    cr_assert_eq(exo_cuda_open(&device, 0, &err), EXO_OK, "%s", err.text);
-    return device;
-}
-
-/* The next array, of numbers in (-1, 1). */
-static float *
-drawn(call *c, size_t count)
-{
-    exo_rng rng;
-    float *host = exo_calloc(count + 1, sizeof *host);
-    exo_array *x = &c->x[c->used];
-    cr_assert_not_null(host);
-    exo_rng_init(&rng, 7, EXO_RNG_USER, (uint32_t)c->used, 0);
-    for (size_t i = 0; i < count; i++)
-        host[i] = 2 * exo_rng_uniform(&rng) - 1;
-    cr_assert_eq(exo_array_init(x, c->device, EXO_F32, count, NULL), EXO_OK);
-    exo_array_send(*x, host);
-    exo_free(host);
-    c->used++;
-    return x->data;
-}
-
-static void
-plan(call *c, exo_shape_kind kind, const void *shape)
-{
-    exo_err err = {0};
-    const exo_device_class *of = c->device->device_class;
-    cr_assert_eq(exo_plan_new(&c->plan, c->device, kind, shape, &err), EXO_OK, "%s", err.text);
-    for (int i = 0; i < 2; i++) {
-        size_t bytes =
-            of->scratch(c->device, kind, shape, i ? EXO_SCRATCH_BACKWARD : EXO_SCRATCH_FORWARD);
-        cr_assert_eq(exo_array_init(&c->scratch[i], c->device, EXO_U8, bytes, &err), EXO_OK, "%s",
-                     err.text);
-    }
-}
-
-static void
-end(call *c)
-{
-    exo_err err = {0};
-    cr_expect_eq(exo_device_synchronize(c->device, &err), EXO_OK, "%s", err.text);
-    exo_plan_free(&c->plan);
-    for (size_t i = 0; i < c->used; i++)
-        exo_array_release(&c->x[i]);
-    exo_array_release(&c->scratch[0]);
-    exo_array_release(&c->scratch[1]);
-}
-
-/* Compares all arrays of two calls, then ends both. */
-static void
-expect_equal(call *gpu, call *ref, double tolerance, const char *what)
-{
-    exo_err err = {0};
-    for (size_t i = 0; i < ref->used; i++) {
-        size_t count = ref->x[i].count;
-        float *got = exo_calloc(count + 1, sizeof *got),
-              *want = exo_calloc(count + 1, sizeof *want);
-        cr_assert(got && want);
-        cr_assert_eq(exo_array_read(gpu->x[i], got, &err), EXO_OK, "%s: %s", what, err.text);
-        cr_assert_eq(exo_array_read(ref->x[i], want, &err), EXO_OK, "%s: %s", what, err.text);
-        cr_expect(numbers_distance(got, want, count) <= tolerance, "%s, array %zu: off by %g", what,
-                  i, numbers_distance(got, want, count));
-        exo_free(got);
-        exo_free(want);
-    }
-    exo_device *device = gpu->device;
-    end(gpu);
-    end(ref);
-    exo_cuda_close(device);
-    cr_expect_eq(cuda_emulator_memory() + cuda_emulator_things(), 0, "%s", what);
-}
-
-#define ASK(call, kernel, ...)                                                                     \
-    do {                                                                                           \
-        exo_err err_ = {0};                                                                        \
-        cr_assert_eq((call)->device->device_class->kernels->kernel(                                \
-                         (call)->device, &(const exo_##kernel##_args){__VA_ARGS__}, &err_),        \
-                     EXO_OK, "%s", err_.text);                                                     \
-    } while (0)
-
-/* --- bf16 ------------------------------------------------------------------------------------- */
-
-/* The first numbers of an array as bf16, in an array of their own. */
-static void *
-as_bf16(call *c, const float *numbers, size_t count)
-{
-    exo_array from = {
-        .device = c->device, .data = (void *)(uintptr_t)numbers, .count = count, .dtype = EXO_F32};
-    exo_array *x = &c->x[c->used++];
-    cr_assert_eq(exo_array_init(x, c->device, EXO_BF16, count, NULL), EXO_OK);
-    exo_vec_cast(*x, from);
-    return x->data;
-}
-
-/* bf16 results become fp32, for the comparison. */
-static void
-widen(call *c)
-{
-    for (size_t i = 0; i < c->used; i++)
-        if (c->x[i].dtype == EXO_BF16) {
-            exo_array wide;
-            cr_assert_eq(exo_array_init(&wide, c->device, EXO_F32, c->x[i].count, NULL), EXO_OK);
-            exo_vec_cast(wide, c->x[i]);
-            exo_array_release(&c->x[i]);
-            c->x[i] = wide;
-        }
-}
 
 /* --- Attention -------------------------------------------------------------------------------- */
 
 /* Drawn numbers as the call's attention has them: in bf16, or, on the reference, in fp32 rounded to
  * bf16. */
 static void *
-drawn_as(call *c, size_t count, size_t dtype)
+drawn_as(layer_call *c, size_t count, size_t dtype)
 {
-    float *numbers = drawn(c, count);
+    float *numbers = layer_call_drawn(c, count);
     if (dtype == EXO_F32)
         return numbers;
-    void *half = as_bf16(c, numbers, count);
+    void *half = layer_call_bf16(c, numbers, count);
     if (c->device != exo_device_ref())
         return half;
     exo_vec_cast(c->x[c->used - 2], c->x[c->used - 1]);
@@ -163,7 +34,7 @@ drawn_as(call *c, size_t count, size_t dtype)
 }
 
 static void
-attend(call *c, const exo_attention_shape *shape, uint32_t dropped)
+attend(layer_call *c, const exo_attention_shape *shape, uint32_t dropped)
 {
     const exo_attention_drop drop = {
         .dropped = dropped, .ordinal = 3, .node = 1, .seed = 7, .step = 5};
@@ -176,12 +47,12 @@ attend(call *c, const exo_attention_shape *shape, uint32_t dropped)
     exo_array lse;
     if (c->device == exo_device_ref())
         s.dtype = EXO_F32;
-    plan(c, EXO_SHAPE_ATTENTION, &s);
+    layer_call_plan(c, EXO_SHAPE_ATTENTION, &s);
     cr_assert_eq(exo_array_init(&lse, c->device, EXO_F32, rows * s.heads, NULL), EXO_OK);
-    ASK(c, attention, .plan = c->plan, .drop = drop, .y = y, .lse = lse.data, .x = x,
-        .scratch = c->scratch[0].data);
-    ASK(c, attention_backward, .plan = c->plan, .drop = drop, .dx = dx, .x = x, .y = y, .dy = dy,
-        .lse = lse.data, .scratch = c->scratch[1].data, .add = s.alibi != 0);
+    LAYER_CALL(c, attention, .plan = c->plan, .drop = drop, .y = y, .lse = lse.data, .x = x,
+               .scratch = c->scratch[0].data);
+    LAYER_CALL(c, attention_backward, .plan = c->plan, .drop = drop, .dx = dx, .x = x, .y = y,
+               .dy = dy, .lse = lse.data, .scratch = c->scratch[1].data, .add = s.alibi != 0);
     exo_array_release(&lse);
     if (shape->dtype == EXO_BF16) { /* the fp32 copies have done their work; results remain */
         for (size_t i = 0; i < c->used; i += 2)
@@ -189,7 +60,7 @@ attend(call *c, const exo_attention_shape *shape, uint32_t dropped)
                 exo_vec_cast(c->x[i + 1], c->x[i]);
             else
                 exo_vec_cast(c->x[i], c->x[i + 1]);
-        widen(c);
+        layer_call_widen(c);
     }
 }
 
@@ -222,11 +93,11 @@ expect_attention(const struct attention_case *k, exo_dtype dtype, double toleran
 {
     char what[64];
     const exo_attention_shape s = attention_shape(k, dtype);
-    call gpu = {.device = open_gpu()}, ref = {.device = exo_device_ref()};
+    layer_call gpu = {.device = layer_call_gpu()}, ref = {.device = exo_device_ref()};
     snprintf(what, sizeof what, "%s, heads of %zu", exo_dtype_name(dtype), s.width);
     attend(&gpu, &s, k->dropped);
     attend(&ref, &s, k->dropped);
-    expect_equal(&gpu, &ref, tolerance, what);
+    layer_call_expect_equal(&gpu, &ref, tolerance, what);
 }
 
 Test(cuda_layers, attention_of_several_tiles)
@@ -244,8 +115,8 @@ Test(cuda_layers, attention_in_bf16_has_the_same_bits_every_time)
 {
     static const struct attention_case k = {35, 2, 1, 24, 8, 0, 9000};
     const exo_attention_shape s = attention_shape(&k, EXO_BF16);
-    exo_device *device = open_gpu();
-    call first = {.device = device}, second = {.device = device};
+    exo_device *device = layer_call_gpu();
+    layer_call first = {.device = device}, second = {.device = device};
     attend(&first, &s, k.dropped);
     cuda_emulator_seed(2);
     attend(&second, &s, k.dropped);
@@ -259,8 +130,8 @@ Test(cuda_layers, attention_in_bf16_has_the_same_bits_every_time)
         exo_free(a);
         exo_free(b);
     }
-    end(&first);
-    end(&second);
+    layer_call_end(&first);
+    layer_call_end(&second);
     exo_cuda_close(device);
 }
 
@@ -276,227 +147,24 @@ Test(cuda_layers, attention_in_bf16)
         expect_attention(&cases[i], EXO_BF16, 1e-2);
 }
 
-/* --- Linear layers ---------------------------------------------------------------------------- */
-
-struct linear_case {
-    size_t in, out;
-    exo_activation activation;
-    bool bias, backward;
-    /* the epilogues that cuBLASLt has, of forward, dx and dw; 0: it has none */
-    cuda_epilogue forward, slope, sums;
-};
-
-/* All products of a layer. That of dx comes from a layer behind an activation. */
-static void
-linear_bf16(call *c, const exo_linear_shape *s, const struct linear_case *k)
-{
-    float *bias = drawn(c, s->out), *dw = drawn(c, s->out * s->in), *db = drawn(c, s->out);
-    float *numbers = drawn(c, s->rows * s->in + s->out * s->in);
-    void *dy = as_bf16(c, numbers + 9, s->rows * s->out);
-    void *x = as_bf16(c, numbers, s->rows * s->in),
-         *weight = as_bf16(c, numbers + s->rows * s->in, s->out * s->in),
-         *y = as_bf16(c, numbers, s->rows * s->out),
-         *before = as_bf16(c, numbers, s->rows * s->out),
-         *inner = as_bf16(c, numbers + 5, s->rows * s->in);
-    plan(c, EXO_SHAPE_LINEAR, s);
-    ASK(c, linear, .plan = c->plan, .activation = k->activation, .y = y,
-        .before = k->backward ? before : NULL, .x = x, .weight = weight,
-        .bias = k->bias ? bias : NULL);
-    ASK(c, linear_grad_w, .plan = c->plan, .dw = dw, .db = k->bias ? db : NULL, .dy = dy, .x = x);
-    ASK(c, linear_grad_x, .plan = c->plan, .activation = k->activation,
-        .before = k->activation != EXO_LINEAR ? inner : NULL, .dx = x, .dy = dy, .weight = weight);
-    widen(c);
-}
-
-/* The products with an epilogue that cuBLASLt has had. */
-static uint64_t
-epilogues(cuda_epilogue epilogue)
-{
-    return epilogue ? cuda_emulator_epilogues(epilogue) : 0;
-}
-
-static uint64_t
-all_epilogues(void)
-{
-    static const cuda_epilogue all[] = {CUDA_BIAS,     CUDA_GELU,          CUDA_GELU_BIAS,
-                                        CUDA_GELU_AUX, CUDA_GELU_AUX_BIAS, CUDA_GELU_SLOPE,
-                                        CUDA_SUM_B};
-    uint64_t sum = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        sum += epilogues(all[i]);
-    return sum;
-}
-
-static void
-expect_linear(const struct linear_case *k, bool has_epilogues)
-{
-    exo_linear_shape s;
-    call gpu = {.device = open_gpu()}, ref = {.device = exo_device_ref()};
-    const cuda_epilogue wanted[] = {k->forward, k->slope, k->sums};
-    uint64_t before[3], of_all = all_epilogues(), expected = 0;
-    memset(&s, 0, sizeof s);
-    s = (exo_linear_shape){.rows = 67,
-                           .in = k->in,
-                           .out = k->out,
-                           .dtype = EXO_BF16,
-                           .out_dtype = EXO_BF16,
-                           .with_bias = k->bias,
-                           .backward = 1,
-                           .input_grad = 1};
-    for (size_t i = 0; i < 3; i++)
-        before[i] = epilogues(wanted[i]);
-    linear_bf16(&gpu, &s, k);
-    for (size_t i = 0; i < 3; i++) {
-        const uint64_t had = epilogues(wanted[i]) - before[i];
-        cr_expect_eq(had, has_epilogues && wanted[i] ? 1 : 0, "epilogue %d: %zu", wanted[i],
-                     (size_t)had);
-        expected += has_epilogues && wanted[i] ? 1 : 0;
-    }
-    cr_expect_eq(all_epilogues() - of_all, expected);
-    linear_bf16(&ref, &s, k);
-    expect_equal(&gpu, &ref, 3e-2, "linear");
-}
-
-/* aux has rows of multiples of 8; sums of dy go with every shape. */
-static const struct linear_case linear_cases[] = {
-    {70, 65, EXO_GELU, true, true, CUDA_BIAS, 0, CUDA_SUM_B},
-    {72, 64, EXO_LINEAR, true, false, CUDA_BIAS, 0, CUDA_SUM_B},
-    {72, 64, EXO_RELU, false, true, 0, 0, 0},
-    {72, 64, EXO_GELU_TANH, true, true, CUDA_GELU_AUX_BIAS, CUDA_GELU_SLOPE, CUDA_SUM_B},
-    {72, 64, EXO_GELU_TANH, true, false, CUDA_GELU_BIAS, CUDA_GELU_SLOPE, CUDA_SUM_B},
-    {72, 64, EXO_GELU_TANH, false, true, CUDA_GELU_AUX, CUDA_GELU_SLOPE, 0},
-    {72, 68, EXO_GELU_TANH, false, false, CUDA_GELU, CUDA_GELU_SLOPE, 0},
-    {70, 64, EXO_GELU_TANH, true, true, CUDA_GELU_AUX_BIAS, 0, CUDA_SUM_B},
-    {72, 65, EXO_GELU_TANH, true, true, 0, CUDA_GELU_SLOPE, CUDA_SUM_B},
-};
-
-Test(cuda_layers, linear_in_bf16)
-{
-    for (size_t i = 0; i < sizeof linear_cases / sizeof *linear_cases; i += one_of(3))
-        expect_linear(&linear_cases[i], true);
-}
-
-enum {
-    SIDE = 16 /* of all matrices of two layers */
-};
-
-/* Two layers with one bias, behind each other, or the second also beside another operation. */
-struct two_layers {
-    bool shared;
-    exo_tensor *v[4]; /* x, two weights, the bias */
-};
-
-static exo_tensor *
-two_layers(void *context, exo_tape *t, exo_tensor *x)
-{
-    const struct two_layers *k = context;
-    exo_tensor *inner = exo_linear_activation(t, x, k->v[1], k->v[3], EXO_GELU_TANH);
-    exo_tensor *y = exo_linear(t, inner, k->v[2], k->v[3]);
-    return k->shared ? exo_add(t, y, exo_scale(t, inner, 0.5f)) : y;
-}
-
-/* The gradients of a pass in bf16, one after the other. */
-static void
-two_layers_backward(exo_device *device, bool shared, bool checkpoint, float out[4][SIDE * SIDE])
-{
-    const size_t dims[2] = {SIDE, SIDE};
-    struct two_layers k = {.shared = shared};
-    exo_tape *tape = NULL;
-    exo_err err = {0};
-    float *numbers = numbers_new(5 * SIDE * SIDE, 4);
-    cr_assert_eq(exo_tape_new_on(&tape, device, &err), EXO_OK, "%s", err.text);
-    exo_tape_begin(tape, NULL, &(exo_pass){.grad = true, .autocast = EXO_AUTOCAST_BF16});
-    for (size_t i = 0; i < 4; i++)
-        k.v[i] = exo_tape_variable(tape, i < 3 ? 2 : 1, dims, numbers + i * SIDE * SIDE);
-    exo_tensor *y =
-        checkpoint ? exo_checkpoint(tape, k.v[0], two_layers, &k) : two_layers(&k, tape, k.v[0]);
-    exo_tensor *weights = exo_tape_input(tape, EXO_F32, 2, dims, numbers + 4 * SIDE * SIDE);
-    exo_tensor *loss = exo_mean(tape, exo_mul(tape, y, weights));
-    cr_assert_eq(exo_tape_backward(tape, loss, SIDE * SIDE, &err), EXO_OK, "%s", err.text);
-    memset(out, 0, 4 * sizeof out[0]);
-    for (size_t i = 0; i < 4; i++)
-        exo_tensor_grad(k.v[i], out[i]);
-    exo_tape_free(&tape);
-    free(numbers);
-}
-
-/* A layer that alone uses GELU of another one takes its slope into the product; sums of dy come with a
- * product where they are added. */
-Test(cuda_layers, two_layers_in_bf16)
-{
-    static float got[4][SIDE * SIDE], again[4][SIDE * SIDE], want[4][SIDE * SIDE];
-    exo_device *device = open_gpu();
-    for (int shared = 0; shared < 2; shared++) {
-        const uint64_t slopes = epilogues(CUDA_GELU_SLOPE), sums = epilogues(CUDA_SUM_B);
-        two_layers_backward(device, shared, false, got);
-        cr_expect_eq(epilogues(CUDA_GELU_SLOPE) - slopes, !shared);
-        cr_expect_eq(epilogues(CUDA_SUM_B) - sums, 1);
-        cuda_emulator_seed(2);
-        two_layers_backward(device, shared, true, again);
-        two_layers_backward(exo_device_ref(), shared, false, want);
-        cr_expect_eq(memcmp(got, again, sizeof got), 0, "in a checkpoint, %d", shared);
-        for (size_t i = 0; i < 4; i++)
-            cr_expect_leq(numbers_distance(got[i], want[i], SIDE * SIDE), 3e-2, "%d: gradient %zu",
-                          shared, i);
-    }
-    exo_cuda_close(device);
-}
-
-/* In fp32 nothing but the bias comes with the product. */
-static void
-expect_plain_fp32(void)
-{
-    const exo_linear_shape s = {
-        .rows = SIDE, .in = SIDE, .out = SIDE, .with_bias = 1, .backward = 1};
-    call c = {.device = open_gpu()};
-    exo_device *device = c.device;
-    const uint64_t before = all_epilogues();
-    float *a[6];
-    for (size_t i = 0; i < 6; i++)
-        a[i] = drawn(&c, SIDE * SIDE);
-    plan(&c, EXO_SHAPE_LINEAR, &s);
-    ASK(&c, linear, .plan = c.plan, .activation = EXO_GELU_TANH, .y = a[0], .before = a[1],
-        .x = a[2], .weight = a[3], .bias = a[4]);
-    ASK(&c, linear_grad_w, .plan = c.plan, .dw = a[5], .db = a[4], .dy = a[0], .x = a[2]);
-    ASK(&c, linear_grad_x, .plan = c.plan, .activation = EXO_GELU_TANH, .before = a[1], .dx = a[2],
-        .dy = a[0], .weight = a[3]);
-    cr_expect_eq(all_epilogues() - before, 0);
-    end(&c);
-    exo_cuda_close(device);
-}
-
-/* The sweeps do what cuBLASLt has no algorithm for, or is not asked for. */
-Test(cuda_layers, linear_without_epilogues)
-{
-    exo_device *device = NULL;
-    exo_err err = {0};
-    cuda_emulator_refuse_epilogues(true);
-    for (size_t i = 0; i < sizeof linear_cases / sizeof *linear_cases; i += one_of(3))
-        expect_linear(&linear_cases[i], false);
-    cuda_emulator_refuse_epilogues(false);
-    expect_plain_fp32();
-    cr_assert_eq(setenv("EXOGYM_CUDA_EPILOGUES", "off", 1), 0);
-    expect_linear(&linear_cases[3], false);
-    cr_assert_eq(setenv("EXOGYM_CUDA_EPILOGUES", "yes", 1), 0);
-    cr_expect_eq(exo_cuda_open(&device, 0, &err), EXO_INVAL);
-    cr_expect_str_eq(err.text, "EXOGYM_CUDA_EPILOGUES: expected off or on, got 'yes'");
-}
-
 /* --- Heads ------------------------------------------------------------------------------------ */
 
 /* Targets -1, and in each block of the vocabulary. A wide head has its gradients at once. */
 static void
-run_head(call *c, const exo_head_shape *s)
+run_head(layer_call *c, const exo_head_shape *s)
 {
     const int32_t last = (int32_t)s->vocabulary - 1;
     const int32_t targets[5] = {-1, 0, s->wide ? 1 : 8191, s->wide ? 2 : 8192, last};
-    float *out = drawn(c, 2 * s->rows), *numbers = drawn(c, s->rows * s->width);
-    float *weight = drawn(c, s->vocabulary * s->width), *factor = drawn(c, s->rows);
-    float *dx = drawn(c, s->rows * s->width), *dweight = drawn(c, s->vocabulary * s->width);
+    float *out = layer_call_drawn(c, 2 * s->rows),
+          *numbers = layer_call_drawn(c, s->rows * s->width);
+    float *weight = layer_call_drawn(c, s->vocabulary * s->width),
+          *factor = layer_call_drawn(c, s->rows);
+    float *dx = layer_call_drawn(c, s->rows * s->width),
+          *dweight = layer_call_drawn(c, s->vocabulary * s->width);
     exo_array places;
-    void *x = s->dtype == EXO_BF16 ? as_bf16(c, numbers, s->rows * s->width) : numbers;
+    void *x = s->dtype == EXO_BF16 ? layer_call_bf16(c, numbers, s->rows * s->width) : numbers;
     exo_vec_scale(c->x[2], 6); /* a block's largest logit differs from the last one's */
-    plan(c, EXO_SHAPE_HEAD, s);
+    layer_call_plan(c, EXO_SHAPE_HEAD, s);
     cr_assert_eq(exo_array_init(&places, c->device, EXO_I32, 5, NULL), EXO_OK);
     exo_array_send(places, targets);
     exo_head_args k = {.plan = c->plan,
@@ -510,7 +178,7 @@ run_head(call *c, const exo_head_shape *s)
                        .scratch = c->scratch[0].data};
     exo_err err = {0};
     if (s->wide) {
-        k.cast = as_bf16(c, weight, s->vocabulary * s->width);
+        k.cast = layer_call_bf16(c, weight, s->vocabulary * s->width);
         k.factor = factor;
         k.dx = dx;
         k.dweight = dweight;
@@ -524,7 +192,7 @@ run_head(call *c, const exo_head_shape *s)
     if (!s->wide)
         cr_assert_eq(c->device->device_class->kernels->head_backward(c->device, &k, &err), EXO_OK,
                      "%s", err.text);
-    widen(c);
+    layer_call_widen(c);
     exo_array_release(&places);
 }
 
@@ -532,7 +200,7 @@ Test(cuda_layers, heads_of_several_blocks)
 {
     for (size_t i = 0; i < 4; i++) {
         exo_head_shape s;
-        call gpu = {.device = open_gpu()}, ref = {.device = exo_device_ref()};
+        layer_call gpu = {.device = layer_call_gpu()}, ref = {.device = exo_device_ref()};
         memset(&s, 0, sizeof s);
         s = (exo_head_shape){.rows = 5,
                              .width = 3,
@@ -543,7 +211,7 @@ Test(cuda_layers, heads_of_several_blocks)
                              .invariant = i == 3};
         run_head(&gpu, &s);
         run_head(&ref, &s);
-        expect_equal(&gpu, &ref, i == 2 ? 2e-2 : 1e-4, "head");
+        layer_call_expect_equal(&gpu, &ref, i == 2 ? 2e-2 : 1e-4, "head");
     }
 }
 
@@ -552,28 +220,29 @@ Test(cuda_layers, a_wide_head)
 {
     const exo_head_shape s = {
         .rows = 5, .width = 3, .vocabulary = 203, .dtype = EXO_BF16, .gradients = 1, .wide = 1};
-    call gpu = {.device = open_gpu()}, ref = {.device = exo_device_ref()};
+    layer_call gpu = {.device = layer_call_gpu()}, ref = {.device = exo_device_ref()};
     run_head(&gpu, &s);
     run_head(&ref, &s);
-    expect_equal(&gpu, &ref, 2e-2, "head");
+    layer_call_expect_equal(&gpu, &ref, 2e-2, "head");
 }
 
 /* --- Convolutions ----------------------------------------------------------------------------- */
 
 static void
-convolve(call *c, const exo_conv_shape *s)
+convolve(layer_call *c, const exo_conv_shape *s)
 {
     size_t image = s->batch * s->height * s->width * s->in_channels,
            out = s->batch * s->out_height * s->out_width * s->out_channels,
            weights = s->out_channels * s->in_channels * s->kernel_height * s->kernel_width;
-    float *y = drawn(c, out), *x = drawn(c, image), *weight = drawn(c, weights),
-          *bias = drawn(c, s->out_channels), *dx = drawn(c, image), *dweight = drawn(c, weights),
-          *dbias = drawn(c, s->out_channels), *dy = drawn(c, out);
-    plan(c, EXO_SHAPE_CONV, s);
+    float *y = layer_call_drawn(c, out), *x = layer_call_drawn(c, image),
+          *weight = layer_call_drawn(c, weights), *bias = layer_call_drawn(c, s->out_channels),
+          *dx = layer_call_drawn(c, image), *dweight = layer_call_drawn(c, weights),
+          *dbias = layer_call_drawn(c, s->out_channels), *dy = layer_call_drawn(c, out);
+    layer_call_plan(c, EXO_SHAPE_CONV, s);
     exo_vec_scale(c->x[7], 0.01f); /* sums of many pixels stay small */
-    ASK(c, conv, .plan = c->plan, .y = y, .x = x, .weight = weight, .bias = bias);
-    ASK(c, conv_backward, .plan = c->plan, .dx = dx, .dweight = dweight, .dbias = dbias, .x = x,
-        .dy = dy);
+    LAYER_CALL(c, conv, .plan = c->plan, .y = y, .x = x, .weight = weight, .bias = bias);
+    LAYER_CALL(c, conv_backward, .plan = c->plan, .dx = dx, .dweight = dweight, .dbias = dbias,
+               .x = x, .dy = dy);
 }
 
 /* One without windows, and one whose windows are more than a chunk. */
@@ -582,7 +251,7 @@ Test(cuda_layers, convolutions_of_pixels_and_of_several_chunks)
     for (size_t i = 0; i < 2; i += one_of(2)) {
         exo_conv_shape s;
         size_t side = i ? 64 : 9, kernel = i ? 5 : 1;
-        call gpu = {.device = open_gpu()}, ref = {.device = exo_device_ref()};
+        layer_call gpu = {.device = layer_call_gpu()}, ref = {.device = exo_device_ref()};
         memset(&s, 0, sizeof s);
         s = (exo_conv_shape){.batch = i ? 11 : 3,
                              .in_channels = i ? 8 : 5,
@@ -601,7 +270,7 @@ Test(cuda_layers, convolutions_of_pixels_and_of_several_chunks)
                              .input_grad = 1};
         convolve(&gpu, &s);
         convolve(&ref, &s);
-        expect_equal(&gpu, &ref, 1e-4, i ? "several chunks" : "pixels");
+        layer_call_expect_equal(&gpu, &ref, 1e-4, i ? "several chunks" : "pixels");
     }
 }
 
@@ -639,8 +308,8 @@ decoder_shape(exo_weight_format format)
 /* Rows [first, first + count) of sequence 1, behind `before` rows of sequence 0; the logits of the
  * last one. */
 static void
-run_pass(call *c, const exo_array *numbers, void *caches, void *weights, size_t first, size_t count,
-         size_t before, float *logits)
+run_pass(layer_call *c, const exo_array *numbers, void *caches, void *weights, size_t first,
+         size_t count, size_t before, float *logits)
 {
     int32_t rows[3][TOKENS];
     const int32_t last = (int32_t)(before + count - 1);
@@ -653,24 +322,24 @@ run_pass(call *c, const exo_array *numbers, void *caches, void *weights, size_t 
     for (size_t i = 0; i < 3; i++)
         exo_array_send(exo_array_part(numbers[i], 0, before + count), rows[i]);
     exo_array_send(exo_array_part(numbers[3], 0, 1), &last);
-    ASK(c, decoder_pass, .plan = c->plan, .rows = before + count, .tokens = numbers[0].data,
-        .positions = numbers[1].data, .sequences = numbers[2].data, .weights = weights,
-        .caches = caches, .scratch = c->scratch[0].data);
-    ASK(c, decoder_logits, .plan = c->plan, .rows = 1, .which = numbers[3].data, .logits = logits,
-        .weights = weights, .scratch = c->scratch[0].data);
+    LAYER_CALL(c, decoder_pass, .plan = c->plan, .rows = before + count, .tokens = numbers[0].data,
+               .positions = numbers[1].data, .sequences = numbers[2].data, .weights = weights,
+               .caches = caches, .scratch = c->scratch[0].data);
+    LAYER_CALL(c, decoder_logits, .plan = c->plan, .rows = 1, .which = numbers[3].data,
+               .logits = logits, .weights = weights, .scratch = c->scratch[0].data);
 }
 
 /* The logits behind all tokens of a sequence: in one pass, or in several and in company. */
 static void
-generate(call *c, exo_weight_format format, bool at_once)
+generate(layer_call *c, exo_weight_format format, bool at_once)
 {
     const exo_decoder_shape shape = decoder_shape(format);
     const exo_device_class *of = c->device->device_class;
     const exo_scratch_use uses[2] = {EXO_SCRATCH_WEIGHTS, EXO_SCRATCH_CACHE};
     exo_array memory[2], numbers[4];
     exo_decoder_entry p;
-    float *logits = drawn(c, PITCH), *values = drawn(c, 4096);
-    plan(c, EXO_SHAPE_DECODER, &shape);
+    float *logits = layer_call_drawn(c, PITCH), *values = layer_call_drawn(c, 4096);
+    layer_call_plan(c, EXO_SHAPE_DECODER, &shape);
     for (size_t i = 0; i < 2; i++) {
         size_t bytes = of->scratch(c->device, EXO_SHAPE_DECODER, &shape, uses[i]);
         cr_assert_eq(exo_array_init(&memory[i], c->device, EXO_U8, bytes * (i + 1), NULL), EXO_OK);
@@ -678,8 +347,8 @@ generate(call *c, exo_weight_format format, bool at_once)
     for (size_t i = 0; i < 4; i++)
         cr_assert_eq(exo_array_init(&numbers[i], c->device, EXO_I32, TOKENS, NULL), EXO_OK);
     for (size_t i = 0; exo_decoder_entry_at(&shape.spec, i, &p); i++)
-        ASK(c, decoder_pack, .plan = c->plan, .parameter = i, .values = values + i,
-            .weights = memory[0].data);
+        LAYER_CALL(c, decoder_pack, .plan = c->plan, .parameter = i, .values = values + i,
+                   .weights = memory[0].data);
     exo_vec_fill(c->x[0], 0); /* behind the vocabulary, a row has no meaning */
     for (size_t first = 0, count; first < TOKENS; first += count) {
         count = at_once ? TOKENS : first < 200 ? 100 : first == 200 ? 60 : first == 260 ? 2 : 1;
@@ -701,24 +370,24 @@ Test(cuda_layers, a_sequence_has_the_same_bits_in_any_company)
     static const exo_weight_format formats[] = {EXO_WEIGHTS_F32, EXO_WEIGHTS_INT4};
     for (size_t i = 0; i < 2; i += one_of(2)) {
         float together[PITCH], apart[PITCH];
-        exo_device *device = open_gpu();
-        call once = {.device = device}, often = {.device = device},
-             ref = {.device = exo_device_ref()};
+        exo_device *device = layer_call_gpu();
+        layer_call once = {.device = device}, often = {.device = device},
+                   ref = {.device = exo_device_ref()};
         const uint64_t before = cuda_emulator_graphs();
         generate(&often, formats[i], false);
         cr_expect_eq(cuda_emulator_graphs() - before, 7, "of 8 equal steps, all but the first");
         cr_assert_eq(exo_array_read(often.x[0], apart, NULL), EXO_OK);
-        end(&often);
+        layer_call_end(&often);
         generate(&once, formats[i], true);
         cr_assert_eq(exo_array_read(once.x[0], together, NULL), EXO_OK);
         cr_expect_arr_eq(together, apart, sizeof apart, "format %zu", i);
         if (i > 0) { /* unit/cuda compares them with the reference */
-            end(&once);
+            layer_call_end(&once);
             exo_cuda_close(device);
             continue;
         }
         generate(&ref, formats[i], true);
-        expect_equal(&once, &ref, 1e-5, "logits");
+        layer_call_expect_equal(&once, &ref, 1e-5, "logits");
     }
 }
 
@@ -767,14 +436,14 @@ take_steps(exo_device *device, exo_err *err)
 Test(cuda_layers, failures_around_graphs_end_cleanly)
 {
     exo_err err = {0};
-    exo_device *device = open_gpu();
+    exo_device *device = layer_call_gpu();
     const uint64_t first = cuda_emulator_calls();
     cr_expect_eq(take_steps(device, &err), EXO_OK, "%s", err.text);
     const uint64_t calls = cuda_emulator_calls() - first;
     exo_cuda_close(device);
     cr_expect_eq(cuda_emulator_memory() + cuda_emulator_things(), 0);
     for (uint64_t n = 1; n < calls; n += 11 * one_of(4)) {
-        device = open_gpu();
+        device = layer_call_gpu();
         cuda_emulator_fail_call(n);
         const exo_status st = take_steps(device, &err);
         cuda_emulator_fail_call(0);
@@ -783,7 +452,7 @@ Test(cuda_layers, failures_around_graphs_end_cleanly)
         cr_expect_eq(cuda_emulator_memory() + cuda_emulator_things(), 0, "call %zu", (size_t)n);
     }
     for (uint64_t n = 20; n < 60; n += 13) {
-        device = open_gpu();
+        device = layer_call_gpu();
         cuda_emulator_fail_at(n);
         cr_expect_eq(take_steps(device, &err), EXO_FAILED, "operation %zu", (size_t)n);
         cuda_emulator_fail_at(0);
@@ -795,174 +464,11 @@ Test(cuda_layers, failures_around_graphs_end_cleanly)
 Test(cuda_layers, heads_that_are_too_wide_are_refused)
 {
     exo_decoder_shape shape = decoder_shape(EXO_WEIGHTS_F32);
-    exo_device *device = open_gpu();
+    exo_device *device = layer_call_gpu();
     exo_plan *none = NULL;
     exo_err err = {0};
     shape.spec.head_width = 300;
     cr_expect_eq(exo_plan_new(&none, device, EXO_SHAPE_DECODER, &shape, &err), EXO_UNSUPPORTED);
     cr_expect(strstr(err.text, "300 wide"), "%s", err.text);
-    exo_cuda_close(device);
-}
-
-/* --- tf32 ------------------------------------------------------------------------------------- */
-
-/* A linear layer's output; invariant: with the order of generation. */
-static void
-multiply(const char *tf32, size_t invariant, float y[64 * 40])
-{
-    const exo_linear_shape shape = {.rows = 64, .in = 50, .out = 40, .invariant = invariant};
-    cr_assert_eq(setenv("EXOGYM_CUDA_TF32", tf32, 1), 0);
-    call c = {.device = open_gpu()};
-    exo_device *device = c.device;
-    float *const out = drawn(&c, 64 * 40), *const x = drawn(&c, 64 * 50),
-                 *const weight = drawn(&c, 40 * 50);
-    plan(&c, EXO_SHAPE_LINEAR, &shape);
-    ASK(&c, linear, .plan = c.plan, .y = out, .x = x, .weight = weight,
-        .scratch = c.scratch[0].data);
-    cr_assert_eq(exo_array_read(c.x[0], y, NULL), EXO_OK);
-    end(&c);
-    exo_cuda_close(device);
-}
-
-Test(cuda_layers, tf32_rounds_operands_where_it_is_asked_for)
-{
-    float off[64 * 40], on[64 * 40], again[64 * 40];
-    double most = 0;
-    exo_device *device = NULL;
-    exo_err err = {0};
-    multiply("off", 0, off);
-    multiply("on", 0, on);
-    multiply("on", 0, again);
-    cr_expect_eq(memcmp(on, again, sizeof on), 0);
-    for (size_t i = 0; i < 64 * 40; i++)
-        most = fmax(most, fabs((double)on[i] - (double)off[i]));
-    cr_expect(most > 1e-5 && most < 1e-2, "the results are up to %g apart", most);
-    multiply("off", 1, off);
-    multiply("on", 1, on);
-    cr_expect_eq(memcmp(on, off, sizeof on), 0, "the bits of generation stay");
-    cr_assert_eq(setenv("EXOGYM_CUDA_TF32", "yes", 1), 0);
-    cr_expect_eq(exo_cuda_open(&device, 0, &err), EXO_INVAL);
-    cr_expect_str_eq(err.text, "EXOGYM_CUDA_TF32: expected off or on, got 'yes'");
-}
-
-/* --- fp8 -------------------------------------------------------------------------------------- */
-
-/* Drawn numbers as codes: (rows, columns), or of the transpose; in *scale theirs. */
-static void *
-as_fp8(call *c, exo_fp8 format, size_t rows, size_t columns, bool transposed, float **scale)
-{
-    const float *x = drawn(c, rows * columns);
-    exo_array *codes = &c->x[c->used++];
-    cr_assert_eq(exo_array_init(codes, c->device, EXO_U8, rows * columns + 64, NULL), EXO_OK);
-    exo_vec_fill((exo_array){.device = c->device, .data = codes->data, .count = 1}, 0);
-    *scale = codes->data;
-    uint8_t *first = (uint8_t *)codes->data + 64;
-    ASK(c, to_fp8, .rows = rows, .columns = columns, .dtype = EXO_F32, .format = format, .x = x,
-        .codes = transposed ? NULL : first, .transposed = transposed ? first : NULL,
-        .scale = *scale);
-    return first;
-}
-
-/* One of the products of a layer, whose result is the call's first array. */
-static void
-linear_fp8(call *c, const exo_linear_shape *s, int product, size_t skip)
-{
-    float *a_scale, *b_scale;
-    float *const y = drawn(c, s->rows * s->out + s->in * s->out + s->rows * s->in),
-                 *const bias = drawn(c, s->out), *const residual = drawn(c, s->rows * s->out);
-    plan(c, EXO_SHAPE_LINEAR, s);
-    void *a = as_fp8(c, product == 0 ? EXO_E4M3 : EXO_E5M2, s->rows, product == 0 ? s->in : s->out,
-                     product == 2, &a_scale);
-    void *b = as_fp8(c, EXO_E4M3, product == 2 ? s->rows : s->out, s->in, product > 0, &b_scale);
-    if (product == 0)
-        ASK(c, linear, .plan = c->plan, .activation = EXO_LINEAR, .y = y + skip, .x = a,
-            .weight = b, .bias = bias, .residual = s->residual ? residual : NULL,
-            .x_scale = a_scale, .weight_scale = b_scale, .scratch = c->scratch[0].data);
-    else if (product == 1)
-        ASK(c, linear_grad_x, .plan = c->plan, .dx = y + skip, .dy = a, .weight = b,
-            .dy_scale = a_scale, .weight_scale = b_scale);
-    else
-        ASK(c, linear_grad_w, .plan = c->plan, .dw = y + skip, .dy = a, .x = b, .dy_scale = a_scale,
-            .x_scale = b_scale);
-    for (size_t i = 1; i < c->used; i++) /* the result alone is compared */
-        exo_array_release(&c->x[i]);
-    c->used = 1;
-}
-
-/* The result, in bf16 or fp32, as fp32. */
-static void
-widen_result(call *c, size_t dtype, size_t skip, size_t count)
-{
-    exo_array wide, own = exo_array_part(c->x[0], skip, count);
-    if (dtype == EXO_F32)
-        return;
-    own.dtype = EXO_BF16;
-    cr_assert_eq(exo_array_init(&wide, c->device, EXO_F32, count, NULL), EXO_OK);
-    exo_vec_cast(wide, own);
-    exo_array_release(&c->x[0]);
-    c->x[0] = wide;
-}
-
-/* cuBLASLt takes a product of fp8 unless its result lies at an odd address. */
-static void
-expect_fp8(int product, size_t residual, size_t skip)
-{
-    exo_linear_shape s;
-    char what[64];
-    memset(&s, 0, sizeof s);
-    s = (exo_linear_shape){.rows = 80,
-                           .in = 96,
-                           .out = 48,
-                           .dtype = EXO_BF16,
-                           .out_dtype = residual ? EXO_F32 : EXO_BF16,
-                           .residual = residual,
-                           .with_bias = 1,
-                           .backward = 1,
-                           .input_grad = 1,
-                           .fp8 = 1};
-    const size_t dtype = product == 2 ? EXO_F32 : product == 1 ? EXO_BF16 : s.out_dtype;
-    const size_t count = product == 0   ? s.rows * s.out
-                         : product == 1 ? s.rows * s.in
-                                        : s.in * s.out;
-    call gpu = {.device = open_gpu()}, ref = {.device = exo_device_ref()};
-    const uint64_t before = cuda_emulator_fp8_products(), biased = epilogues(CUDA_BIAS);
-    linear_fp8(&gpu, &s, product, skip);
-    cr_expect_eq(cuda_emulator_fp8_products() - before, skip % 4 == 0);
-    cr_expect_eq(epilogues(CUDA_BIAS) - biased, product == 0);
-    linear_fp8(&ref, &s, product, skip);
-    widen_result(&gpu, dtype, skip, count);
-    widen_result(&ref, dtype, skip, count);
-    snprintf(what, sizeof what, "product %d of fp8, %zu", product, skip);
-    /* with a residual the bias alone is rounded to bf16 */
-    expect_equal(&gpu, &ref, dtype != EXO_F32 ? 8e-3 : residual ? 3e-3 : 1e-5, what);
-}
-
-Test(cuda_layers, linear_of_fp8)
-{
-    for (int product = 0; product < 3; product++)
-        expect_fp8(product, 0, 0);
-    expect_fp8(0, 1, 4);
-    expect_fp8(2, 0, 1);
-}
-
-static void
-begin_fp8(exo_device *device, const char *expected)
-{
-    exo_tape *tape = NULL;
-    exo_err err = {0};
-    cr_assert_eq(exo_tape_new_on(&tape, device, &err), EXO_OK);
-    exo_tape_begin(tape, NULL, &(exo_pass){.autocast = EXO_AUTOCAST_FP8});
-    cr_expect_eq(exo_tape_error(tape, &err), EXO_UNSUPPORTED);
-    cr_expect_not_null(strstr(err.text, expected), "%s", err.text);
-    exo_tape_free(&tape);
-}
-
-Test(cuda_layers, fp8_is_refused_where_it_cannot_be_computed)
-{
-    begin_fp8(exo_device_cpu(), "autocast to fp8 needs a GPU (device: cuda)");
-    cuda_emulator_set_capability(86);
-    exo_device *device = open_gpu();
-    begin_fp8(device,
-              "capability 8.9 or later (Ada, Hopper, Blackwell), and GPU 0 has 8.6: use bf16");
     exo_cuda_close(device);
 }
