@@ -113,6 +113,7 @@ for signal in INT TERM; do
     cut=$!
     for try in $(seq 1200); do # until something has come
         grep -q 'sink x3: count' cut.err && break
+        kill -0 "$cut" 2>/dev/null || break
         sleep 0.05
     done
     [ ! -e runs/flow/result.json ] || fail 'a run that goes on has the result of the one before'
@@ -132,6 +133,7 @@ done
 cut=$!
 for try in $(seq 1200); do
     grep -q 'sink x200: count' cut.err && break
+    kill -0 "$cut" 2>/dev/null || break
     sleep 0.05
 done
 kill -INT "$cut"
@@ -150,6 +152,7 @@ live=$!
 changed=(--set variables.items=4000 --set variables.pause=1000 --set actors.source.compute.make='0 ms')
 for try in $(seq 1200); do # until it runs
     "$EXOGYM" graph apply plain.yaml --to runs/flow "${changed[@]}" --set edges.0.codec=bf16 >out 2>err && break
+    kill -0 "$live" 2>/dev/null || break
     sleep 0.05
 done
 has out 'runs/flow: changed'
@@ -199,11 +202,12 @@ links: {default: {latency: 5 ms}}
 END
 for way in '' '--workers 2'; do
     # shellcheck disable=SC2086
-    "$EXOGYM" run job.yaml $way --overwrite --set train.max_steps=60 --set strategy.name=ddp --set compare=[ddp] --no-plot >live.out 2>live.err &
+    "$EXOGYM" run job.yaml $way --overwrite --set train.max_steps=60 --set compare=[ddp] --no-plot >live.out 2>live.err &
     live=$!
     for try in $(seq 1200); do # until it runs
         "$EXOGYM" graph apply job.yaml --to runs/small/ddp --set train.max_steps=61 --set compare=[ddp] >out 2>err
         [ $? = 2 ] && break
+        kill -0 "$live" 2>/dev/null || break
         sleep 0.05
     done
     has err '--set train.max_steps: train.max_steps: 61; the run has 60, which cannot change while it goes on'
@@ -214,6 +218,7 @@ for way in '' '--workers 2'; do
         "$EXOGYM" graph apply job.yaml --to runs/small/ddp --set train.max_steps=60 --set compare=[ddp] \
             --set hosts.home.up='1 Gbit/s' --set hosts.home.down='1 Gbit/s' \
             --set 'edges=[{carries: gradients, codec: bf16}]' >out 2>err && break
+        kill -0 "$live" 2>/dev/null || break
         sleep 0.05
     done
     has out 'runs/small/ddp: changed'
@@ -232,7 +237,7 @@ assert {d["key"]: (d["from"], d["to"]) for d in change["changed"]}["edges.node>n
 assert any(d["key"].startswith("hosts.home") and d["key"].endswith(".up") for d in change["changed"])
 END
     # shellcheck disable=SC2086
-    ok run job.yaml $way --resume --set train.max_steps=64 --set strategy.name=ddp --set compare=[ddp] --no-plot
+    ok run job.yaml $way --resume --set train.max_steps=64 --set compare=[ddp] --no-plot
     has err 'the graph was changed again, as it was before the stop'
     [ "$(json runs/small/ddp/result.json steps)" = 64 ] || fail 'the run that was changed does not go on'
     more=$(json runs/small/ddp/result.json encoded_bytes)
