@@ -15,7 +15,7 @@ enum {
     READ_AHEAD = 3,  /* batches that a loader holds, including the one in use */
     EVALUATIONS = 2, /* evaluations at once: of node 0 and of the average */
     RUN = 10 << 20,  /* fixed needs of a run: lanes, files, the allocator's arenas */
-    ALONE = 9 << 20, /* instead of RUN, of a node in a worker */
+    ALONE = 8 << 20, /* instead of RUN, of a node in a worker */
     LANE = 96 << 10  /* needs of a node's actor: stacks and queues */
 };
 
@@ -149,6 +149,30 @@ plan_passes(exo_model *model, exo_dataset *train, exo_dataset *val, const exo_fi
     return st;
 }
 
+static uint64_t
+largest_unit(const exo_model *model)
+{
+    uint64_t largest = 0;
+    for (size_t u = 0; u < exo_model_num_units(model); u++)
+        if (exo_model_units(model)[u].count > largest)
+            largest = exo_model_units(model)[u].count;
+    return largest * sizeof(float);
+}
+
+/* What a node takes to send the average away, a unit at a time: the unit's copy, the message, and the message
+ * of the unit before, which the receiver still has. */
+static uint64_t
+reply_bytes(const exo_model *model)
+{
+    uint64_t most = 0, before = 0;
+    for (size_t u = 0; u < exo_model_num_units(model); u++) {
+        const uint64_t unit = exo_model_units(model)[u].count;
+        most = before + 2 * unit > most ? before + 2 * unit : most;
+        before = unit;
+    }
+    return most * sizeof(float);
+}
+
 /* Sets what a node takes to send the average away, when the step's units are closed. */
 static void
 set_reply(uint64_t bytes, exo_fit_memory *m)
@@ -164,13 +188,9 @@ static void
 plan_units(const exo_model *model, const exo_fit_opts *opts, const struct how *how,
            exo_fit_memory *m)
 {
-    uint64_t nodes = opts->num_nodes, largest = 0;
+    const uint64_t nodes = opts->num_nodes, largest = largest_unit(model);
     uint64_t values = exo_model_numel(model) * sizeof(float);
     uint64_t statistics = exo_aligned_size(exo_model_buffer_numel(model) * sizeof(float));
-    for (size_t u = 0; u < exo_model_num_units(model); u++) {
-        uint64_t bytes = exo_model_units(model)[u].count * sizeof(float);
-        largest = bytes > largest ? bytes : largest;
-    }
     uint64_t two = 2 * largest < values ? 2 * largest : values, open = how->open_units * largest;
     open = how->open_units == 0 || open > values ? values : open;
     uint64_t grads = m->minibatch_size == opts->batch_size ? two : values;
@@ -184,7 +204,7 @@ plan_units(const exo_model *model, const exo_fit_opts *opts, const struct how *h
         m->average += nodes * (two - open - grads);
     m->result = values + statistics + (largest > statistics ? largest : statistics);
     m->closed = open + grads;
-    set_reply(3 * largest, m); /* a unit of the average, its copy and the message */
+    set_reply(reply_bytes(model), m);
 }
 
 /* The arrays of the model, for all nodes in this process. A flat copy has room for all values. */
@@ -192,18 +212,14 @@ static void
 plan_numbers(const exo_model *model, const exo_fit_opts *opts, const struct how *how,
              exo_fit_memory *m)
 {
-    uint64_t nodes = opts->num_nodes, largest = 0;
+    const uint64_t nodes = opts->num_nodes, largest = largest_unit(model);
     uint64_t values = exo_aligned_size(exo_model_numel(model) * sizeof(float));
     uint64_t statistics = exo_aligned_size(exo_model_buffer_numel(model) * sizeof(float));
-    for (size_t u = 0; u < exo_model_num_units(model); u++) {
-        uint64_t bytes = exo_model_units(model)[u].count * sizeof(float);
-        largest = bytes > largest ? bytes : largest;
-    }
     m->parameters = nodes * (values + statistics);
     m->gradients = how->within ? 0 : nodes * values;
     m->average = nodes * (values + statistics);
     m->result = values + statistics + (largest > statistics ? largest : statistics);
-    m->reply = 2 * largest; /* a copy of a unit, and the message */
+    m->reply = reply_bytes(model);
 }
 
 /* Plans the numbers and the passes of nodes that have one model each. out->minibatch_size is planned;
@@ -247,17 +263,13 @@ parts_of(const exo_fit_opts *opts)
 }
 
 /* The result of nodes that share copies is whole, and its units are gathered one at a time. The first node
- * then has a whole unit, and before it goes away a copy of it and the message; the other nodes have the whole
- * unit. */
+ * sends them away; the other nodes have one whole unit. */
 static void
 plan_gather(const exo_model *whole, const exo_fit_opts *opts, bool first, exo_fit_memory *out)
 {
-    uint64_t largest = 0;
-    for (size_t u = 0; u < exo_model_num_units(whole); u++)
-        if (exo_model_units(whole)[u].count > largest)
-            largest = exo_model_units(whole)[u].count;
-    out->result = (exo_model_numel(whole) + 2 * opts->num_nodes * largest) * sizeof(float);
-    set_reply((first ? 3 : 1) * largest * sizeof(float), out);
+    const uint64_t largest = largest_unit(whole);
+    out->result = exo_model_numel(whole) * sizeof(float) + 2 * opts->num_nodes * largest;
+    set_reply(first ? reply_bytes(whole) : largest, out);
 }
 
 /* Nodes with parts: the nodes with the first part, which is the largest, times the number of parts. */

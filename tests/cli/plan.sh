@@ -105,11 +105,12 @@ for c in one + [c for c in pipelines + parts + products if c["strategy"] == "ddp
         took.append(json.loads(out)["runs"][0]["train_seconds"])
     assert abs(c["step_seconds"] - (took[1] - took[0]) / 3) < 1e-6, (c, took)
 END
-# Products that do not fit are tried with checkpoint, too (of odd sequences they are few). The limit is just above the smallest composition.
+# Products that do not fit are tried with checkpoint, too (of odd sequences they are few). The limit is above the smallest
+# composition by more than the process itself takes from time to time.
 long=(--set 'model={name: gpt, layers: 4, heads: 2, width: 64, context: 511}' --set 'data={name: text, path: text.txt, block: 511}' --set nodes=4 --set train.batch_size=1)
 ok plan wan.yaml "${long[@]}" --json
 some=$(python3 -c 'import json
-print(int(1.01 * min(c["memory"] for c in json.load(open("out"))["compositions"])))')
+print(int(1.03 * min(c["memory"] for c in json.load(open("out"))["compositions"])))')
 ok plan wan.yaml "${long[@]}" --memory "${some}B" --json
 python3 - <<'END' || fail 'other products than those that do not fit have a checkpoint'
 import json
