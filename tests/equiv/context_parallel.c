@@ -11,7 +11,7 @@
 #include <exogym/parallel.h>
 
 #include "support/numbers.h"
-#include "support/temp.h"
+#include "support/run.h"
 #include "support/token_rows.h"
 
 enum {
@@ -23,74 +23,20 @@ enum {
     VOCABULARY = 51
 };
 
-struct run {
-    exo_model *model;
-    exo_dataset *train, *val;
-    exo_trainer *trainer;
-    exo_fit_opts opts;
-    exo_fit_result result;
-    float loss[STEPS + 1]; /* of node 0, by step */
-    exo_err err;
-};
-
 static void
-note(void *context, const exo_progress *p)
-{
-    struct run *r = context;
-    if (p->step >= 1 && p->step <= STEPS)
-        r->loss[p->step] = p->train_loss;
-}
-
-static void
-run_init(struct run *r, uint32_t nodes, uint32_t context, const char *more)
+prepare(struct run *r, uint32_t nodes, uint32_t context, const char *more)
 {
     char text[256];
-    exo_config_doc *doc = NULL;
-    *r = (struct run){.train = token_rows_new(200, LENGTH, VOCABULARY),
-                      .val = token_rows_new(20, LENGTH, VOCABULARY),
-                      .opts = exo_fit_opts_init()};
     snprintf(text, sizeof text,
              "{layers: %d, width: %d, heads: 2, inner: 24, vocabulary: %d, context: 16%s}", LAYERS,
              WIDTH, VOCABULARY, more);
-    cr_assert_eq(exo_config_parse(&doc, "model", text, NULL), EXO_OK);
-    cr_assert_eq(exo_model_new_named(&r->model, "gpt", exo_config_root(doc), &r->err), EXO_OK, "%s",
-                 r->err.text);
-    exo_config_free(&doc);
-    cr_assert_eq(exo_trainer_new(&r->trainer, r->model, r->train, r->val, &r->err), EXO_OK, "%s",
-                 r->err.text);
+    run_init(r, "gpt", text, token_rows_new(200, LENGTH, VOCABULARY),
+             token_rows_new(20, LENGTH, VOCABULARY));
     r->opts.num_nodes = nodes;
     r->opts.context_parallel = context;
     r->opts.batch_size = SAMPLES;
     r->opts.max_steps = STEPS;
     r->opts.val_interval = 1;
-    r->opts.save_dir = NULL;
-    r->opts.progress = note;
-    r->opts.context = r;
-}
-
-static void
-run_release(struct run *r)
-{
-    exo_params_free(&r->result.params);
-    exo_trainer_free(&r->trainer);
-    exo_dataset_drop(&r->train);
-    exo_dataset_drop(&r->val);
-    exo_model_drop(&r->model);
-}
-
-static exo_status
-fit(struct run *r, const char *strategy, const char *options)
-{
-    exo_params_free(&r->result.params);
-    return exo_trainer_fit_text(r->trainer, strategy, options, &r->opts, &r->result, &r->err);
-}
-
-static void
-must_fit(struct run *r, const char *strategy, const char *options)
-{
-    exo_status st = fit(r, strategy, options);
-    cr_assert_eq(st, EXO_OK, "%u nodes, context %u, %s %s: %s", r->opts.num_nodes,
-                 r->opts.context_parallel, strategy, options, r->err.text);
 }
 
 /* The bytes that all nodes of a group send in their passes of a run. Each layer's keys and values go to
@@ -118,11 +64,11 @@ compare(uint32_t nodes, uint32_t context, size_t minibatch, const char *strategy
         const char *options)
 {
     struct run whole, parts;
-    run_init(&whole, nodes / context, 1, "");
-    run_init(&parts, nodes, context, "");
+    prepare(&whole, nodes / context, 1, "");
+    prepare(&parts, nodes, context, "");
     whole.opts.minibatch_size = parts.opts.minibatch_size = minibatch;
-    must_fit(&whole, strategy, options);
-    must_fit(&parts, strategy, options);
+    run_must_fit(&whole, strategy, options);
+    run_must_fit(&parts, strategy, options);
     for (int s = 1; s <= STEPS; s++)
         expect_close(parts.loss[s], whole.loss[s], "loss", &parts);
     cr_expect_lt(parts.loss[STEPS], parts.loss[1], "it learns");
@@ -167,27 +113,10 @@ Test(context_parallel, any_strategy_goes_among_the_groups)
 Test(context_parallel, a_resumed_run_has_the_bits_of_one_that_was_left_alone)
 {
     struct run r;
-    char folder[64], whole[65];
-    temp_folder(folder, sizeof folder);
-    run_init(&r, 4, 2, "");
+    prepare(&r, 4, 2, "");
     r.opts.autocast = numbers_bf16_runs() ? EXO_AUTOCAST_BF16 : EXO_AUTOCAST_NONE;
-    must_fit(&r, "diloco", "{H: 2, optimizer: adamw}");
-    memcpy(whole, r.result.sha256, sizeof whole);
-    uint64_t bytes = r.result.bytes_sent;
-    r.opts.save_dir = folder;
-    r.opts.run_name = "run";
-    r.opts.max_steps = 3;
-    must_fit(&r, "diloco", "{H: 2, optimizer: adamw}");
-    r.opts.resume = true;
-    r.opts.max_steps = STEPS;
-    r.opts.context_parallel = 1;
-    cr_expect_neq(fit(&r, "diloco", "{H: 2, optimizer: adamw}"), EXO_OK);
-    r.opts.context_parallel = 2;
-    must_fit(&r, "diloco", "{H: 2, optimizer: adamw}");
-    cr_expect_str_eq(r.result.sha256, whole);
-    cr_expect_eq(r.result.bytes_sent, bytes);
+    run_expect_resume(&r, "diloco", "{H: 2, optimizer: adamw}", 3, &r.opts.context_parallel);
     run_release(&r);
-    temp_remove(folder);
 }
 
 /* The second copy has other sequences than the first. */
@@ -205,9 +134,9 @@ make_uneven(void *context, uint32_t rank, uint32_t num_nodes, bool train, exo_da
 Test(context_parallel, the_data_of_every_node_must_have_sequences_that_can_be_shared)
 {
     struct run r;
-    run_init(&r, 4, 2, "");
+    prepare(&r, 4, 2, "");
     r.opts.factory = (exo_dataset_factory){.make = make_uneven};
-    cr_expect_eq(fit(&r, "ddp", ""), EXO_INVAL);
+    cr_expect_eq(run_fit(&r, "ddp", ""), EXO_INVAL);
     cr_expect_not_null(strstr(r.err.text, "twice as many must divide sequences of 10 tokens"), "%s",
                        r.err.text);
     run_release(&r);
@@ -227,15 +156,15 @@ Test(context_parallel, what_does_not_go_together_is_named)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct run r;
-        run_init(&r, cases[i].nodes, cases[i].context, cases[i].model);
-        cr_expect_neq(fit(&r, cases[i].strategy, ""), EXO_OK);
+        prepare(&r, cases[i].nodes, cases[i].context, cases[i].model);
+        cr_expect_neq(run_fit(&r, cases[i].strategy, ""), EXO_OK);
         cr_expect_not_null(strstr(r.err.text, cases[i].reason), "case %zu: %s", i, r.err.text);
         run_release(&r);
     }
     struct run r;
-    run_init(&r, 4, 2, "");
+    prepare(&r, 4, 2, "");
     r.opts.elastic.min_nodes = 1;
-    cr_expect_eq(fit(&r, "ddp", ""), EXO_UNSUPPORTED);
+    cr_expect_eq(run_fit(&r, "ddp", ""), EXO_UNSUPPORTED);
     cr_expect_not_null(strstr(r.err.text, "elastic"), "%s", r.err.text);
     run_release(&r);
 }

@@ -11,67 +11,24 @@
 #include "base/memory_fault.h"
 #include "support/numbers.h"
 #include "support/points.h"
+#include "support/run.h"
 #include "support/sanitized.h"
-#include "support/temp.h"
 
 enum {
     STEPS = 5,
     SAMPLES = 12
 };
 
-struct run {
-    exo_model *model;
-    exo_dataset *train, *val;
-    exo_trainer *trainer;
-    exo_fit_opts opts;
-    exo_fit_result result;
-    exo_err err;
-};
-
 static void
-run_init(struct run *r, uint32_t nodes)
+prepare(struct run *r, uint32_t nodes)
 {
     char text[128];
-    exo_config_doc *doc = NULL;
-    *r = (struct run){.train = points_new(200, 1, SIZE_MAX),
-                      .val = points_new(64, 2, SIZE_MAX),
-                      .opts = exo_fit_opts_init()};
     snprintf(text, sizeof text, "{in: %d, out: %d, hidden: [16, 13]}", POINTS_DIM, POINTS_CLASSES);
-    cr_assert_eq(exo_config_parse(&doc, "model", text, NULL), EXO_OK);
-    cr_assert_eq(exo_model_new_named(&r->model, "mlp", exo_config_root(doc), &r->err), EXO_OK, "%s",
-                 r->err.text);
-    exo_config_free(&doc);
-    cr_assert_eq(exo_trainer_new(&r->trainer, r->model, r->train, r->val, &r->err), EXO_OK, "%s",
-                 r->err.text);
+    run_init(r, "mlp", text, points_new(200, 1, SIZE_MAX), points_new(64, 2, SIZE_MAX));
     r->opts.num_nodes = nodes;
     r->opts.batch_size = SAMPLES;
     r->opts.max_steps = STEPS;
     r->opts.val_interval = 2;
-    r->opts.save_dir = NULL;
-}
-
-static void
-run_release(struct run *r)
-{
-    exo_params_free(&r->result.params);
-    exo_trainer_free(&r->trainer);
-    exo_dataset_drop(&r->train);
-    exo_dataset_drop(&r->val);
-    exo_model_drop(&r->model);
-}
-
-static exo_status
-fit(struct run *r, const char *strategy, const char *options)
-{
-    exo_params_free(&r->result.params);
-    return exo_trainer_fit_text(r->trainer, strategy, options, &r->opts, &r->result, &r->err);
-}
-
-static void
-must_fit(struct run *r, const char *strategy, const char *options)
-{
-    exo_status st = fit(r, strategy, options);
-    cr_assert_eq(st, EXO_OK, "%s %s: %s", strategy, options, r->err.text);
 }
 
 /* --- Numbers and bytes ------------------------------------------------------------------------ */
@@ -145,13 +102,13 @@ compare(const struct kind *kind, uint32_t nodes, const char *more, size_t miniba
 {
     struct run ddp, fsdp;
     char options[256];
-    run_init(&ddp, nodes);
-    run_init(&fsdp, nodes);
+    prepare(&ddp, nodes);
+    prepare(&fsdp, nodes);
     ddp.opts.minibatch_size = fsdp.opts.minibatch_size = minibatch;
     snprintf(options, sizeof options, "{%s}", more);
-    must_fit(&ddp, "ddp", options);
+    run_must_fit(&ddp, "ddp", options);
     snprintf(options, sizeof options, "{%s, %s}", kind->options, more);
-    must_fit(&fsdp, "fsdp", options);
+    run_must_fit(&fsdp, "fsdp", options);
     bool one_group = kind->group < 2 || kind->group == nodes;
     if (one_group)
         cr_expect_str_eq(fsdp.result.sha256, ddp.result.sha256, "%u nodes: %s", nodes, options);
@@ -219,14 +176,14 @@ Test(fsdp, groups_of_one_node_under_a_strategy_are_that_strategy)
     for (size_t i = 0; i < sizeof across / sizeof *across; i++) {
         struct run alone, parts;
         char options[256];
-        run_init(&alone, 4);
-        run_init(&parts, 4);
+        prepare(&alone, 4);
+        prepare(&parts, 4);
         snprintf(options, sizeof options, "{%s, optimizer: {name: adamw, lr: 0.01}}", across[i][1]);
-        must_fit(&alone, across[i][0], options);
+        run_must_fit(&alone, across[i][0], options);
         snprintf(options, sizeof options,
                  "{group_size: 1, across: {name: %s, %s}, optimizer: {name: adamw, lr: 0.01}}",
                  across[i][0], across[i][1]);
-        must_fit(&parts, "fsdp", options);
+        run_must_fit(&parts, "fsdp", options);
         cr_expect_str_eq(parts.result.sha256, alone.result.sha256, "%s", options);
         cr_expect_eq(parts.result.bytes_sent, alone.result.bytes_sent, "%s", options);
         run_release(&alone);
@@ -243,9 +200,9 @@ Test(fsdp, groups_under_diloco_send_what_the_closed_form_says)
         const struct kind inside = {NULL, counts[i][1], 2};
         uint32_t nodes = counts[i][0], group = counts[i][1];
         char options[256];
-        run_init(&r, nodes);
+        prepare(&r, nodes);
         snprintf(options, sizeof options, "{group_size: %u, across: {name: diloco, H: 2}}", group);
-        must_fit(&r, "fsdp", options);
+        run_must_fit(&r, "fsdp", options);
         double replicas = (double)nodes / group, psi = (double)exo_model_numel(r.model);
         double round = 4 * 2 * (replicas - 1) / replicas * psi / group;
         const exo_optim_spec adamw = exo_optim_spec_init(EXO_ADAMW);
@@ -263,25 +220,12 @@ Test(fsdp, a_resumed_run_has_the_bits_of_one_that_was_left_alone)
 {
     for (size_t k = 0; k < KINDS + APART; k += one_of(2)) {
         struct run r;
-        char folder[64], options[256], whole[65];
-        temp_folder(folder, sizeof folder);
-        run_init(&r, 4);
+        char options[256];
+        prepare(&r, 4);
         snprintf(options, sizeof options, "{%s}", k < KINDS ? kinds[k].options : apart[k - KINDS]);
-        must_fit(&r, "fsdp", options);
-        memcpy(whole, r.result.sha256, sizeof whole);
-        uint64_t bytes = r.result.bytes_sent;
-        r.opts.save_dir = folder;
-        r.opts.run_name = "run";
         r.opts.final_checkpoint = true;
-        r.opts.max_steps = 2;
-        must_fit(&r, "fsdp", options);
-        r.opts.resume = true;
-        r.opts.max_steps = STEPS;
-        must_fit(&r, "fsdp", options);
-        cr_expect_str_eq(r.result.sha256, whole, "%s", options);
-        cr_expect_eq(r.result.bytes_sent, bytes);
+        run_expect_resume(&r, "fsdp", options, 2, NULL);
         run_release(&r);
-        temp_remove(folder);
     }
 }
 
@@ -305,9 +249,9 @@ Test(fsdp, wrong_options_are_named)
         {"{group_size: 2, across: {name: fedavg, island_size: 3}}", "island_size"},
     };
     struct run r;
-    run_init(&r, 4);
+    prepare(&r, 4);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        cr_expect_eq(fit(&r, "fsdp", cases[i].options), EXO_INVAL, "%s", cases[i].options);
+        cr_expect_eq(run_fit(&r, "fsdp", cases[i].options), EXO_INVAL, "%s", cases[i].options);
         cr_expect_not_null(strstr(r.err.text, cases[i].reason), "%s: %s", cases[i].options,
                            r.err.text);
     }
@@ -349,7 +293,7 @@ start(exo_model *model, const char *options, uint64_t fail_at)
 Test(fsdp, every_failed_allocation_of_start_is_an_error_and_leaks_nothing)
 {
     struct run r;
-    run_init(&r, 2);
+    prepare(&r, 2);
     for (size_t k = 0; k < KINDS; k++) {
         char options[256];
         uint64_t n = 1;

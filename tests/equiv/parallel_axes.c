@@ -11,8 +11,8 @@
 #include <exogym/parallel.h>
 
 #include "support/numbers.h"
+#include "support/run.h"
 #include "support/sanitized.h"
-#include "support/temp.h"
 #include "support/token_rows.h"
 
 enum {
@@ -33,45 +33,15 @@ struct shape {
     size_t minibatch;
 };
 
-struct run {
-    struct shape shape;
-    bool tied;
-    exo_model *model;
-    exo_dataset *train, *val;
-    exo_trainer *trainer;
-    exo_fit_opts opts;
-    exo_fit_result result;
-    float loss[STEPS + 1]; /* by step */
-    exo_err err;
-};
-
 static void
-note(void *context, const exo_progress *p)
-{
-    struct run *r = context;
-    if (p->step >= 1 && p->step <= STEPS)
-        r->loss[p->step] = p->train_loss;
-}
-
-static void
-run_init(struct run *r, const struct shape *shape, const char *more)
+prepare(struct run *r, const struct shape *shape, const char *more)
 {
     char text[256];
-    exo_config_doc *doc = NULL;
-    *r = (struct run){.shape = *shape,
-                      .tied = !strstr(more, "tied: false"),
-                      .train = token_rows_new(200, LENGTH, VOCABULARY),
-                      .val = token_rows_new(10, LENGTH, VOCABULARY),
-                      .opts = exo_fit_opts_init()};
     snprintf(text, sizeof text,
              "{layers: %d, width: %d, heads: %d, inner: %d, vocabulary: %d, context: 16%s}", LAYERS,
              WIDTH, HEADS, INNER, VOCABULARY, more);
-    cr_assert_eq(exo_config_parse(&doc, "model", text, NULL), EXO_OK);
-    cr_assert_eq(exo_model_new_named(&r->model, "gpt", exo_config_root(doc), &r->err), EXO_OK, "%s",
-                 r->err.text);
-    exo_config_free(&doc);
-    cr_assert_eq(exo_trainer_new(&r->trainer, r->model, r->train, r->val, &r->err), EXO_OK, "%s",
-                 r->err.text);
+    run_init(r, "gpt", text, token_rows_new(200, LENGTH, VOCABULARY),
+             token_rows_new(10, LENGTH, VOCABULARY));
     r->opts.num_nodes = shape->copies * shape->tensor * shape->pipeline * shape->context;
     r->opts.tensor = shape->tensor;
     r->opts.pipeline = shape->pipeline;
@@ -81,37 +51,12 @@ run_init(struct run *r, const struct shape *shape, const char *more)
     r->opts.minibatch_size = shape->minibatch;
     r->opts.max_steps = STEPS;
     r->opts.val_interval = 1; /* each step is reported */
-    r->opts.save_dir = NULL;
-    r->opts.progress = note;
-    r->opts.context = r;
-}
-
-static void
-run_release(struct run *r)
-{
-    exo_params_free(&r->result.params);
-    exo_trainer_free(&r->trainer);
-    exo_dataset_drop(&r->train);
-    exo_dataset_drop(&r->val);
-    exo_model_drop(&r->model);
-}
-
-static void
-must_fit(struct run *r, const char *strategy, const char *options)
-{
-    const struct shape *s = &r->shape;
-    exo_params_free(&r->result.params);
-    exo_status st =
-        exo_trainer_fit_text(r->trainer, strategy, options, &r->opts, &r->result, &r->err);
-    cr_assert_eq(st, EXO_OK, "%u x tensor %u, pipeline %u, context %u, %s: %s", s->copies,
-                 s->tensor, s->pipeline, s->context, options, r->err.text);
 }
 
 /* The parameters of all parts and stages; blocks: only those of blocks. */
 static double
-count_parameters(const struct run *r, bool blocks)
+count_parameters(const struct run *r, const struct shape *s, bool blocks)
 {
-    const struct shape *s = &r->shape;
     double sum = 0;
     for (uint32_t i = 0; i < s->tensor * s->pipeline; i++) {
         exo_model *model = NULL;
@@ -134,9 +79,8 @@ count_parameters(const struct run *r, bool blocks)
 /* The bytes of all nodes of a copy in a step, for R rows: see docs/models.md. Under autocast what goes
  * between cut layers, and keys, values and their gradients, have 2 bytes each; the rest stays fp32. */
 static double
-closed_form(const struct run *r, bool clips, bool muon)
+closed_form(const struct run *r, const struct shape *s, bool tied, bool clips, bool muon)
 {
-    const struct shape *s = &r->shape;
     const double t = s->tensor, p = s->pipeline, c = s->context, rows = SAMPLES * LENGTH;
     const double minibatches = (double)(SAMPLES / s->minibatch), each = r->opts.autocast ? 2 : 4;
     /* Parts: sums of rows, twice a block, after the embedding and before the head; two numbers a row of
@@ -147,11 +91,11 @@ closed_form(const struct run *r, bool clips, bool muon)
         bytes += c * minibatches * 2 * (t - 1) * 4 * (6 * LAYERS + 2) * WIDTH;
     /* Stages: activations and their gradients, which each part has whole; a tied embedding's gradient. */
     bytes += 8 * (p - 1) * rows * WIDTH * (s->sequence ? 1 : t);
-    if (r->tied && p > 1)
+    if (tied && p > 1)
         bytes += c * 8 * VOCABULARY * WIDTH;
     /* Tokens: keys and values, and the sums of all gradients and of the loss. */
     bytes += (c - 1) * (each * 6 * LAYERS * rows * WIDTH +
-                        8 * minibatches * (count_parameters(r, false) + t));
+                        8 * minibatches * (count_parameters(r, s, false) + t));
     if (clips)
         bytes += c * 8 * t * p * (t * p - 1);
     if (muon)
@@ -160,9 +104,8 @@ closed_form(const struct run *r, bool clips, bool muon)
 }
 
 static void
-expect_close(double got, double wanted, const char *what, const struct run *r)
+expect_close(double got, double wanted, const char *what, const struct shape *s)
 {
-    const struct shape *s = &r->shape;
     cr_expect_float_eq(got, wanted, 1e-5 * fabs(wanted),
                        "%u x tensor %u%s, pipeline %u, context %u: %s %.9g, not %.9g", s->copies,
                        s->tensor, s->sequence ? " (sequence)" : "", s->pipeline, s->context, what,
@@ -176,28 +119,29 @@ compare(const struct shape *shape, const char *model, const char *strategy, int 
 {
     struct run whole, shares;
     const struct shape one = {shape->copies, 1, 1, 1, false, shape->minibatch};
-    run_init(&whole, &one, model);
-    run_init(&shares, shape, model);
-    must_fit(&whole, strategy, options);
-    must_fit(&shares, strategy, options);
+    prepare(&whole, &one, model);
+    prepare(&shares, shape, model);
+    run_must_fit(&whole, strategy, options);
+    run_must_fit(&shares, strategy, options);
     for (int s = 1; s <= STEPS; s++)
-        expect_close(shares.loss[s], whole.loss[s], "loss", &shares);
+        expect_close(shares.loss[s], whole.loss[s], "loss", shape);
     cr_expect_lt(shares.loss[STEPS], shares.loss[1], "it learns");
-    expect_close(shares.result.local_loss, whole.result.local_loss, "local loss", &shares);
-    expect_close(shares.result.global_loss, whole.result.global_loss, "global loss", &shares);
+    expect_close(shares.result.local_loss, whole.result.local_loss, "local loss", shape);
+    expect_close(shares.result.global_loss, whole.result.global_loss, "global loss", shape);
     double off =
         numbers_distance(exo_params_values(shares.result.params),
                          exo_params_values(whole.result.params), exo_model_numel(whole.model));
     cr_expect_lt(off, 1e-5, "%u x tensor %u, pipeline %u, context %u, %s: the model is off by %g",
                  shape->copies, shape->tensor, shape->pipeline, shape->context, options, off);
-    double bytes =
-        STEPS * shape->copies *
-            closed_form(&shares, strstr(options, "max_norm"), strstr(options, "muon")) +
-        8.0 * rounds * shape->context * (shape->copies - 1) * count_parameters(&shares, false);
+    double bytes = STEPS * shape->copies *
+                       closed_form(&shares, shape, !strstr(model, "tied: false"),
+                                   strstr(options, "max_norm"), strstr(options, "muon")) +
+                   8.0 * rounds * shape->context * (shape->copies - 1) *
+                       count_parameters(&shares, shape, false);
     if (strcmp(strategy, "fsdp") == 0 && strstr(options, "muon"))
-        bytes +=
-            4.0 * STEPS * shape->context * (shape->copies - 1) * count_parameters(&shares, true);
-    expect_close((double)shares.result.traffic.payload_bytes, bytes, "bytes", &shares);
+        bytes += 4.0 * STEPS * shape->context * (shape->copies - 1) *
+                 count_parameters(&shares, shape, true);
+    expect_close((double)shares.result.traffic.payload_bytes, bytes, "bytes", shape);
     cr_expect_float_eq((double)shares.result.traffic.payload_bytes, bytes, 0.5);
     run_release(&whole);
     run_release(&shares);
@@ -221,9 +165,8 @@ squares_between(exo_params *a, exo_params *b, size_t i)
  * each parameter is about as far from one node under bf16 as that one is from fp32: 1.5 to 2.4 times as far
  * where it was measured. */
 static void
-expect_rounding(struct run *shares, struct run *whole, struct run *exact)
+expect_rounding(struct run *shares, struct run *whole, struct run *exact, const struct shape *s)
 {
-    const struct shape *s = &shares->shape;
     exo_params *got = shares->result.params, *wanted = whole->result.params;
     for (size_t i = 0; i < exo_params_count(got); i++) {
         const double rounding = squares_between(wanted, exact->result.params, i);
@@ -240,26 +183,27 @@ compare_in_bf16(const struct shape *shape, const char *model, const char *strate
 {
     struct run exact, whole, shares;
     const struct shape one = {shape->copies, 1, 1, 1, false, shape->minibatch};
+    const bool tied = !strstr(model, "tied: false");
     const char *options = strcmp(strategy, "diloco") == 0 ? "{H: 3, " SGD "}" : "{" SGD "}";
     char hash[65];
-    run_init(&exact, &one, model);
-    run_init(&whole, &one, model);
-    run_init(&shares, shape, model);
+    prepare(&exact, &one, model);
+    prepare(&whole, &one, model);
+    prepare(&shares, shape, model);
     whole.opts.autocast = shares.opts.autocast = EXO_AUTOCAST_BF16;
-    must_fit(&exact, strategy, options);
-    must_fit(&whole, strategy, options);
-    must_fit(&shares, strategy, options);
-    expect_rounding(&shares, &whole, &exact);
-    if (shape->tensor * shape->context == 1 && !shares.tied) /* no sum has another order */
+    run_must_fit(&exact, strategy, options);
+    run_must_fit(&whole, strategy, options);
+    run_must_fit(&shares, strategy, options);
+    expect_rounding(&shares, &whole, &exact, shape);
+    if (shape->tensor * shape->context == 1 && !tied) /* no sum has another order */
         cr_expect_str_eq(shares.result.sha256, whole.result.sha256);
-    const double bytes =
-        STEPS * shape->copies * closed_form(&shares, false, false) +
-        8.0 * rounds * shape->context * (shape->copies - 1) * count_parameters(&shares, false);
+    const double bytes = STEPS * shape->copies * closed_form(&shares, shape, tied, false, false) +
+                         8.0 * rounds * shape->context * (shape->copies - 1) *
+                             count_parameters(&shares, shape, false);
     cr_expect_float_eq((double)shares.result.traffic.payload_bytes, bytes, 0.5,
                        "%llu bytes, not %.0f",
                        (unsigned long long)shares.result.traffic.payload_bytes, bytes);
     memcpy(hash, shares.result.sha256, sizeof hash);
-    must_fit(&shares, strategy, options);
+    run_must_fit(&shares, strategy, options);
     cr_expect_str_eq(shares.result.sha256, hash, "the same bits again");
     run_release(&exact);
     run_release(&whole);
@@ -343,32 +287,13 @@ Test(parallel_axes, muon_goes_with_shards_of_them)
         compare(&shapes[i], i % 2 ? ", tied: false" : "", "fsdp", STEPS, muon);
 }
 
-static void
-resume(const struct shape *shape, const char *strategy)
-{
-    struct run r;
-    char folder[64], whole[65];
-    temp_folder(folder, sizeof folder);
-    run_init(&r, shape, "");
-    must_fit(&r, strategy, "optimizer: adamw");
-    memcpy(whole, r.result.sha256, sizeof whole);
-    uint64_t bytes = r.result.bytes_sent;
-    r.opts.save_dir = folder;
-    r.opts.run_name = "run";
-    r.opts.max_steps = 2;
-    must_fit(&r, strategy, "optimizer: adamw");
-    r.opts.resume = true;
-    r.opts.max_steps = STEPS;
-    must_fit(&r, strategy, "optimizer: adamw");
-    cr_expect_str_eq(r.result.sha256, whole);
-    cr_expect_eq(r.result.bytes_sent, bytes);
-    run_release(&r);
-    temp_remove(folder);
-}
-
 Test(parallel_axes, a_resumed_run_has_the_bits_of_one_that_was_left_alone)
 {
     static const struct shape shapes[] = {{1, 2, 2, 2, true, 2}, {2, 2, 2, 1, true, 2}};
-    for (int shards = 0; shards < 2; shards++)
-        resume(&shapes[shards], shards ? "fsdp" : "ddp");
+    for (int shards = 0; shards < 2; shards++) {
+        struct run r;
+        prepare(&r, &shapes[shards], "");
+        run_expect_resume(&r, shards ? "fsdp" : "ddp", "optimizer: adamw", 2, NULL);
+        run_release(&r);
+    }
 }

@@ -16,6 +16,7 @@
 
 #include "base/file.h"
 #include "support/numbers.h"
+#include "support/run.h"
 #include "support/sanitized.h"
 #include "support/temp.h"
 #include "support/token_rows.h"
@@ -29,41 +30,16 @@ enum {
     VOCABULARY = 51 /* two parts of the table have other sizes */
 };
 
-struct run {
-    exo_model *model;
-    exo_dataset *train;
-    exo_trainer *trainer;
-    exo_fit_opts opts;
-    exo_fit_result result;
-    float loss[STEPS + 1]; /* by step */
-    exo_err err;
-};
-
-static void
-note(void *context, const exo_progress *p)
-{
-    struct run *r = context;
-    if (p->step >= 1 && p->step <= STEPS)
-        r->loss[p->step] = p->train_loss;
-}
-
 /* Two copies of the model, of which each is shared by `sharing` nodes. */
 static void
-run_init(struct run *r, bool stages, uint32_t sharing, bool tied)
+prepare(struct run *r, bool stages, uint32_t sharing, bool tied)
 {
     char text[200];
-    exo_config_doc *doc = NULL;
-    *r =
-        (struct run){.train = token_rows_new(200, LENGTH, VOCABULARY), .opts = exo_fit_opts_init()};
     snprintf(text, sizeof text,
              "{layers: 2, width: %d, heads: 4, inner: 24, vocabulary: %d, context: 16, tied: %s}",
              WIDTH, VOCABULARY, tied ? "true" : "false");
-    cr_assert_eq(exo_config_parse(&doc, "model", text, NULL), EXO_OK);
-    cr_assert_eq(exo_model_new_named(&r->model, "gpt", exo_config_root(doc), &r->err), EXO_OK, "%s",
-                 r->err.text);
-    exo_config_free(&doc);
-    cr_assert_eq(exo_trainer_new(&r->trainer, r->model, r->train, r->train, &r->err), EXO_OK, "%s",
-                 r->err.text);
+    run_init(r, "gpt", text, token_rows_new(200, LENGTH, VOCABULARY),
+             token_rows_new(200, LENGTH, VOCABULARY));
     r->opts.num_nodes = 2 * sharing;
     r->opts.tensor = stages ? 1 : sharing;
     r->opts.pipeline = stages ? sharing : 1;
@@ -72,29 +48,7 @@ run_init(struct run *r, bool stages, uint32_t sharing, bool tied)
     r->opts.max_steps = STEPS;
     r->opts.val_size = SAMPLES;
     r->opts.val_interval = 1; /* every step is reported */
-    r->opts.save_dir = NULL;
     r->opts.run_name = "run";
-    r->opts.progress = note;
-    r->opts.context = r;
-}
-
-static void
-run_release(struct run *r)
-{
-    exo_params_free(&r->result.params);
-    exo_trainer_free(&r->trainer);
-    exo_dataset_drop(&r->train);
-    exo_model_drop(&r->model);
-}
-
-static void
-must_fit(struct run *r, const char *strategy, const char *options)
-{
-    exo_params_free(&r->result.params);
-    exo_status st =
-        exo_trainer_fit_text(r->trainer, strategy, options, &r->opts, &r->result, &r->err);
-    cr_assert_eq(st, EXO_OK, "tensor %u, pipeline %u, %s %s: %s", r->opts.tensor, r->opts.pipeline,
-                 strategy, options, r->err.text);
 }
 
 #define SGD "optimizer: {name: sgd, lr: 0.1, momentum: 0.9}"
@@ -105,10 +59,10 @@ static void
 compare(const char *strategy, const char *options, bool stages, bool tied)
 {
     struct run whole, shared;
-    run_init(&whole, false, 1, tied);
-    run_init(&shared, stages, 2, tied);
-    must_fit(&whole, strategy, options);
-    must_fit(&shared, strategy, options);
+    prepare(&whole, false, 1, tied);
+    prepare(&shared, stages, 2, tied);
+    run_must_fit(&whole, strategy, options);
+    run_must_fit(&shared, strategy, options);
     const double off =
         numbers_distance(exo_params_values(shared.result.params),
                          exo_params_values(whole.result.params), exo_model_numel(whole.model));
@@ -187,16 +141,16 @@ learn(const char *strategy, const char *options, bool stages)
     struct run r;
     char folder[64], expected[65];
     temp_folder(folder, sizeof folder);
-    run_init(&r, stages, 2, true);
-    must_fit(&r, strategy, options);
+    prepare(&r, stages, 2, true);
+    run_must_fit(&r, strategy, options);
     memcpy(expected, r.result.sha256, sizeof expected);
     cr_expect_lt(r.loss[STEPS], r.loss[1], "%s %s learns", strategy, options);
     r.opts.save_dir = folder;
     r.opts.max_steps = HALF;
-    must_fit(&r, strategy, options);
+    run_must_fit(&r, strategy, options);
     r.opts.resume = true;
     r.opts.max_steps = STEPS;
-    must_fit(&r, strategy, options);
+    run_must_fit(&r, strategy, options);
     cr_expect_str_eq(r.result.sha256, expected, "%s %s", strategy, options);
     expect_equal(folder, stages ? "embedding.weight" : "norm.weight", strategy);
     if (!stages)
@@ -236,10 +190,8 @@ Test(shared_copies, what_needs_whole_models_is_named)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int stages = 0; stages < 2; stages++) {
             struct run r;
-            run_init(&r, stages, 2, true);
-            cr_expect_eq(exo_trainer_fit_text(r.trainer, cases[i].strategy, cases[i].options,
-                                              &r.opts, &r.result, &r.err),
-                         EXO_UNSUPPORTED);
+            prepare(&r, stages, 2, true);
+            cr_expect_eq(run_fit(&r, cases[i].strategy, cases[i].options), EXO_UNSUPPORTED);
             cr_expect_not_null(strstr(r.err.text, cases[i].reason), "%s", r.err.text);
             run_release(&r);
         }

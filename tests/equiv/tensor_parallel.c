@@ -11,8 +11,8 @@
 #include <exogym/parallel.h>
 
 #include "support/numbers.h"
+#include "support/run.h"
 #include "support/sanitized.h"
-#include "support/temp.h"
 #include "support/token_rows.h"
 
 #define SGD   "optimizer: {name: sgd, lr: 0.1, momentum: 0.9}"
@@ -28,86 +28,29 @@ enum {
     VOCABULARY = 51
 };
 
-struct run {
-    exo_model *model;
-    exo_dataset *train, *val;
-    exo_trainer *trainer;
-    exo_fit_opts opts;
-    exo_fit_result result;
-    float loss[STEPS + 1]; /* of node 0, by step */
-    const char *strategy;  /* NULL: ddp */
-    uint64_t rounds;       /* in which copies exchange parameters; 0: gradients, in each step */
-    bool clips, muon;
-    exo_err err;
-};
-
 static void
-note(void *context, const exo_progress *p)
-{
-    struct run *r = context;
-    if (p->step >= 1 && p->step <= STEPS)
-        r->loss[p->step] = p->train_loss;
-}
-
-static void
-run_init(struct run *r, uint32_t nodes, uint32_t tensor, const char *more)
+prepare(struct run *r, uint32_t nodes, uint32_t tensor, const char *more)
 {
     char text[256];
-    exo_config_doc *doc = NULL;
-    *r = (struct run){.train = token_rows_new(200, LENGTH, VOCABULARY),
-                      .val = token_rows_new(20, LENGTH, VOCABULARY),
-                      .opts = exo_fit_opts_init()};
     snprintf(text, sizeof text,
              "{layers: %d, width: %d, heads: 4, inner: %d, vocabulary: %d, context: 16%s}", LAYERS,
              WIDTH, INNER, VOCABULARY, more);
-    cr_assert_eq(exo_config_parse(&doc, "model", text, NULL), EXO_OK);
-    cr_assert_eq(exo_model_new_named(&r->model, "gpt", exo_config_root(doc), &r->err), EXO_OK, "%s",
-                 r->err.text);
-    exo_config_free(&doc);
-    cr_assert_eq(exo_trainer_new(&r->trainer, r->model, r->train, r->val, &r->err), EXO_OK, "%s",
-                 r->err.text);
+    run_init(r, "gpt", text, token_rows_new(200, LENGTH, VOCABULARY),
+             token_rows_new(20, LENGTH, VOCABULARY));
     r->opts.num_nodes = nodes;
     r->opts.tensor = tensor;
     r->opts.batch_size = SAMPLES;
     r->opts.max_steps = STEPS;
     r->opts.val_interval = 1;
-    r->opts.save_dir = NULL;
-    r->opts.progress = note;
-    r->opts.context = r;
-}
-
-static void
-run_release(struct run *r)
-{
-    exo_params_free(&r->result.params);
-    exo_trainer_free(&r->trainer);
-    exo_dataset_drop(&r->train);
-    exo_dataset_drop(&r->val);
-    exo_model_drop(&r->model);
-}
-
-static exo_status
-fit(struct run *r, const char *strategy, const char *options)
-{
-    exo_params_free(&r->result.params);
-    return exo_trainer_fit_text(r->trainer, strategy, options, &r->opts, &r->result, &r->err);
-}
-
-static void
-must_fit(struct run *r, const char *options)
-{
-    exo_status st = fit(r, r->strategy ? r->strategy : "ddp", options);
-    cr_assert_eq(st, EXO_OK, "%u nodes, tensor %u, %s: %s", r->opts.num_nodes, r->opts.tensor,
-                 options, r->err.text);
 }
 
 /* The bytes that a node sends in a run, the mean over the nodes: sums of all rows after the embedding
  * and twice a block, and as many in backward; two numbers a row of the head; and ddp's mean of the
- * gradients of its part. With sequence parallelism, for each minibatch, also the sum of the gradients
+ * gradients of its part, or that of its parameters in `rounds`. With sequence parallelism, for each minibatch, also the sum of the gradients
  * of norms and biases that all members have. A clipped step adds the squared norm of each part; muon
  * gathers the four matrices of each block. */
 static double
-closed_form(const struct run *r)
+closed_form(const struct run *r, const char *options, uint64_t rounds)
 {
     const double t = r->opts.tensor, copies = r->opts.num_nodes / r->opts.tensor;
     const double rows = SAMPLES * LENGTH;
@@ -122,11 +65,11 @@ closed_form(const struct run *r)
     if (r->opts.sequence)
         sums += 2 * (t - 1) / t * 4 * (6 * LAYERS + 2) * WIDTH *
                 (double)(r->opts.batch_size / r->opts.minibatch_size);
-    if (r->clips)
+    if (strstr(options, "max_norm"))
         sums += 8 * (t - 1);
-    if (r->muon)
+    if (strstr(options, "muon"))
         sums += 4 * (t - 1) / t * LAYERS * WIDTH * (3 * WIDTH + WIDTH + 2 * INNER);
-    const double exchanges = r->rounds ? (double)r->rounds : STEPS;
+    const double exchanges = rounds > 0 ? (double)rounds : STEPS;
     return STEPS * sums + exchanges * 2 * (copies - 1) / copies * 4 * numel;
 }
 
@@ -142,16 +85,12 @@ compare_as(uint32_t nodes, uint32_t tensor, bool sequence, size_t minibatch, con
            uint64_t rounds, const char *options)
 {
     struct run whole, parts;
-    run_init(&whole, nodes / tensor, 1, "");
-    run_init(&parts, nodes, tensor, "");
+    prepare(&whole, nodes / tensor, 1, "");
+    prepare(&parts, nodes, tensor, "");
     whole.opts.minibatch_size = parts.opts.minibatch_size = minibatch;
     parts.opts.sequence = sequence;
-    whole.strategy = parts.strategy = strategy;
-    parts.rounds = rounds;
-    parts.clips = strstr(options, "max_norm");
-    parts.muon = strstr(options, "muon");
-    must_fit(&whole, options);
-    must_fit(&parts, options);
+    run_must_fit(&whole, strategy, options);
+    run_must_fit(&parts, strategy, options);
     for (int s = 1; s <= STEPS; s++)
         expect_close(parts.loss[s], whole.loss[s], "loss", &parts);
     cr_expect_lt(parts.loss[STEPS], parts.loss[1], "it learns");
@@ -162,7 +101,7 @@ compare_as(uint32_t nodes, uint32_t tensor, bool sequence, size_t minibatch, con
                          exo_params_values(whole.result.params), exo_model_numel(whole.model));
     cr_expect_lt(off, 1e-5, "%u nodes, tensor %u, %s: the model is off by %g", nodes, tensor,
                  options, off);
-    double bytes = closed_form(&parts);
+    double bytes = closed_form(&parts, options, rounds);
     cr_expect_float_eq((double)parts.result.bytes_sent, bytes, 0.5 + 1e-9 * bytes,
                        "%u nodes, tensor %u: %llu bytes, expected %.1f", nodes, tensor,
                        (unsigned long long)parts.result.bytes_sent, bytes);
@@ -174,7 +113,7 @@ compare_as(uint32_t nodes, uint32_t tensor, bool sequence, size_t minibatch, con
 static void
 compare(uint32_t nodes, uint32_t tensor, bool sequence, size_t minibatch, const char *options)
 {
-    compare_as(nodes, tensor, sequence, minibatch, NULL, 0, options);
+    compare_as(nodes, tensor, sequence, minibatch, "ddp", 0, options);
 }
 
 Test(tensor_parallel, runs_have_the_numbers_of_whole_models)
@@ -228,15 +167,14 @@ compare_shards(uint32_t nodes, uint32_t tensor, bool sequence, size_t minibatch,
 {
     struct run ddp, fsdp;
     char options[256];
-    run_init(&ddp, nodes, tensor, "");
-    run_init(&fsdp, nodes, tensor, "");
+    prepare(&ddp, nodes, tensor, "");
+    prepare(&fsdp, nodes, tensor, "");
     ddp.opts.minibatch_size = fsdp.opts.minibatch_size = minibatch;
     ddp.opts.sequence = fsdp.opts.sequence = sequence;
-    fsdp.strategy = "fsdp";
     snprintf(options, sizeof options, "{%s}", more);
-    must_fit(&ddp, options);
+    run_must_fit(&ddp, "ddp", options);
     snprintf(options, sizeof options, "{%s, %s}", sharding, more);
-    must_fit(&fsdp, options);
+    run_must_fit(&fsdp, "fsdp", options);
     if (!strstr(more, "max_norm")) /* a norm is the sum of other sums */
         cr_expect_str_eq(fsdp.result.sha256, ddp.result.sha256, "%u nodes, tensor %u: %s", nodes,
                          tensor, options);
@@ -273,27 +211,10 @@ Test(tensor_parallel, shards_of_parts_go_with_muon)
 Test(tensor_parallel, a_resumed_run_has_the_bits_of_one_that_was_left_alone)
 {
     struct run r;
-    char folder[64], whole[65];
-    temp_folder(folder, sizeof folder);
-    run_init(&r, 4, 2, "");
+    prepare(&r, 4, 2, "");
     r.opts.autocast = numbers_bf16_runs() ? EXO_AUTOCAST_BF16 : EXO_AUTOCAST_NONE;
-    must_fit(&r, "optimizer: adamw");
-    memcpy(whole, r.result.sha256, sizeof whole);
-    uint64_t bytes = r.result.bytes_sent;
-    r.opts.save_dir = folder;
-    r.opts.run_name = "run";
-    r.opts.max_steps = 2;
-    must_fit(&r, "optimizer: adamw");
-    r.opts.resume = true;
-    r.opts.max_steps = STEPS;
-    r.opts.tensor = 1;
-    cr_expect_neq(fit(&r, "ddp", "optimizer: adamw"), EXO_OK, "a checkpoint has parts of its size");
-    r.opts.tensor = 2;
-    must_fit(&r, "optimizer: adamw");
-    cr_expect_str_eq(r.result.sha256, whole);
-    cr_expect_eq(r.result.bytes_sent, bytes);
+    run_expect_resume(&r, "ddp", "optimizer: adamw", 2, &r.opts.tensor);
     run_release(&r);
-    temp_remove(folder);
 }
 
 Test(tensor_parallel, what_does_not_go_together_is_named)
@@ -316,33 +237,33 @@ Test(tensor_parallel, what_does_not_go_together_is_named)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct run r;
-        run_init(&r, cases[i].nodes, cases[i].tensor, cases[i].model);
-        cr_expect_neq(fit(&r, cases[i].strategy, cases[i].options), EXO_OK);
+        prepare(&r, cases[i].nodes, cases[i].tensor, cases[i].model);
+        cr_expect_neq(run_fit(&r, cases[i].strategy, cases[i].options), EXO_OK);
         cr_expect_not_null(strstr(r.err.text, cases[i].reason), "case %zu: %s", i, r.err.text);
         run_release(&r);
     }
     struct run r;
-    run_init(&r, 2, 1, "");
+    prepare(&r, 2, 1, "");
     r.opts.sequence = true;
-    cr_expect_eq(fit(&r, "ddp", ""), EXO_INVAL);
+    cr_expect_eq(run_fit(&r, "ddp", ""), EXO_INVAL);
     cr_expect_not_null(strstr(r.err.text, "goes with parallel.tensor"), "%s", r.err.text);
     run_release(&r);
-    run_init(&r, 2, 2, "");
+    prepare(&r, 2, 2, "");
     exo_dataset_drop(&r.train);
     exo_trainer_free(&r.trainer);
     r.train = token_rows_new(200, 9, VOCABULARY);
     cr_assert_eq(exo_trainer_new(&r.trainer, r.model, r.train, r.val, &r.err), EXO_OK);
     r.opts.sequence = true;
-    cr_expect_eq(fit(&r, "ddp", ""), EXO_INVAL);
+    cr_expect_eq(run_fit(&r, "ddp", ""), EXO_INVAL);
     cr_expect_not_null(strstr(r.err.text, "must divide sequences of 9 tokens"), "%s", r.err.text);
     run_release(&r);
-    run_init(&r, 2, 2, "");
+    prepare(&r, 2, 2, "");
     r.opts.correlation_interval = 1;
-    cr_expect_eq(fit(&r, "ddp", ""), EXO_UNSUPPORTED);
+    cr_expect_eq(run_fit(&r, "ddp", ""), EXO_UNSUPPORTED);
     cr_expect_not_null(strstr(r.err.text, "correlation_interval"), "%s", r.err.text);
     r.opts.correlation_interval = 0;
     r.opts.elastic.min_nodes = 1;
-    cr_expect_eq(fit(&r, "ddp", ""), EXO_UNSUPPORTED);
+    cr_expect_eq(run_fit(&r, "ddp", ""), EXO_UNSUPPORTED);
     cr_expect_not_null(strstr(r.err.text, "elastic"), "%s", r.err.text);
     run_release(&r);
 }
