@@ -256,7 +256,7 @@ room::room(const std::string &name, size_t members) : size(members)
     char text[32];
     for (const char c : name)
         hash = (hash ^ static_cast<unsigned char>(c)) * UINT64_C(1099511628211);
-    snprintf(text, sizeof text, "/exo-nccl-%016llx", static_cast<unsigned long long>(hash));
+    snprintf(text, sizeof text, "/nccl-room-%016llx", static_cast<unsigned long long>(hash));
     path = folder() + text;
     const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     forbid(members < 1 || members > MOST_MEMBERS, "a communicator of this size");

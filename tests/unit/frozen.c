@@ -11,15 +11,17 @@
 
 #include "support/numbers.h"
 #include "support/points.h"
-#include "support/temp.h"
+#include "support/run.h"
+
+/* POINTS_DIM, POINTS_CLASSES and further options */
+#define MLP "{in: %d, out: %d, hidden: [16, 12]%s}"
 
 static exo_status
 mlp(const char *options, exo_model **out, exo_err *err)
 {
     char text[256];
     exo_config_doc *doc = NULL;
-    snprintf(text, sizeof text, "{in: %d, out: %d, hidden: [16, 12]%s}", POINTS_DIM, POINTS_CLASSES,
-             options);
+    snprintf(text, sizeof text, MLP, POINTS_DIM, POINTS_CLASSES, options);
     exo_status st = exo_config_parse(&doc, "job.yaml", text, err);
     if (st == EXO_OK)
         st = exo_model_new_named(out, "mlp", exo_config_root(doc), err);
@@ -98,48 +100,16 @@ Test(frozen, mistakes_are_named_with_their_place)
 
 /* --- Training --------------------------------------------------------------------------------- */
 
-struct run {
-    exo_model *model;
-    exo_dataset *train, *val;
-    exo_trainer *trainer;
-    exo_fit_opts opts;
-    exo_fit_result result;
-};
-
 static void
-run_init(struct run *r, const char *options, uint32_t nodes)
+prepare(struct run *r, const char *options, uint32_t nodes)
 {
-    exo_err err = {0};
-    *r = (struct run){.model = mlp_must(options),
-                      .train = points_new(200, 1, SIZE_MAX),
-                      .val = points_new(64, 2, SIZE_MAX),
-                      .opts = exo_fit_opts_init()};
-    cr_assert_eq(exo_trainer_new(&r->trainer, r->model, r->train, r->val, &err), EXO_OK, "%s",
-                 err.text);
+    char text[128];
+    snprintf(text, sizeof text, MLP, POINTS_DIM, POINTS_CLASSES, options);
+    run_init(r, "mlp", text, points_new(200, 1, SIZE_MAX), points_new(64, 2, SIZE_MAX));
     r->opts.num_nodes = nodes;
     r->opts.batch_size = 4;
     r->opts.max_steps = 6;
     r->opts.val_interval = 3;
-    r->opts.save_dir = NULL;
-}
-
-static void
-run_release(struct run *r)
-{
-    exo_params_free(&r->result.params);
-    exo_trainer_free(&r->trainer);
-    exo_dataset_drop(&r->train);
-    exo_dataset_drop(&r->val);
-    exo_model_drop(&r->model);
-}
-
-static void
-fit(struct run *r, const char *strategy, const char *options)
-{
-    exo_err err = {0};
-    exo_params_free(&r->result.params);
-    cr_assert_eq(exo_trainer_fit_text(r->trainer, strategy, options, &r->opts, &r->result, &err),
-                 EXO_OK, "%s: %s", strategy, err.text);
 }
 
 static const struct {
@@ -172,8 +142,8 @@ Test(frozen, stays_as_it_begins_under_every_strategy)
         for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
             struct run r;
             exo_params *initial = NULL;
-            run_init(&r, FIRST, counts[c]);
-            fit(&r, strategies[s].name, strategies[s].options);
+            prepare(&r, FIRST, counts[c]);
+            run_must_fit(&r, strategies[s].name, strategies[s].options);
             cr_assert_eq(exo_model_params(r.model, r.opts.seed, &initial, NULL), EXO_OK);
             for (size_t i = 0; i < exo_params_count(initial); i++) {
                 const exo_param_info *info = exo_params_info(initial, i);
@@ -191,10 +161,10 @@ Test(frozen, stays_as_it_begins_under_every_strategy)
 Test(frozen, is_not_sent)
 {
     struct run all, rest;
-    run_init(&all, "", 4);
-    run_init(&rest, FIRST, 4);
-    fit(&all, "ddp", "{}");
-    fit(&rest, "ddp", "{}");
+    prepare(&all, "", 4);
+    prepare(&rest, FIRST, 4);
+    run_must_fit(&all, "ddp", "{}");
+    run_must_fit(&rest, "ddp", "{}");
     uint64_t each = 2 * 3 * 4 * 6 / 4; /* 2 (N - 1) / N of four bytes in six steps */
     cr_expect_eq(all.result.bytes_sent, each * exo_model_numel(all.model));
     cr_expect_eq(rest.result.bytes_sent, each * exo_model_numel(rest.model));
@@ -207,10 +177,11 @@ Test(frozen, is_not_sent)
 Test(frozen, the_others_learn_as_beside_a_rate_of_zero)
 {
     struct run frozen, slow;
-    run_init(&frozen, FIRST, 2);
-    run_init(&slow, "", 2);
-    fit(&frozen, "ddp", "{optimizer: {name: adamw, lr: 0.01, weight_decay: 0.1}}");
-    fit(&slow, "ddp",
+    prepare(&frozen, FIRST, 2);
+    prepare(&slow, "", 2);
+    run_must_fit(&frozen, "ddp", "{optimizer: {name: adamw, lr: 0.01, weight_decay: 0.1}}");
+    run_must_fit(
+        &slow, "ddp",
         "{optimizer: {name: adamw, lr: 0.01, weight_decay: 0.1, groups: [{match: fc1.*, lr: 0}]}}");
     for (size_t i = 0; i < exo_params_count(frozen.result.params); i++) {
         const exo_param_info *info = exo_params_info(frozen.result.params, i);
@@ -225,36 +196,19 @@ Test(frozen, the_others_learn_as_beside_a_rate_of_zero)
 /* muloco: its optimizer has several kinds of moments. */
 Test(frozen, is_kept_by_a_run_that_is_stopped_and_resumed)
 {
-    struct run whole, parts;
-    char folder[64], first[65];
-    temp_folder(folder, sizeof folder);
-    run_init(&whole, FIRST, 3);
-    fit(&whole, "muloco", "{H: 2}");
-    memcpy(first, whole.result.sha256, sizeof first);
-    run_init(&parts, FIRST, 3);
-    parts.opts.save_dir = folder;
-    parts.opts.checkpoint_interval = 2;
-    parts.opts.max_steps = 4;
-    fit(&parts, "muloco", "{H: 2}");
-    parts.opts.max_steps = 6;
-    parts.opts.resume = true;
-    fit(&parts, "muloco", "{H: 2}");
-    cr_expect_str_eq(parts.result.sha256, first);
-    run_release(&whole);
-    run_release(&parts);
-    temp_remove(folder);
+    struct run r;
+    prepare(&r, FIRST, 3);
+    run_expect_resume(&r, "muloco", "{H: 2}", 4, NULL);
+    run_release(&r);
 }
 
 Test(frozen, a_group_that_takes_only_what_is_frozen_is_a_mistake)
 {
     struct run r;
-    exo_err err = {0};
-    run_init(&r, FIRST, 2);
-    cr_expect_eq(exo_trainer_fit_text(r.trainer, "ddp",
-                                      "{optimizer: {groups: [{match: fc1.*, weight_decay: 0}]}}",
-                                      &r.opts, &r.result, &err),
+    prepare(&r, FIRST, 2);
+    cr_expect_eq(run_fit(&r, "ddp", "{optimizer: {groups: [{match: fc1.*, weight_decay: 0}]}}"),
                  EXO_INVAL);
-    cr_expect_not_null(strstr(err.text, "fc1.*"), "%s", err.text);
+    cr_expect_not_null(strstr(r.err.text, "fc1.*"), "%s", r.err.text);
     run_release(&r);
 }
 
