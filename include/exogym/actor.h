@@ -100,6 +100,10 @@ typedef struct exo_actor_class {
      * any length can end without deep recursion. Both may be NULL. */
     exo_status (*start)(exo_call_context *call, void *self, const exo_payload *args, exo_err *err);
     void (*stop)(void *self);
+    /* Runs once if the actor ends while methods of it run, on the thread that ended it and beside
+     * them, when exo_call_cancelled is already true; `stop` follows. It ends their waits, which
+     * `stop` would wait for, and must not block. NULL: they end by themselves. */
+    void (*interrupt)(void *self);
     const exo_lane_class *lanes; /* NULL: one light lane "main" */
     size_t num_lanes;            /* 0 where lanes is NULL; at most EXO_MAX_LANES */
     const exo_method *methods;   /* (num_methods) */
@@ -131,7 +135,7 @@ typedef struct exo_runtime_opts {
  * variable EXOGYM_* of the environment that has a wrong value). */
 EXO_API exo_status exo_runtime_open(exo_runtime **out, const exo_runtime_opts *opts, exo_err *err);
 /* Stops every actor and frees everything; sets *runtime to NULL and accepts NULL in it. Running
- * methods see exo_call_cancelled. Waits until `deadline` for these methods and for every `stop`,
+ * methods are interrupted and see exo_call_cancelled. Waits until `deadline` for these methods and for every `stop`,
  * also for a `stop` that another thread is about to run. TIMEOUT: the text has the number of
  * threads and actors that did not end, and their memory is leaked. Not from inside a method. */
 EXO_API exo_status exo_runtime_close(exo_runtime **runtime, exo_time deadline, exo_err *err);

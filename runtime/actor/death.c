@@ -2,7 +2,7 @@
  * locks and lifetimes. Read next: ties.c, the links and monitors.
  *
  *     exo_actor_die   takes the actor out of the table, tells its callers, monitors and links, and
- *                     then runs `stop`
+ *                     then runs `interrupt`, if methods run, and `stop`
  *     exo_actor_rest  does the same for a drained actor, and runs `stop` for a dead one whose last
  *                     method has returned
  *
@@ -180,6 +180,16 @@ struct mourners {
     struct exo_ties *first, **last;
 };
 
+/* Runs `interrupt` for a dead actor whose methods run. will_settle is set, so `stop` waits for this. */
+static void
+interrupt(exo_actor *a)
+{
+    a->actor_class->interrupt(a->self);
+    pthread_mutex_lock(&a->lock);
+    a->will_settle = false;
+    pthread_mutex_unlock(&a->lock);
+}
+
 /* Ends one actor. False: another caller has done so. */
 static bool
 end_one(exo_actor *a, const char *cause, bool failure, struct mourners *mourners)
@@ -195,12 +205,16 @@ end_one(exo_actor *a, const char *cause, bool failure, struct mourners *mourners
     a->state = EXO_ACTOR_DEAD;
     a->failed = failure;
     take_will_locked(a, &will);
+    a->will_settle = a->actor_class->interrupt && !runs_nothing_locked(a);
+    bool interrupts = a->will_settle;
     pthread_mutex_unlock(&a->lock);
     void *context;
     const exo_remote_ops *remote = exo_runtime_remote(a->runtime, &context);
     if (remote)
         remote->died(context, exo_actor_space(a), a->name, (exo_ref){.id = a->id}, line, failure);
     execute_will(a, &will, line, failure);
+    if (interrupts)
+        interrupt(a);
     struct exo_ties *ties = will.ties;
     if (ties && failure && ties->num_links > 0) {
         exo_format_cut(ties->cause, sizeof ties->cause, "linked to '%s', which died: %s",

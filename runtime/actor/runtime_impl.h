@@ -97,11 +97,11 @@ struct exo_actor {
     void *self;            /* guarded by lock, like all below but `stopping`. NULL: ended */
     struct exo_ties *ties; /* NULL: none */
     exo_actor_state state;
-    bool drains;            /* exo_stop has asked the actor to drain */
-    bool will_settle;       /* is in the list of a thread that will run `stop` */
-    bool settled;           /* `stop` has run */
-    bool failed;            /* died of a failure */
-    atomic_bool stopping;   /* read by exo_call_cancelled */
+    bool drains;          /* exo_stop has asked the actor to drain */
+    bool will_settle;     /* is in the list of a thread that will run `stop`, or `interrupt` runs */
+    bool settled;         /* `stop` has run */
+    bool failed;          /* died of a failure */
+    atomic_bool stopping; /* read by exo_call_cancelled */
     exo_actor *next_ending; /* in the list of will_settle; owner: its thread */
     uint8_t num_lanes;
     exo_lane lanes[];

@@ -77,6 +77,13 @@ host_stop(void *self)
     h->ended = NULL;
 }
 
+/* Nobody waits for the outcome of its run any more. */
+static void
+host_interrupt(void *self)
+{
+    exo_host_cancel(((struct host *)self)->place);
+}
+
 static exo_status
 make_instance(struct host *h, exo_err *err)
 {
@@ -835,6 +842,7 @@ const exo_actor_class exo_graph_actor_class = {.name = "graph_actor",
                                                .state_size = sizeof(struct host),
                                                .start = local_start,
                                                .stop = host_stop,
+                                               .interrupt = host_interrupt,
                                                .lanes = lanes,
                                                .num_lanes = sizeof lanes / sizeof *lanes,
                                                .methods = methods,
@@ -844,6 +852,7 @@ const exo_actor_class exo_graph_far_actor_class = {.name = "graph_actor",
                                                    .state_size = sizeof(struct host),
                                                    .start = far_start,
                                                    .stop = host_stop,
+                                                   .interrupt = host_interrupt,
                                                    .lanes = lanes,
                                                    .num_lanes = sizeof lanes / sizeof *lanes,
                                                    .methods = methods,

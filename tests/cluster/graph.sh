@@ -116,6 +116,13 @@ for signal in INT TERM; do
     patiently 5 nothing_left || fail "left behind: $(left)"
 done
 
+# The run is killed: its workers end, and well, though their actors wait for each other.
+begin --workers 2
+kill -9 "$run_pid"
+wait "$run_pid" 2>/dev/null
+patiently 5 nothing_left || fail "left behind: $(left)"
+! grep -E 'did not end|exited with status' err || fail 'a worker whose run was killed did not end well'
+
 # In one process, too.
 begin
 kill -INT "$run_pid"

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <exogym/exogym.h>
 
@@ -289,6 +290,94 @@ Test(actor_death, close_waits_for_the_stops_of_other_threads)
     cr_expect(child_has_stopped, "the runtime was freed while a stop ran on another thread");
     looks = LOOKS;
     pthread_join(killer, NULL);
+}
+
+/* --- Interrupts ------------------------------------------------------------------------------- */
+
+static atomic_bool waits, may_return, has_returned;
+
+/* Waits for `interrupt` alone, whatever exo_call_cancelled says. */
+static exo_status
+waiter_run(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+           exo_err *why)
+{
+    (void)self;
+    (void)args;
+    (void)reply;
+    waits = true;
+    EVENTUALLY(may_return);
+    cr_expect(exo_call_cancelled(call), "the flag comes before the interrupt");
+    has_returned = true;
+    return exo_fail(why, EXO_CANCELLED, "interrupted");
+}
+
+/* Goes on until the method has returned: `stop` waits for this, too. */
+static void
+waiter_interrupt(void *self)
+{
+    (void)self;
+    cr_expect_eq(stopped, 0);
+    may_return = true;
+    EVENTUALLY(has_returned);
+    nanosleep(&(struct timespec){.tv_nsec = 20 * EXO_MS}, NULL);
+    cr_expect_eq(stopped, 0, "it was stopped while its interrupt ran");
+}
+
+static void
+waiter_stop(void *self)
+{
+    (void)self;
+    stopped++;
+}
+
+static const exo_lane_class waiter_lane = {.name = "main", .blocking = true};
+static const exo_method waiter_method = {.name = "run", .run = waiter_run};
+static const exo_actor_class waiter_class = {.name = "waiter",
+                                             .stop = waiter_stop,
+                                             .interrupt = waiter_interrupt,
+                                             .lanes = &waiter_lane,
+                                             .num_lanes = 1,
+                                             .methods = &waiter_method,
+                                             .num_methods = 1};
+
+/* Makes an actor whose method waits. */
+static exo_ref
+spawn_waiter(exo_future **f)
+{
+    exo_ref ref = {0};
+    cr_assert_eq(exo_spawn(runtime, &waiter_class, NULL, &ref, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_call(runtime, ref, "run", (exo_payload){0}, in_ms(60000), f, &err), EXO_OK);
+    EVENTUALLY(waits);
+    return ref;
+}
+
+Test(actor_death, a_death_interrupts_methods_that_wait)
+{
+    exo_future *f = NULL;
+    exo_ref ref = spawn_waiter(&f);
+    cr_assert_eq(exo_kill(runtime, ref, "a fall", &err), EXO_OK);
+    cr_expect_eq(exo_wait(f, in_ms(60000), NULL, &err), EXO_PEER_LOST);
+    exo_future_drop(&f);
+    EVENTUALLY(stopped == 1);
+}
+
+Test(actor_death, the_end_of_a_runtime_interrupts_methods_that_wait)
+{
+    exo_future *f = NULL;
+    spawn_waiter(&f);
+    cr_expect_eq(exo_runtime_close(&runtime, in_ms(60000), &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_wait(f, in_ms(60000), NULL, &err), EXO_CANCELLED);
+    exo_future_drop(&f);
+    cr_expect_eq(stopped, 1);
+}
+
+Test(actor_death, an_actor_without_running_methods_is_not_interrupted)
+{
+    exo_ref ref = {0};
+    cr_assert_eq(exo_spawn(runtime, &waiter_class, NULL, &ref, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_kill(runtime, ref, "a fall", &err), EXO_OK);
+    cr_expect(!may_return);
+    cr_expect_eq(stopped, 1);
 }
 
 /* --- Monitors --------------------------------------------------------------------------------- */
