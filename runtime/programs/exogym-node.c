@@ -5,16 +5,19 @@
 #include "programs/exogym-node.h"
 
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/pidfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include "programs/folder.h"
 #include "programs/text.h"
 
-#define CLOSE_TIMEOUT (10 * EXO_SECOND)
+#define CLOSE_TIMEOUT  (10 * EXO_SECOND)
+#define ORPHAN_TIMEOUT EXO_SECOND /* nobody is left who needs what a method still does */
 
 /* Blocks the signals that end a node in all threads; a thread of exo_node_stay waits for them. */
 static sigset_t
@@ -39,7 +42,7 @@ clean(const exo_node_options *node)
 
 /* Ends the process with its parent. Fails if the parent is already gone. */
 static exo_status
-tie_to_parent(const exo_node_options *node, const char *text, exo_err *err)
+tie_to_parent(exo_node_options *node, const char *text, exo_err *err)
 {
     char *end = NULL;
     long parent = strtol(text, &end, 10);
@@ -47,7 +50,8 @@ tie_to_parent(const exo_node_options *node, const char *text, exo_err *err)
         return exo_fail(err, EXO_INVAL, "--parent: expected a process number, got '%.40s'", text);
     block_signals(); /* a signal of the parent's end must not skip the clean-up */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() == (pid_t)parent)
+    node->parent = pidfd_open((pid_t)parent, 0);
+    if (node->parent >= 0 && getppid() == (pid_t)parent)
         return EXO_OK;
     clean(node);
     return exo_fail(err, EXO_FAILED, "the process %ld is not there, or not what started this one",
@@ -60,7 +64,8 @@ exo_node_read(exo_node_options *node, const struct exo_node_args *args, exo_clus
 {
     exo_status st = EXO_OK;
     *node = (exo_node_options){.grace = role == EXO_ROLE_HEAD ? INT64_MAX : 60 * EXO_SECOND,
-                               .temporary = args->temporary};
+                               .temporary = args->temporary,
+                               .parent = -1};
     node->opts = (exo_cluster_opts){.role = role,
                                     .name = args->name,
                                     .cluster = args->cluster,
@@ -138,7 +143,30 @@ listen_main(void *argument)
     return NULL;
 }
 
+/* Whether the process of --parent has ended. */
+static bool
+is_orphan(const exo_node_options *node)
+{
+    struct pollfd parent = {.fd = node->parent, .events = POLLIN};
+    return node->parent >= 0 && poll(&parent, 1, 0) > 0;
+}
+
 /* --- The stay --------------------------------------------------------------------------------- */
+
+/* Ends the process if methods still run after a time: they may use any memory. */
+static void
+end_actors(const exo_node_options *node, exo_runtime **runtime)
+{
+    exo_err late = {0};
+    const bool orphan = is_orphan(node);
+    exo_time patience = orphan ? ORPHAN_TIMEOUT : CLOSE_TIMEOUT;
+    if (exo_runtime_close(runtime, exo_deadline(exo_clock_real(), patience), &late) == EXO_OK)
+        return;
+    if (!orphan)
+        fprintf(stderr, "%s: %s\n", exo_program()->name, late.text);
+    clean(node);
+    _exit(orphan ? EXO_EXIT_OK : EXO_EXIT_FAILURE);
+}
 
 static exo_status
 stay(const exo_node_options *node, struct listener *l, exo_runtime *runtime, FILE *ready,
@@ -162,13 +190,7 @@ stay(const exo_node_options *node, struct listener *l, exo_runtime *runtime, FIL
     fflush(ready);
     st = exo_cluster_wait(cluster, node->grace, INT64_MAX, err);
     exo_cluster_leave(cluster);
-    exo_err late = {0};
-    if (exo_runtime_close(&runtime, exo_deadline(exo_clock_real(), CLOSE_TIMEOUT), &late) !=
-        EXO_OK) {
-        fprintf(stderr, "%s: %s\n", exo_program()->name, late.text);
-        clean(node);
-        _exit(EXO_EXIT_FAILURE); /* running methods may still use any memory */
-    }
+    end_actors(node, &runtime);
     /* never unlocked: a late signal must not find the freed cluster */
     pthread_mutex_lock(&l->lock);
     exo_cluster_free(&cluster);

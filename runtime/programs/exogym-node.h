@@ -72,6 +72,7 @@ typedef struct exo_node_options {
     unsigned threads;
     exo_time grace; /* time without a head until the node gives up */
     bool temporary; /* the node's folder is removed at its end */
+    int parent;     /* a pidfd of the process of --parent; -1: none was named */
     /* called before any peer can reach the process; NULL: nothing is called */
     exo_status (*confine)(exo_err *err);
     exo_resource resources[EXO_NODE_RESOURCES];

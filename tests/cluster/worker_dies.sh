@@ -76,6 +76,21 @@ for end in watcher child; do
     ended 5 "${!watcher}" 0
     until_true 10 tells "node $home: left" why "$home" || fail "why: $(cat told)"
 done
+# The process of --parent is killed: its worker goes, and well, whatever its methods do.
+bash -c '"$0" --folder "$1" --name child --plugin "$2" --parent $$ >child.out 2>child.err & wait' \
+    "$EXO_BUILD/exogym-worker" "$clusters" "$plugin" &
+parent=$!
+started+=($parent)
+until_true 10 grep -q ' is ready at ' child.out || fail "not ready: $(cat child.err)"
+x spawn counter --name deaf --node child >out || fail 'spawn'
+x call deaf linger forever >linger.out 2>&1 &
+until_true 5 tells 'method=linger' dump deaf || fail 'deaf does not linger'
+watcher=$(child_of $parent)
+kill -9 $parent
+until_true 10 gone "$watcher" || fail 'a worker without its parent goes on'
+until_true 10 tells 'node child: left' why child || fail "why: $(cat told)"
+[ ! -e "$place/child.log" ] || fail "it did not end well: $(cat "$place/child.log")"
+
 says 6 call keeper add 1
 x stop || fail stop
 ended 5 "$head_pid" 0

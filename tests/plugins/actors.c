@@ -138,15 +138,14 @@ await(exo_call_context *call, void *self, const exo_payload *args, exo_payload *
     return exo_payload_copy(reply, "there", 5);
 }
 
-/* Runs until it is cancelled. */
+/* Runs until it is cancelled; with an argument, for ever. */
 static exo_status
 linger(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
        exo_err *err)
 {
     (void)self;
-    (void)args;
     (void)reply;
-    while (!exo_call_cancelled(call))
+    while (args->size > 0 || !exo_call_cancelled(call))
         usleep(1000);
     return exo_fail(err, EXO_CANCELLED, "told to stop");
 }
