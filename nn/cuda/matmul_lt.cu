@@ -23,6 +23,7 @@
 #include <cublasLt.h>
 #include <string.h>
 
+#include <exogym/log.h>
 #include <exogym/memory.h>
 
 #ifndef EXO_CUDA_MATMUL_WORKSPACE            /* the tests need none */
@@ -60,6 +61,7 @@ struct exo_cuda_matmul {
     cublasLtMatmulPreference_t preference;
     exo_cuda_device *cuda;
     void *workspace;
+    bool has_refused; /* an epilogue that its manual allows, and the log says so */
     struct known *buckets[BUCKETS];
 };
 
@@ -365,6 +367,22 @@ choose(exo_cuda_matmul *m, struct known *known)
     return known->none ? CUBLAS_STATUS_SUCCESS : status;
 }
 
+/* What cuBLASLt calls invalid, of an epilogue, it does not have: a version may know fewer of them, or
+ * fewer types, than its manual. The product is done without. */
+static void
+do_without(exo_cuda_matmul *m, struct known *known, cublasStatus_t status)
+{
+    const struct shape *s = &known->shape;
+    known->none = true;
+    if (!m->has_refused)
+        EXO_LOG(WARN, CUDA,
+                "event=no_epilogue epilogue=%zu m=%zu n=%zu k=%zu status=%s cublaslt=%zu "
+                "msg=\"products are done without it, and slower; further ones are not named\"",
+                s->epilogue, s->m, s->n, s->k, cublasLtGetStatusString(status),
+                cublasLtGetVersion());
+    m->has_refused = true;
+}
+
 /* Makes the descriptors of a new shape, and keeps them. */
 static exo_status
 learn(exo_cuda_matmul *m, const struct shape *shape, const exo_cuda_product *p,
@@ -379,7 +397,9 @@ learn(exo_cuda_matmul *m, const struct shape *shape, const exo_cuda_product *p,
         status = make_layouts(known);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = choose(m, known);
-    if (status != CUBLAS_STATUS_SUCCESS) {
+    if (status == CUBLAS_STATUS_INVALID_VALUE && p->epilogue != EXO_CUDA_PLAIN) {
+        do_without(m, known, status);
+    } else if (status != CUBLAS_STATUS_SUCCESS) {
         known_free(known);
         return exo_fail(err, status == CUBLAS_STATUS_ALLOC_FAILED ? EXO_NOMEM : EXO_FAILED,
                         "cuBLASLt: a product of (%zu, %zu) and (%zu, %zu): %s", shape->m, shape->k,

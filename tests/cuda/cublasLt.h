@@ -82,6 +82,7 @@ typedef struct cublaslt_test_preference *cublasLtMatmulPreference_t;
 typedef struct cublasLtMatmulAlgo_t {
     uint64_t chosen_for; /* what the heuristic has seen */
     uint64_t aligned;    /* of the bias and aux */
+    uint64_t least[4];   /* of A, B, C and D */
 } cublasLtMatmulAlgo_t;
 
 typedef struct cublasLtMatmulHeuristicResult_t {

@@ -83,6 +83,8 @@ typedef enum cuda_epilogue {
 uint64_t cuda_emulator_epilogues(cuda_epilogue epilogue);
 /* From now on, or no longer, it has no algorithm for any epilogue, those with a bias in fp32 excepted. */
 void cuda_emulator_refuse_epilogues(bool wanted);
+/* The same, and it calls them an invalid value. */
+void cuda_emulator_invalid_epilogues(bool wanted);
 /* Kernels, copies and fills that were done, and calls of functions that can fail. */
 uint64_t cuda_emulator_done(void);
 uint64_t cuda_emulator_calls(void);

@@ -14,7 +14,7 @@
 #include "nn/cuda/matmul.h"
 
 static std::atomic<uint64_t> fp8_products, epilogues[1024];
-static std::atomic<bool> no_epilogues;
+static std::atomic<bool> no_epilogues, invalid_epilogues;
 
 uint64_t
 cuda_emulator_epilogues(cuda_epilogue epilogue)
@@ -26,6 +26,12 @@ void
 cuda_emulator_refuse_epilogues(bool wanted)
 {
     no_epilogues = wanted;
+}
+
+void
+cuda_emulator_invalid_epilogues(bool wanted)
+{
+    invalid_epilogues = wanted;
 }
 
 uint64_t
@@ -314,11 +320,16 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t ope
     for (int p = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES; p < CUBLASLT_TEST_PREFERENCES; p++)
         if (is_fp8(a->type) && preference->values[p] < 16)
             return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (no_epilogues && operation->epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
-        !has_fp32_bias(operation))
+    const bool fused =
+        operation->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !has_fp32_bias(operation);
+    if (fused && invalid_epilogues)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (fused && no_epilogues)
         return CUBLAS_STATUS_SUCCESS; /* with none found */
     results->algo.chosen_for = a->rows * 31 + b->columns;
     results->algo.aligned = alignment_of(operation);
+    for (size_t i = 0; i < 4; i++)
+        results->algo.least[i] = preference->values[CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i];
     results->state = CUBLAS_STATUS_SUCCESS;
     *found = 1;
     return CUBLAS_STATUS_SUCCESS;
@@ -475,6 +486,19 @@ product_of(cublasLtMatmulDesc_t o, cublasLtMatrixLayout_t a, cublasLtMatrixLayou
     return p;
 }
 
+/* Whether addresses are multiples of what the algorithm was chosen for. */
+static bool
+is_aligned(const cublasLtMatmulAlgo_t *algo, const void *a, const void *b, const void *c,
+           const void *d)
+{
+    const void *const all[] = {a, b, c, d};
+    bool aligned = true;
+    for (size_t i = 0; i < 4; i++)
+        aligned = aligned && algo->least[i] > 0 &&
+                  reinterpret_cast<uintptr_t>(all[i]) % algo->least[i] == 0;
+    return aligned;
+}
+
 /* Whether scales are on the device and addresses are aligned. The real one takes a scale that is missing
  * as 1; here it is forgotten. */
 static bool
@@ -505,7 +529,7 @@ cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const vo
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
     if (algo->chosen_for != a_layout->rows * 31 + b_layout->columns ||
-        alignment_of(operation) < algo->aligned ||
+        alignment_of(operation) < algo->aligned || !is_aligned(algo, a, b, c, d) ||
         (is_fp8(a_layout->type) && !fits_fp8(operation, a, b, c, d)))
         return CUBLAS_STATUS_INVALID_VALUE;
     p.alpha = *static_cast<const float *>(alpha);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <exogym/log.h>
 #include <exogym/memory.h>
 
 #include "cuda/emulator.h"
@@ -208,6 +209,26 @@ expect_plain_fp32(void)
     cr_expect_eq(all_epilogues() - before, 0);
     layer_call_end(&c);
     exo_cuda_close(device);
+}
+
+static void
+count_line(void *context, exo_log_level level, const char *line)
+{
+    (void)level;
+    *(unsigned *)context += strstr(line, "event=no_epilogue") != NULL;
+}
+
+/* An epilogue that cuBLASLt calls invalid is left to the sweeps, and each device says so once. */
+Test(cuda_linear, linear_with_invalid_epilogues)
+{
+    unsigned said = 0;
+    exo_log_set_sink(count_line, &said);
+    cuda_emulator_invalid_epilogues(true);
+    for (size_t i = 0; i < 2; i++)
+        expect_linear(&linear_cases[i], false);
+    cuda_emulator_invalid_epilogues(false);
+    exo_log_set_sink(NULL, NULL);
+    cr_expect_eq(said, 2, "%u", said);
 }
 
 /* The sweeps do what cuBLASLt has no algorithm for, or is not asked for. */
