@@ -62,6 +62,7 @@ typedef struct holder {
 static pthread_mutex_t holders_lock = PTHREAD_MUTEX_INITIALIZER;
 static holder *holders;
 static uint64_t shared_bytes[EXO_CUDA_COUNTED_GPUS]; /* by ordinal: share.cu's, guarded as well */
+static uint64_t shared_frees[EXO_CUDA_COUNTED_GPUS]; /* of such memory so far */
 
 static holder **
 find_holder_locked(const exo_cuda_device *cuda)
@@ -121,26 +122,28 @@ void
 exo_cuda_shared(int ordinal, int64_t bytes)
 {
     pthread_mutex_lock(&holders_lock);
-    if (ordinal >= 0 && ordinal < EXO_CUDA_COUNTED_GPUS)
+    if (ordinal >= 0 && ordinal < EXO_CUDA_COUNTED_GPUS) {
         shared_bytes[ordinal] += static_cast<uint64_t>(bytes);
+        shared_frees[ordinal] += bytes < 0;
+    }
     pthread_mutex_unlock(&holders_lock);
 }
 
 static uint64_t
-shared_on(int ordinal)
+frees_on(int ordinal)
 {
     pthread_mutex_lock(&holders_lock);
-    const uint64_t bytes = ordinal < EXO_CUDA_COUNTED_GPUS ? shared_bytes[ordinal] : 0;
+    const uint64_t frees = ordinal < EXO_CUDA_COUNTED_GPUS ? shared_frees[ordinal] : 0;
     pthread_mutex_unlock(&holders_lock);
-    return bytes;
+    return frees;
 }
 
 bool
 exo_cuda_sweep(const exo_cuda_device *cuda)
 {
-    const uint64_t before = shared_on(cuda->ordinal);
+    const uint64_t before = frees_on(cuda->ordinal); /* the bytes grow beside other threads */
     (void)exo_ipc_array_count();
-    return exo_cuda_select(cuda) == cudaSuccess && shared_on(cuda->ordinal) < before;
+    return exo_cuda_select(cuda) == cudaSuccess && frees_on(cuda->ordinal) != before;
 }
 
 static uint64_t
