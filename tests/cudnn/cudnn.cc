@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/bf16.h"
 #include "cuda/outside.h"
@@ -39,6 +40,7 @@ struct windows {
 struct context {
     cudaStream_t stream;
     bool has_stream;
+    int gpu; /* of the thread that made it */
 };
 
 struct advice {
@@ -115,12 +117,19 @@ cudnnGetErrorString(int status)
 CUDNN int
 cudnnCreate(context **out)
 {
-    return make(out, context{});
+    context made = {};
+    (void)cudaGetDevice(&made.gpu);
+    return make(out, made);
 }
 
+/* Waits for the GPU, as the real one does, which takes a while. */
 CUDNN int
 cudnnDestroy(context *handle)
 {
+    for (int i = 0; i < 8; i++) {
+        cuda_emulated_locked([&]() { cuda_emulated_await_gpu(handle->gpu); });
+        usleep(50);
+    }
     return destroy(handle);
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/bf16.h"
 #include "cuda/emulator.h"
+#include "cuda/recorder.h"
 #include "cudnn/cudnn_test.h"
 #include "nn/cuda/cudnn_library.h"
 #include "nn/cuda/open.h"
@@ -363,6 +364,19 @@ Test(cudnn, each_call_that_fails_ends_cleanly)
         cuda_emulator_fail_call(0);
     }
     cr_expect_eq(try(cudnn, &s, &err), EXO_OK, "%s", err.text);
+}
+
+/* cuDNN waits for the GPU when a handle ends, which CUDA forbids while something is recorded there. */
+Test(cudnn, nothing_is_recorded_while_a_handle_ends, .timeout = 60)
+{
+    cuda_recorder r;
+    (void)load_cudnn();
+    setenv("EXOGYM_CUDNN", "on", 1);
+    cuda_recorder_start(&r, 0);
+    for (int i = 0; i < 100; i++)
+        exo_cuda_close(open_gpu("on"));
+    cuda_recorder_stop(&r);
+    cr_expect_eq(cuda_emulator_memory() + cuda_emulator_things(), 0);
 }
 
 Test(cudnn, each_lack_of_memory_ends_cleanly)

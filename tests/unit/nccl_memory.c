@@ -6,17 +6,14 @@
 #include <criterion/criterion.h>
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <exogym/device.h>
 
-#include "cuda/emulator.h"
+#include "cuda/recorder.h"
 #include "nccl/group.h"
 #include "nccl/world.h"
-#include "nn/cuda/open.h"
-#include "nn/device/device_impl.h"
 
 struct sleeper {
     exo_group *group;
@@ -82,51 +79,19 @@ Test(nccl_memory, a_call_takes_back_what_was_suspended, .timeout = 60)
     }
 }
 
-/* A thread whose device is on the GPU of member 0, and which records each of its passes. */
-struct recorder {
-    exo_device *gpu;
-    exo_array x;
-    atomic_bool ends;
-    exo_status status;
-};
-
-static void *
-record_passes(void *argument)
-{
-    struct recorder *r = argument;
-    for (uint64_t n = 0; r->status == EXO_OK && !r->ends; n++) {
-        exo_device_section_begin(r->gpu);
-        for (int i = 0; i < 12; i++) /* other numbers each time, and one form */
-            exo_vec_divide(r->x, 1 + (float)(n % 64) / 1024);
-        r->status = exo_device_section_end(r->gpu, NULL);
-        if (r->status == EXO_OK)
-            r->status = exo_device_synchronize(r->gpu, NULL);
-    }
-    return NULL;
-}
-
 /* NCCL waits for the GPU while it suspends, which CUDA forbids while something is recorded there. */
 Test(nccl_memory, nothing_is_recorded_meanwhile, .timeout = 60)
 {
     nccl_world_load();
     struct nccl_world w;
-    struct recorder r = {0};
-    pthread_t thread;
+    cuda_recorder r;
     nccl_world_open(&w, true, false);
-    setenv("EXOGYM_CUDA_GRAPHS", "on", 1);
-    cr_assert_eq(exo_cuda_open(&r.gpu, 0, NULL), EXO_OK);
-    cr_assert_eq(exo_array_init(&r.x, r.gpu, EXO_F32, 64, NULL), EXO_OK);
-    cr_assert_eq(pthread_create(&thread, NULL, record_passes, &r), 0);
+    cuda_recorder_start(&r, 0);
     for (int i = 0; i < 20; i++) {
         call_all(&w, EXO_OK);
         suspend(&w, 0, EXO_OK, "");
     }
-    r.ends = true;
-    pthread_join(thread, NULL);
-    cr_expect_eq(r.status, EXO_OK);
-    cr_expect_gt(cuda_emulator_records(), 20);
-    exo_array_release(&r.x);
-    exo_cuda_close(r.gpu);
+    cuda_recorder_stop(&r);
     nccl_world_close(&w);
 }
 
