@@ -246,6 +246,19 @@ cuda_free(exo_device *device, void *memory, size_t bytes)
         (void)cudaGetLastError();
 }
 
+/* Copies what another GPU has, of which kernels here know nothing (exo_ipc_array_open). A copy that names
+ * no GPUs is refused for memory of a pool (https://github.com/fwyzard/nvidia_bug_3446335). */
+static exo_status
+copy_between(exo_cuda_device *cuda, void *to, const void *from, int owner, size_t bytes,
+             exo_err *err)
+{
+    const exo_status st = exo_cuda_catch_up(cuda, err);
+    return st != EXO_OK ? st
+                        : exo_cuda_status(cudaMemcpyPeerAsync(to, cuda->ordinal, from, owner, bytes,
+                                                              cuda->stream),
+                                          "a copy between GPUs", err);
+}
+
 /* Copies on the device, in the order of its work. */
 static exo_status
 copy_on_device(exo_cuda_device *cuda, void *to, const void *from, size_t bytes, bool *taken,
@@ -355,6 +368,7 @@ cuda_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy
 {
     exo_cuda_device *cuda = exo_cuda_of(device);
     bool put_off = false;
+    int owner = 0;
     exo_status st = exo_cuda_status(exo_cuda_select(cuda), "a copy", err);
     if (st != EXO_OK || bytes == 0)
         return st;
@@ -368,7 +382,9 @@ cuda_copy(exo_device *device, void *to, const void *from, size_t bytes, exo_copy
                                                       static_cast<const char *>(from), bytes),
                                               "a copy", err);
     case EXO_COPY_ON_DEVICE:
-        return copy_on_device(cuda, to, from, bytes, &put_off, err);
+        owner = exo_cuda_share_owner(from, cuda->ordinal);
+        return owner == cuda->ordinal ? copy_on_device(cuda, to, from, bytes, &put_off, err)
+                                      : copy_between(cuda, to, from, owner, bytes, err);
     }
     return EXO_OK;
 }

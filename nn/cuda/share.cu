@@ -1,10 +1,11 @@
 /* Memory of a GPU that several threads and processes hold, by CUDA's handles of memory. They exist for what
  * cudaMalloc gives, not for the pool of device.cu, and name whole pages of the driver: so each share
- * has pages of its own, and its handle shows nothing else. State: none; nn/device/ipc.c knows what
- * is open. */
+ * has pages of its own, and its handle shows nothing else. State: the memory that this process has
+ * made, under a lock; nn/device/joint.c knows what is open. */
 #include "nn/cuda/share.h"
 
 #include <cuda.h>
+#include <pthread.h>
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -42,20 +43,78 @@ pages_of(uint64_t bytes)
     return bytes ? (bytes + PAGE - 1) / PAGE * PAGE : PAGE;
 }
 
+/* --- Owners ----------------------------------------------------------------------------------- */
+
+/* Memory that this process has made. */
+typedef struct made {
+    struct made *next;
+    uintptr_t first, end;
+    int ordinal; /* of its GPU */
+} made;
+
+static pthread_mutex_t made_lock = PTHREAD_MUTEX_INITIALIZER;
+static made *all_made; /* guarded */
+
+static void
+note(made *m, const exo_device_share *share, uint64_t bytes)
+{
+    m->first = reinterpret_cast<uintptr_t>(share->memory);
+    m->end = m->first + bytes;
+    m->ordinal = share->ordinal;
+    pthread_mutex_lock(&made_lock);
+    m->next = all_made;
+    all_made = m;
+    pthread_mutex_unlock(&made_lock);
+}
+
+static void
+forget(const exo_device_share *share)
+{
+    const uintptr_t first = reinterpret_cast<uintptr_t>(share->memory);
+    pthread_mutex_lock(&made_lock);
+    made **at = &all_made;
+    while (*at && (*at)->first != first)
+        at = &(*at)->next;
+    made *m = *at;
+    if (m)
+        *at = m->next;
+    pthread_mutex_unlock(&made_lock);
+    exo_free(m);
+}
+
+int
+exo_cuda_share_owner(const void *memory, int otherwise)
+{
+    const uintptr_t at = reinterpret_cast<uintptr_t>(memory);
+    pthread_mutex_lock(&made_lock);
+    const made *m = all_made;
+    while (m && (at < m->first || at >= m->end))
+        m = m->next;
+    const int ordinal = m ? m->ordinal : otherwise;
+    pthread_mutex_unlock(&made_lock);
+    return ordinal;
+}
+
+/* --- Memory ----------------------------------------------------------------------------------- */
+
 static cudaError_t
 allocate(const exo_cuda_device *cuda, exo_device_share *out)
 {
     const uint64_t bytes = pages_of(out->bytes);
-    cudaError_t error = cudaMalloc(&out->memory, bytes);
-    if (error == cudaErrorMemoryAllocation) {
+    made *m = static_cast<made *>(exo_calloc(1, sizeof *m));
+    cudaError_t error = m ? cudaMalloc(&out->memory, bytes) : cudaErrorMemoryAllocation;
+    if (m && error == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         exo_cuda_trim(cuda); /* the pool may keep what is needed here */
         error = cudaMalloc(&out->memory, bytes);
     }
-    if (error != cudaSuccess)
+    if (error != cudaSuccess) {
         out->memory = NULL;
-    else
-        exo_cuda_shared(cuda->ordinal, static_cast<int64_t>(bytes));
+        exo_free(m);
+        return error;
+    }
+    exo_cuda_shared(cuda->ordinal, static_cast<int64_t>(bytes));
+    note(m, out, bytes);
     return error;
 }
 
@@ -153,6 +212,8 @@ exo_cuda_share_open(exo_device *device, exo_device_share *share, exo_err *err)
 void
 exo_cuda_share_free(const exo_device_share *share, bool foreign)
 {
+    if (!foreign)
+        forget(share);
     if (cudaSetDevice(share->ordinal) == cudaSuccess)
         (void)(foreign ? cudaIpcCloseMemHandle(share->memory) : cudaFree(share->memory));
     (void)cudaGetLastError();

@@ -15,8 +15,11 @@ struct exo_cuda_side {
     cudaEvent_t asked; /* of exo_cuda_side_follow; a wait means the last record before it */
 };
 
+/* A thread that has chosen no GPU, such as one that closes the members of a process, would open a context
+ * on the first one by asking for an event: so a mark knows its GPU. */
 struct exo_cuda_mark {
     cudaEvent_t event;
+    int ordinal;
 };
 
 exo_status
@@ -96,6 +99,7 @@ exo_cuda_mark_new(exo_cuda_mark **out, exo_cuda_side *side, exo_err *err)
     *out = static_cast<exo_cuda_mark *>(exo_calloc(1, sizeof **out));
     if (!*out)
         return exo_fail(err, EXO_NOMEM, "no memory for an event");
+    (*out)->ordinal = side->ordinal;
     cudaError_t error = cudaSetDevice(side->ordinal);
     if (error == cudaSuccess)
         error = cudaEventCreateWithFlags(&(*out)->event, cudaEventDisableTiming);
@@ -109,7 +113,7 @@ exo_cuda_mark_new(exo_cuda_mark **out, exo_cuda_side *side, exo_err *err)
 void
 exo_cuda_mark_free(exo_cuda_mark *mark)
 {
-    if (mark)
+    if (mark && cudaSetDevice(mark->ordinal) == cudaSuccess)
         (void)cudaEventDestroy(mark->event);
     exo_free(mark);
 }
@@ -117,13 +121,18 @@ exo_cuda_mark_free(exo_cuda_mark *mark)
 exo_status
 exo_cuda_mark_put(exo_cuda_mark *mark, exo_cuda_side *side, exo_err *err)
 {
-    return exo_cuda_status(cudaEventRecord(mark->event, side->stream), "a mark", err);
+    cudaError_t error = cudaSetDevice(side->ordinal);
+    if (error == cudaSuccess)
+        error = cudaEventRecord(mark->event, side->stream);
+    return exo_cuda_status(error, "a mark", err);
 }
 
 exo_status
 exo_cuda_mark_reached(exo_cuda_mark *mark, bool *reached, exo_err *err)
 {
-    const cudaError_t error = cudaEventQuery(mark->event);
+    cudaError_t error = cudaSetDevice(mark->ordinal);
+    if (error == cudaSuccess)
+        error = cudaEventQuery(mark->event);
     *reached = error == cudaSuccess;
     if (error == cudaErrorNotReady) {
         (void)cudaGetLastError();

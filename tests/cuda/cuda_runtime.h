@@ -3,9 +3,11 @@
  *
  * Work is queued by stream and is done when somebody waits for it: the next piece comes from a
  * stream drawn at random among those that may go on, so any order that streams and events allow can
- * occur. A thread must have chosen the GPU of the stream on which it starts a kernel. The blocks of a grid are a loop. The threads of a block are fibers, which change where they
- * wait for each other and run in an order that is drawn anew after each barrier. Device memory
- * starts as garbage, and the address sanitizer reports the host's accesses to it.
+ * occur. A thread must have chosen the GPU of the stream on which it starts a kernel or a copy, and
+ * some GPU for whatever else it calls: else it would open a context on the first one. The blocks of a
+ * grid are a loop. The threads of a block are fibers, which change where they wait for each other and
+ * run in an order that is drawn anew after each barrier. Device memory starts as garbage, and the
+ * address sanitizer reports the host's accesses to it.
  *
  * emulator.h is what tests say to it. Owner: the process; a lock guards all of it. Read next:
  * emulator.cc. */
@@ -118,9 +120,12 @@ cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream);
 cudaError_t cudaMallocHost(void **out, size_t bytes);
 cudaError_t cudaFreeHost(void *memory);
-/* From and to the host, pinned memory only. */
+/* From and to the host, pinned memory only. Memory of the GPU that the thread has chosen; other GPUs have
+ * a copy of their own. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_gpu, const void *from, int from_gpu, size_t bytes,
+                                cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);

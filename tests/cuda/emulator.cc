@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -53,9 +54,15 @@ struct emulated_stream {
     std::deque<emulated_work> queue;
     emulated_graph *recorded; /* NULL: work is queued */
     bool spoiled;             /* a call that cannot be recorded was made */
+    bool destroyed;           /* it ends when its work is done */
 };
 
 struct emulated_pool {};
+
+struct memory_block {
+    size_t bytes;
+    int gpu;
+};
 
 enum {
     SHARED_PAGE = 4096,
@@ -82,7 +89,7 @@ static std::set<emulated_exec *> execs;
 static uint64_t launched_graphs, records, updates, refuse_update_at;
 static thread_local emulated_stream *capturing; /* NULL: the thread records nothing */
 static std::map<const void *, size_t> pinned;
-static std::map<void *, size_t> blocks;          /* of device memory */
+static std::map<void *, memory_block> blocks;    /* of device memory */
 static bool shown;                               /* the host reaches it */
 static std::map<void *, shared_memory> lendable; /* memory that others may open */
 static std::map<void *, shared_memory> opened;   /* theirs; `file` is this process's */
@@ -97,7 +104,6 @@ static thread_local cudaError_t last = cudaSuccess;
 static cudaError_t broken = cudaSuccess; /* the GPU has failed */
 static thread_local int current;         /* the GPU of the thread */
 static thread_local bool chosen;         /* it has called cudaSetDevice */
-static uint64_t strangers;               /* calls about events of threads that had not */
 static void (*poll_outside)(void);
 
 uint64_t
@@ -165,28 +171,6 @@ cuda_emulator_set_memory(uint64_t bytes)
 {
     const std::lock_guard<std::mutex> guard(lock);
     all_memory = bytes ? bytes : TEBIBYTE;
-}
-
-uint64_t
-cuda_emulator_memory(void)
-{
-    const std::lock_guard<std::mutex> guard(lock);
-    return used;
-}
-
-uint64_t
-cuda_emulator_things(void)
-{
-    const std::lock_guard<std::mutex> guard(lock);
-    return streams.size() + events.size() + pinned.size() + reserved.size() + graphs.size() +
-           execs.size() + opened.size();
-}
-
-uint64_t
-cuda_emulator_strangers(void)
-{
-    const std::lock_guard<std::mutex> guard(lock);
-    return strangers;
 }
 
 uint64_t
@@ -303,6 +287,17 @@ say(cudaError_t error)
     return error;
 }
 
+/* A thread that has chosen no GPU would open a context on the first one, which takes hundreds of MiB of
+ * it, by almost any call. */
+static void
+expect_chosen(void)
+{
+    if (!chosen) {
+        fprintf(stderr, "cuda: a call of a thread that has chosen no GPU\n");
+        abort();
+    }
+}
+
 /* The beginning of a function that can fail; with the lock. */
 static cudaError_t
 begin(void)
@@ -394,7 +389,7 @@ cuda_emulated_show_memory(void)
 {
     if (!shown)
         for (const auto &block : blocks)
-            poison(block.first, block.second, false);
+            poison(block.first, block.second.bytes, false);
     shown = true;
 }
 
@@ -403,15 +398,15 @@ hide_memory(void)
 {
     if (shown)
         for (const auto &block : blocks)
-            poison(block.first, block.second, true);
+            poison(block.first, block.second.bytes, true);
     shown = false;
 }
 
 static void
-add_block(void *memory, size_t bytes)
+add_block(void *memory, size_t bytes, int gpu)
 {
     memset(memory, 0xA5, bytes);
-    blocks[memory] = bytes;
+    blocks[memory] = {bytes, gpu};
     used += bytes;
     poison(memory, bytes, !shown);
 }
@@ -420,8 +415,8 @@ add_block(void *memory, size_t bytes)
 static void
 remove_block(void *memory)
 {
-    poison(memory, blocks[memory], false);
-    used -= blocks[memory];
+    poison(memory, blocks[memory].bytes, false);
+    used -= blocks[memory].bytes;
     blocks.erase(memory);
 }
 
@@ -438,6 +433,10 @@ do_first(emulated_stream *stream)
     cuda_emulated_show_memory();
     if (broken == cudaSuccess || work.always)
         work.run();
+    if (stream->destroyed && stream->queue.empty()) {
+        streams.erase(stream);
+        delete stream;
+    }
 }
 
 /* Does the next piece of a stream that is drawn. False: no stream may go on. */
@@ -482,6 +481,36 @@ do_all(emulated_stream *wanted)
     hide_memory();
 }
 
+/* Does the work of all streams, or of those that were destroyed. */
+static void
+do_everything(bool of_destroyed)
+{
+    const auto is_left = [&](const emulated_stream *s) {
+        return !s->queue.empty() && (s->destroyed || !of_destroyed);
+    };
+    while (std::any_of(streams.begin(), streams.end(), is_left))
+        if (!do_one())
+            await_outside();
+    hide_memory();
+}
+
+uint64_t
+cuda_emulator_memory(void)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    do_everything(true);
+    return used;
+}
+
+uint64_t
+cuda_emulator_things(void)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    do_everything(true);
+    return streams.size() + events.size() + pinned.size() + reserved.size() + graphs.size() +
+           execs.size() + opened.size();
+}
+
 void
 cuda_emulated_locked(const std::function<void()> &act)
 {
@@ -523,16 +552,23 @@ cuda_emulated_await_gpu(int gpu)
         stream->spoiled = stream->spoiled || (stream->gpu == gpu && stream->recorded);
 }
 
+/* The block that has all of these bytes; NULL: there is none. */
+static const memory_block *
+find_block(const void *memory, size_t bytes)
+{
+    const char *const first = static_cast<const char *>(memory);
+    auto at = blocks.upper_bound(const_cast<void *>(memory));
+    if (at == blocks.begin())
+        return NULL;
+    --at;
+    const char *const end = static_cast<const char *>(at->first) + at->second.bytes;
+    return first + bytes <= end ? &at->second : NULL;
+}
+
 bool
 cuda_emulated_holds(const void *memory, size_t bytes)
 {
-    const char *const first = static_cast<const char *>(memory);
-    for (const auto &block : blocks) {
-        const char *const begin = static_cast<const char *>(block.first);
-        if (first >= begin && first + bytes <= begin + block.second)
-            return true;
-    }
-    return false;
+    return find_block(memory, bytes) != NULL;
 }
 
 static cudaError_t
@@ -589,6 +625,7 @@ emulated_queue_grid(const char *name, const void *kernel, dim3 grid, dim3 block,
                     cudaStream_t stream, bool each, std::function<void()> thread)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     const size_t threads = static_cast<size_t>(block.x) * block.y * block.z;
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0 || threads > 1024 ||
         grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535 || !may_share(kernel, shared)) {
@@ -607,6 +644,7 @@ cudaError_t
 emulated_set_shared(const void *kernel, int bytes)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     if (bytes < 0 || bytes > MOST_SHARED)
         return say(cudaErrorInvalidValue);
     const cudaError_t error = begin();
@@ -693,6 +731,7 @@ cudaError_t
 cudaMemGetInfo(size_t *left, size_t *all)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     *left = unused();
     *all = all_memory;
     return begin();
@@ -742,13 +781,14 @@ cudaError_t
 cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     const cudaError_t error = begin_apart(stream);
     if (error != cudaSuccess)
         return error;
     if ((no_memory_at > 0 && --no_memory_at == 0) || bytes > unused())
         return say(cudaErrorMemoryAllocation);
     *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
-    add_block(*out, bytes);
+    add_block(*out, bytes, stream->gpu);
     return cudaSuccess;
 }
 
@@ -756,6 +796,7 @@ cudaError_t
 cudaFreeAsync(void *memory, cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     if (blocks.count(memory) == 0) {
         fprintf(stderr, "cuda: free of %p, which is no memory of the device\n", memory);
         abort();
@@ -774,6 +815,7 @@ cudaError_t
 cudaMallocHost(void **out, size_t bytes)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     const cudaError_t error = begin_unsafe();
     if (error == cudaSuccess) {
         *out = malloc(bytes);
@@ -786,6 +828,7 @@ cudaError_t
 cudaFreeHost(void *memory)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     spoil();
     pinned.erase(memory);
     free(memory);
@@ -802,16 +845,40 @@ is_pinned(const void *memory)
     return memory < static_cast<const char *>(at->first) + at->second;
 }
 
+/* Whether the bytes are of one block on the GPU, or of none that this process has made. */
+static bool
+is_of_gpu(const void *memory, size_t bytes, int gpu)
+{
+    const memory_block *block = find_block(memory, bytes);
+    return !block || block->gpu == gpu;
+}
+
+/* The real one copies no memory of a pool whose GPU the thread has not chosen. */
 cudaError_t
 cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     to_host += kind == cudaMemcpyDeviceToHost ? bytes : 0;
     if (kind != cudaMemcpyDeviceToDevice &&
         !is_pinned(kind == cudaMemcpyHostToDevice ? from : to)) {
         fprintf(stderr, "cuda: a copy waits, since the memory of the host is not pinned\n");
         abort();
     }
+    if (!is_of_gpu(to, bytes, current) || !is_of_gpu(from, bytes, current) ||
+        stream->gpu != current)
+        return say(cudaErrorInvalidValue);
+    return queue(stream, 'c', [=]() { memmove(to, from, bytes); });
+}
+
+cudaError_t
+cudaMemcpyPeerAsync(void *to, int to_gpu, const void *from, int from_gpu, size_t bytes,
+                    cudaStream_t stream)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
+    if (!is_of_gpu(to, bytes, to_gpu) || !is_of_gpu(from, bytes, from_gpu))
+        return say(cudaErrorInvalidValue);
     return queue(stream, 'c', [=]() { memmove(to, from, bytes); });
 }
 
@@ -819,6 +886,7 @@ cudaError_t
 cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     return queue(stream, 'f', [=]() { memset(memory, value, bytes); });
 }
 
@@ -854,6 +922,7 @@ cudaError_t
 cudaMalloc(void **out, size_t bytes)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     const cudaError_t error = begin_unsafe();
     if (error != cudaSuccess)
         return error;
@@ -867,7 +936,7 @@ cudaMalloc(void **out, size_t bytes)
                              bytes, getpid(), file};
     memcpy(static_cast<char *>(memory) - SHARED_PAGE, &s, sizeof s);
     lendable[memory] = s;
-    add_block(memory, bytes);
+    add_block(memory, bytes, current);
     *out = memory;
     return cudaSuccess;
 }
@@ -877,6 +946,7 @@ cudaError_t
 cudaFree(void *memory)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     spoil();
     const auto found = lendable.find(memory);
     if (found == lendable.end()) {
@@ -887,8 +957,7 @@ cudaFree(void *memory)
         fprintf(stderr, "cuda: free of %p, which another process has open\n", memory);
         abort();
     }
-    for (emulated_stream *s : streams)
-        do_all(s);
+    do_everything(false);
     remove_block(memory);
     unmap_shared(memory, &found->second);
     lendable.erase(found);
@@ -899,6 +968,7 @@ cudaError_t
 cudaIpcGetMemHandle(cudaIpcMemHandle_t *out, void *memory)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     const cudaError_t error = begin();
     const auto found = lendable.find(memory);
     if (error != cudaSuccess)
@@ -936,6 +1006,7 @@ cudaError_t
 cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned flags)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     const cudaError_t error = begin_unsafe();
     shared_memory named, s;
     memcpy(&named, handle.reserved, sizeof named);
@@ -957,12 +1028,12 @@ cudaError_t
 cudaIpcCloseMemHandle(void *memory)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     spoil();
     const auto found = opened.find(memory);
     if (found == opened.end())
         return say(cudaErrorInvalidValue);
-    for (emulated_stream *s : streams)
-        do_all(s);
+    do_everything(false);
     unmap_shared(memory, &found->second);
     opened.erase(found);
     return cudaSuccess;
@@ -999,6 +1070,7 @@ static CUresult
 reserve_pages(CUdeviceptr *out, size_t bytes, size_t, CUdeviceptr, unsigned long long)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     if (begin() != cudaSuccess || bytes % PAGE != 0)
         return CUDA_ERROR_INVALID_VALUE;
     void *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -1011,6 +1083,7 @@ static CUresult
 free_pages(CUdeviceptr at, size_t bytes)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     munmap(reinterpret_cast<void *>(at), bytes);
     reserved.erase(at);
     return CUDA_SUCCESS;
@@ -1021,6 +1094,7 @@ create_memory(CUmemGenericAllocationHandle *out, size_t bytes, const CUmemAlloca
               unsigned long long)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     if (begin() != cudaSuccess)
         return CUDA_ERROR_INVALID_VALUE;
     if ((no_memory_at > 0 && --no_memory_at == 0) || bytes > unused())
@@ -1033,11 +1107,12 @@ static CUresult
 map_memory(CUdeviceptr at, size_t bytes, size_t, CUmemGenericAllocationHandle, unsigned long long)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     void *const memory = reinterpret_cast<void *>(at);
     if (begin() != cudaSuccess)
         return CUDA_ERROR_INVALID_VALUE;
     mprotect(memory, bytes, PROT_READ | PROT_WRITE);
-    add_block(memory, bytes);
+    add_block(memory, bytes, current);
     return CUDA_SUCCESS;
 }
 
@@ -1045,6 +1120,7 @@ static CUresult
 allow_access(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     return begin() == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -1052,6 +1128,7 @@ static CUresult
 unmap_memory(CUdeviceptr at, size_t bytes)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     void *const memory = reinterpret_cast<void *>(at);
     if (blocks.count(memory) == 0)
         return CUDA_ERROR_INVALID_VALUE;
@@ -1107,6 +1184,7 @@ cudaError_t
 cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     const cudaError_t error = begin_apart(stream);
     (void)mode;
     if (error == cudaSuccess) {
@@ -1123,6 +1201,7 @@ cudaError_t
 cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     capturing = NULL;
     const cudaError_t error = stream->spoiled ? say(cudaErrorStreamCaptureUnsupported) : begin();
     *out = error == cudaSuccess ? stream->recorded : NULL;
@@ -1138,6 +1217,7 @@ cudaError_t
 cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     const cudaError_t error = begin();
     if (error == cudaSuccess) {
         *out = new emulated_exec{graph->work};
@@ -1151,6 +1231,7 @@ cudaError_t
 cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *info)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     const cudaError_t error = begin();
     if (error != cudaSuccess)
         return error;
@@ -1170,6 +1251,7 @@ cudaError_t
 cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     const cudaError_t error = begin_apart(stream);
     if (error == cudaSuccess) {
         launched_graphs++;
@@ -1182,6 +1264,7 @@ cudaError_t
 cudaGraphDestroy(cudaGraph_t graph)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     graphs.erase(graph);
     delete graph;
     return cudaSuccess;
@@ -1191,6 +1274,7 @@ cudaError_t
 cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     execs.erase(exec);
     delete exec;
     return cudaSuccess;
@@ -1202,23 +1286,28 @@ cudaError_t
 cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     const cudaError_t error = begin();
     (void)flags;
     if (error == cudaSuccess) {
-        *out = new emulated_stream{current, {}, nullptr, false};
+        *out = new emulated_stream{current, {}, nullptr, false, false};
         streams.insert(*out);
         seen |= UINT64_C(1) << current;
     }
     return error;
 }
 
+/* Waits for nothing, as the real one. */
 cudaError_t
 cudaStreamDestroy(cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    do_all(stream);
-    streams.erase(stream);
-    delete stream;
+    expect_chosen();
+    stream->destroyed = true;
+    if (stream->queue.empty()) {
+        streams.erase(stream);
+        delete stream;
+    }
     return cudaSuccess;
 }
 
@@ -1226,6 +1315,7 @@ cudaError_t
 cudaStreamSynchronize(cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     spoil();
     const cudaError_t error = begin_apart(stream);
     host_waits++;
@@ -1238,6 +1328,7 @@ cudaError_t
 cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     const cudaError_t error = begin_apart(stream);
     (void)flags;
     if (error == cudaSuccess && event->done)
@@ -1249,6 +1340,7 @@ cudaError_t
 cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     const cudaError_t error = begin();
     (void)flags;
     if (error == cudaSuccess) {
@@ -1262,7 +1354,7 @@ cudaError_t
 cudaEventDestroy(cudaEvent_t event)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    strangers += !chosen;
+    expect_chosen();
     events.erase(event);
     delete event;
     return cudaSuccess;
@@ -1272,6 +1364,7 @@ cudaError_t
 cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
     if (stream->gpu != event->gpu)
         return say(cudaErrorInvalidResourceHandle);
     const cudaError_t error = begin_apart(stream);
@@ -1288,7 +1381,7 @@ cudaError_t
 cudaEventSynchronize(cudaEvent_t event)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    strangers += !chosen;
+    expect_chosen();
     const cudaError_t error = begin_unsafe();
     const std::shared_ptr<bool> reached = event->done;
     while (reached && !*reached)
@@ -1302,7 +1395,7 @@ cudaError_t
 cudaEventQuery(cudaEvent_t event)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    strangers += !chosen;
+    expect_chosen();
     const cudaError_t error = begin_unsafe();
     const std::shared_ptr<bool> reached = event->done;
     if (reached && !*reached)

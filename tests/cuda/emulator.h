@@ -38,8 +38,6 @@ void cuda_emulator_set_memory(uint64_t bytes);
 /* The bytes and the other things (streams, events, graphs, pinned blocks) that are in use. */
 uint64_t cuda_emulator_memory(void);
 uint64_t cuda_emulator_things(void);
-/* Calls about events of threads that had chosen no GPU: each would open a context on the first one. */
-uint64_t cuda_emulator_strangers(void);
 /* Graphs that were launched, recorded, and changed. */
 uint64_t cuda_emulator_graphs(void);
 uint64_t cuda_emulator_records(void);
