@@ -19,11 +19,13 @@ extern "C" {
 #include "nn/cuda/matmul.h"
 #include "nn/cuda/own_bytes.h"
 #include "nn/cuda/pages.h"
+#include "nn/cuda/partials.h"
 #include "nn/cuda/sections.h"
 #include "nn/cuda/share.h"
 #include "nn/cuda/side.h"
 
 enum {
+    LEAST_CAPABILITY = 80,                                    /* that mma.h compiles for */
     PARTIALS_BYTES = (EXO_CUDA_PARTIALS + 1) * sizeof(double) /* the last one is device.scalar */
 };
 
@@ -619,6 +621,27 @@ open_memory(exo_cuda_device *cuda)
     return error;
 }
 
+/* Whether the kernels were compiled for the GPU: any of them stands for all. */
+static exo_status
+check_kernels(const exo_cuda_device *cuda, exo_err *err)
+{
+    cudaFuncAttributes attributes;
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, exo_cuda_add_partials<double>);
+    const int number = cuda->capability;
+    if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction)
+        return exo_cuda_status(error, "the kernels", err);
+    (void)cudaGetLastError();
+    if (number < LEAST_CAPABILITY)
+        return exo_fail(err, EXO_FAILED,
+                        "GPU %d has compute capability %d.%d, and exogym needs 8.0 (Ampere) or "
+                        "later: set device: cpu",
+                        cuda->ordinal, number / 10, number % 10);
+    return exo_fail(err, EXO_FAILED,
+                    "GPU %d has compute capability %d.%d, for which exogym-cuda.so was not "
+                    "compiled: build exogym with -DEXO_CUDA_ARCHITECTURES=%d",
+                    cuda->ordinal, number / 10, number % 10, number);
+}
+
 /* Opens the GPU, and takes what a device has of it and of the host for itself. */
 static exo_status
 start(exo_cuda_device *cuda, exo_err *err)
@@ -663,6 +686,8 @@ exo_cuda_open(exo_device **out, int ordinal, exo_err *err)
         st = read_capability(cuda, err);
     if (st == EXO_OK)
         st = start(cuda, err);
+    if (st == EXO_OK)
+        st = check_kernels(cuda, err);
     if (st == EXO_OK)
         st = exo_cuda_matmul_new(&cuda->matmul, cuda, err);
     if (st == EXO_OK)

@@ -39,9 +39,11 @@ typedef enum cudaError {
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
     cudaErrorInsufficientDriver = 35,
+    cudaErrorInvalidDeviceFunction = 98,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
     cudaErrorDeviceUninitialized = 201,
+    cudaErrorNoKernelImageForDevice = 209,
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719,
@@ -102,6 +104,22 @@ cudaFuncSetAttribute(Kernel *kernel, cudaFuncAttribute attribute, int value)
 {
     (void)attribute;
     return emulated_set_shared(reinterpret_cast<const void *>(kernel), value);
+}
+
+typedef struct cudaFuncAttributes {
+    size_t sharedSizeBytes;
+} cudaFuncAttributes;
+
+/* Kernels are compiled for compute capability 8.0 and later. */
+cudaError_t emulated_find_image(void);
+
+template <typename Kernel>
+cudaError_t
+cudaFuncGetAttributes(cudaFuncAttributes *out, Kernel *kernel)
+{
+    (void)kernel;
+    *out = {};
+    return emulated_find_image();
 }
 
 cudaError_t cudaGetDeviceCount(int *count);

@@ -65,6 +65,7 @@ struct memory_block {
 };
 
 enum {
+    LEAST_CAPABILITY = 80,
     SHARED_PAGE = 4096,
     WATCHED = 16 * 1024,      /* bytes at each end of a block: poison */
     USUAL_SHARED = 48 * 1024, /* of a block, unless its kernel is allowed more */
@@ -100,6 +101,7 @@ static std::map<std::pair<int, const void *>, size_t> allowed; /* shared bytes, 
 static int gpus = 1;
 static int first_gpu; /* of the machine that this process sees */
 static int capability = 90;
+static bool no_image; /* for the GPUs */
 static thread_local cudaError_t last = cudaSuccess;
 static cudaError_t broken = cudaSuccess; /* the GPU has failed */
 static thread_local int current;         /* the GPU of the thread */
@@ -141,6 +143,13 @@ cuda_emulator_set_capability(int number)
 {
     const std::lock_guard<std::mutex> guard(lock);
     capability = number;
+}
+
+void
+cuda_emulator_lack_image(bool wanted)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    no_image = wanted;
 }
 
 void
@@ -336,6 +345,8 @@ static const struct {
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorDeviceUninitialized, "cudaErrorDeviceUninitialized", "invalid device context"},
+    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
+     "no kernel image is available for execution on the device"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
@@ -651,6 +662,15 @@ emulated_set_shared(const void *kernel, int bytes)
     if (error == cudaSuccess)
         allowed[{current, kernel}] = static_cast<size_t>(bytes);
     return error;
+}
+
+cudaError_t
+emulated_find_image(void)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
+    return no_image || capability < LEAST_CAPABILITY ? say(cudaErrorNoKernelImageForDevice)
+                                                     : begin();
 }
 
 /* --- Devices and memory ----------------------------------------------------------------------- */

@@ -26,6 +26,8 @@ void cuda_emulator_set_gpus(int count);
 void cuda_emulator_set_first(int first);
 /* The compute capability of the GPUs, 90 at first: 9.0. */
 void cuda_emulator_set_capability(int number);
+/* From now on, or no longer, no kernel was compiled for the GPUs. */
+void cuda_emulator_lack_image(bool wanted);
 /* The n-th kernel, copy or fill from now on fails when it is done, and so does all later work; n
  * counts from 1, 0: none does, and the GPU works again. */
 void cuda_emulator_fail_at(uint64_t n);

@@ -217,6 +217,18 @@ Test(cuda, no_driver_and_no_such_gpu_are_clear_errors)
     cr_expect_eq(exo_cuda_open(&gpu, 2, &err), EXO_UNSUPPORTED);
     cr_expect(strstr(err.text, "no GPU 2: this process sees 2"), "%s", err.text);
     cuda_emulator_set_gpus(1);
+    cuda_emulator_set_capability(75);
+    cr_expect_eq(exo_cuda_open(&gpu, 0, &err), EXO_FAILED);
+    cr_expect_str_eq(err.text, "GPU 0 has compute capability 7.5, and exogym needs 8.0 (Ampere) or "
+                               "later: set device: cpu");
+    cuda_emulator_lack_image(true);
+    cuda_emulator_set_capability(86);
+    cr_expect_eq(exo_cuda_open(&gpu, 0, &err), EXO_FAILED);
+    cr_expect(strstr(err.text, "8.6") && strstr(err.text, "-DEXO_CUDA_ARCHITECTURES=86"), "%s",
+              err.text);
+    cuda_emulator_lack_image(false);
+    cuda_emulator_set_capability(90);
+    cr_expect_eq(cuda_emulator_memory() + cuda_emulator_things(), 0);
 }
 
 /* --- Several GPUs ----------------------------------------------------------------------------- */
