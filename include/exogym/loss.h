@@ -4,8 +4,14 @@
  * Shapes: R rows (samples, or tokens of all sequences), V classes (actions, or a vocabulary).
  * Targets are int32. A negative target means no target: its row does not count. Masks are fp32 (R)
  * and weigh the rows. A row with mask 0 is not read, whatever values it has. A NULL mask gives all
- * rows weight 1. All losses are fp32, also under autocast; each row is computed in double. A NULL
- * operand gives NULL, and errors are kept by the tape.
+ * rows weight 1. All losses are fp32, also under autocast; terms of rows are computed in double. A
+ * NULL operand gives NULL, and errors are kept by the tape.
+ *
+ * Softmaxes compute in fp32. Log-probabilities are those of the logits times 1 / temperature, each
+ * product rounded to fp32 as in generation: they are off by up to 2^-23 of the largest |logit /
+ * temperature|, and so, relative to themselves, are probabilities in gradients. An entropy depends
+ * on differences of logits only, and has no such error. A NaN among the logits of a row makes its
+ * result NaN.
  */
 #ifndef EXOGYM_LOSS_H
 #define EXOGYM_LOSS_H

@@ -405,52 +405,66 @@ forward_lane(void *context, size_t runner, size_t lane)
             move_to_chunk(h, &part, c);
             compute_logits(l, &part);
             float *sums = h->sums + b * l->rows * sums_of(h->plan) + (part.row - l->first);
-            if (h->k.targets)
-                pick_targets(h, &part);
+            if (!h->k.targets) {
+                exo_softmax_margins(part.logits, part.rows, part.stride, part.columns, h->k.scale,
+                                    sums, sums + l->rows, sums + 2 * l->rows);
+                continue;
+            }
+            pick_targets(h, &part);
             exo_softmax_part(part.logits, part.rows, part.stride, part.columns, h->k.scale, sums,
                              sums + l->rows);
-            if (!h->k.targets)
-                exo_softmax_margins(part.logits, part.rows, part.stride, part.columns, h->k.scale,
-                                    sums, sums + 2 * l->rows);
         }
     }
 }
 
-/* A piece of SUM_ROWS rows: adds up what the blocks left. For the entropy, let m be the maximum of
- * a block, s its sum and g its sum of margins. The block adds
- *
- *     e^(m - log_sum) ((log_sum - m) s + g)
- *
- * No term is negative, so nothing cancels. */
+/* Adds up what the blocks left of a row, `stride` numbers apart, for its entropy. Let t be the top
+ * of a block, s its sum and g its margin, and T the largest top. With d = scale (T - t) the block
+ * adds e^-d s to the row's sum S, and e^-d (d s + g) to G. The entropy is log S + G / S. No term is
+ * negative, so nothing cancels. */
+static void
+sum_entropy(struct head *h, const float *parts, size_t rows, size_t stride, size_t row)
+{
+    double top = -INFINITY, sum = 0, margin = 0, scale = (double)h->k.scale;
+    for (size_t b = 0; b < h->plan->blocks; b++)
+        top = fmax(top, (double)parts[b * stride]);
+    for (size_t b = 0; b < h->plan->blocks; b++) {
+        const float *part = parts + b * stride;
+        double below = scale * (top - (double)part[0]), e = exp(-below);
+        if (e == 0) /* logits of -infinity have no sum */
+            continue;
+        sum += e * (double)part[rows];
+        margin += e * (below * (double)part[rows] + (double)part[2 * rows]);
+    }
+    h->k.log_sum[row] = (float)(scale * top + log(sum));
+    h->k.entropy[row] = (float)(log(sum) + margin / sum);
+}
+
+/* The same for the log-sum. */
+static void
+sum_logs(struct head *h, const float *parts, size_t rows, size_t stride, size_t row)
+{
+    exo_log_sum all = EXO_NO_TERMS;
+    for (size_t b = 0; b < h->plan->blocks; b++)
+        exo_log_sum_add(&all, parts[b * stride], parts[b * stride + rows]);
+    double log_sum = exo_log_sum_value(&all);
+    h->k.log_sum[row] = (float)log_sum;
+    if (h->plan->shape.invariant)
+        h->k.picked[row] = h->k.targets[row] < 0 ? 0 : (float)((double)h->k.picked[row] - log_sum);
+}
+
+/* A piece of SUM_ROWS rows. */
 static void
 sum_blocks(void *context, size_t piece)
 {
     const struct loop *l = context;
     struct head *h = l->head;
-    const struct head_plan *p = h->plan;
     size_t first = piece * SUM_ROWS, end = first + exo_piece_length(l->rows, SUM_ROWS, piece);
     size_t stride = l->rows * sums_of(h->plan);
-    for (size_t r = first; r < end; r++) {
-        exo_log_sum all = EXO_NO_TERMS;
-        for (size_t b = 0; b < p->blocks; b++) {
-            const float *part = h->sums + b * stride + r;
-            exo_log_sum_add(&all, part[0], part[l->rows]);
-        }
-        double log_sum = exo_log_sum_value(&all);
-        h->k.log_sum[l->first + r] = (float)log_sum;
-        if (p->shape.invariant) {
-            float *picked = h->k.picked + l->first + r;
-            *picked = h->k.targets[l->first + r] < 0 ? 0 : (float)((double)*picked - log_sum);
-        }
-        double entropy = 0;
-        for (size_t b = 0; !h->k.targets && b < p->blocks; b++) {
-            const float *part = h->sums + b * stride + r;
-            double below = log_sum - (double)part[0];
-            entropy += exp(-below) * (below * (double)part[l->rows] + (double)part[2 * l->rows]);
-        }
-        if (!h->k.targets)
-            h->k.entropy[l->first + r] = (float)entropy;
-    }
+    for (size_t r = first; r < end; r++)
+        if (h->k.targets)
+            sum_logs(h, h->sums + r, l->rows, stride, l->first + r);
+        else
+            sum_entropy(h, h->sums + r, l->rows, stride, l->first + r);
 }
 
 static exo_status

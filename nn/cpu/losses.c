@@ -85,13 +85,23 @@ log_probs_backward_row(const exo_log_probs_backward_args *k, size_t r)
 }
 ROWS(log_probs_backward)
 
+/* With d = scale (top - x), S = sum e^-d and G = sum d e^-d, the entropy is log S + G / S. Nothing
+ * cancels, and differences of logits are exact in double, however large the logits are. */
 static void
 entropy_row(const exo_entropy_args *k, size_t r)
 {
     const float *x = k->x + r * k->columns;
-    double log_sum = exo_softmax_log_sum(x, k->columns, k->scale);
-    k->log_sum[r] = (float)log_sum;
-    k->y[r] = (float)exo_entropy_term(k->columns, x, (double)k->scale, log_sum);
+    double scale = (double)k->scale, sum = 0, margin = 0;
+    float top = -INFINITY;
+    for (size_t v = 0; v < k->columns; v++)
+        top = x[v] > top ? x[v] : top;
+    for (size_t v = 0; v < k->columns; v++) {
+        double below = scale * ((double)top - (double)x[v]), e = exp(-below);
+        sum += e;
+        margin += e > 0 ? below * e : 0; /* a logit of -infinity adds 0, not NaN */
+    }
+    k->log_sum[r] = (float)(scale * (double)top + log(sum));
+    k->y[r] = (float)(log(sum) + margin / sum);
 }
 ROWS(entropy)
 

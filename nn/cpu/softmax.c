@@ -108,17 +108,43 @@ exo_softmax_scaled(const float *x, size_t rows, size_t stride, size_t columns, f
         scaled(x, rows, stride, columns, scale, log_sum, factor, EXO_F32, y);
 }
 
+/* The sums of one row; see exo_softmax_margins. Columns after the last are logits of -infinity. */
+static void
+row_margins(const float *restrict x, size_t columns, float scale, float top, float *sum,
+            float *margin)
+{
+    float sums[LANES] = {0}, last[LANES];
+    double margins[LANES] = {0};
+    for (size_t i = 0; i < columns; i += LANES) {
+        const float *restrict in = x + i;
+        if (columns - i < LANES) {
+            for (size_t l = 0; l < LANES; l++)
+                last[l] = i + l < columns ? x[i + l] : -INFINITY;
+            in = last;
+        }
+        for (int l = 0; l < LANES; l++) {
+            float below = (top - in[l]) * scale, e = exo_vexp(-below);
+            below = e > 0.0f ? below : 0.0f; /* not infinity times 0 */
+            sums[l] += e;
+            margins[l] += (double)(below * e);
+        }
+    }
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int l = 0; l < half; l++) {
+            sums[l] += sums[l + half];
+            margins[l] += margins[l + half];
+        }
+    *sum = sums[0];
+    *margin = (float)margins[0];
+}
+
 void
 exo_softmax_margins(const float *x, size_t rows, size_t stride, size_t columns, float scale,
-                    const float *max, float *margin)
+                    float *top, float *sum, float *margin)
 {
     for (size_t r = 0; r < rows; r++) {
-        double sum = 0;
-        for (size_t i = 0; i < columns; i++) {
-            float below = max[r] - x[r * stride + i] * scale, e = exo_vexp(-below);
-            sum += e > 0.0f ? (double)(below * e) : 0; /* a logit of -infinity adds 0, not NaN */
-        }
-        margin[r] = (float)sum;
+        top[r] = row_max(x + r * stride, columns, 1.0f);
+        row_margins(x + r * stride, columns, scale, top[r], &sum[r], &margin[r]);
     }
 }
 

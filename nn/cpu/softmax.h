@@ -31,10 +31,10 @@ double exo_softmax_log_sum(const float *x, size_t columns, float scale);
 /* y (rows, columns) of `type` = factor[row] * e^(scale x - log_sum[row]). */
 void exo_softmax_scaled(const float *x, size_t rows, size_t stride, size_t columns, float scale,
                         const float *log_sum, const float *factor, exo_dtype type, void *y);
-/* For each row: margin is the sum of (max[row] - scale x) e^(scale x - max[row]), summed in
- * double. */
+/* For each row: top is the largest x, sum the sum of e^-d, and margin that of d e^-d, where d =
+ * scale (top - x). A difference of logits has no error of their size, as scale x has. */
 void exo_softmax_margins(const float *x, size_t rows, size_t stride, size_t columns, float scale,
-                         const float *max, float *margin);
+                         float *top, float *sum, float *margin);
 /* y (rows, columns) of `type` = factor[row] * p (log p + entropy[row]), where log p = scale x -
  * log_sum[row]. */
 void exo_softmax_entropy(const float *x, size_t rows, size_t stride, size_t columns, float scale,

@@ -41,7 +41,9 @@ exo_cuda_add_part(const float *logits, size_t count, float scale, bool entropy,
         s.most = before->most;
     EXO_CUDA_READ_AHEAD(8)
     for (size_t v = threadIdx.x; v < count; v += EXO_CUDA_BLOCK) {
-        const float apart = scale * logits[v] - s.most, e = expf(apart);
+        /* An entropy depends on differences of logits only, which fmaf does not round twice. */
+        const float apart = entropy ? fmaf(scale, logits[v], -s.most) : scale * logits[v] - s.most;
+        const float e = expf(apart);
         s.sum += e;
         s.margin += e > 0 ? e * apart : 0;
     }

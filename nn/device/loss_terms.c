@@ -39,7 +39,7 @@ exo_entropy_term(size_t count, const float *logits, double scale, double log_sum
     double entropy = 0;
     for (size_t v = 0; v < count; v++) {
         double log_p = (double)logits[v] * scale - log_sum, p = exp(log_p);
-        if (p > 0) /* 0 log 0 counts as 0, although log 0 is infinite */
+        if (p != 0) /* 0 log 0 counts as 0, although log 0 is infinite; a NaN spreads */
             entropy -= p * log_p;
     }
     return entropy;

@@ -23,6 +23,10 @@ EXO_LOSS_TERM
 exo_term_of_policy(double log_ratio, double advantage, exo_policy_clip clip, double *slope)
 {
     double ratio = exp(log_ratio);
+    if (advantage == 0 && isinf(ratio)) { /* infinity times 0 would be NaN */
+        *slope = 0;
+        return 0;
+    }
     double loss = -ratio * advantage;
     double clipped = -exo_term_clamp(ratio, 1 - clip.low, 1 + clip.high) * advantage;
     *slope = clipped > loss ? 0 : loss; /* d ratio / d log_ratio = ratio */

@@ -272,6 +272,49 @@ Test(losses, large_logits_overflow_nothing)
     }
 }
 
+/* An entropy does not depend on what all logits have in common, and the sums of the blocks of a
+ * product do not either. Logits and differences are exact in fp32. */
+Test(losses, a_common_part_of_all_logits_changes_no_entropy)
+{
+    static const float low[] = {0, 0.5f, -1.25f, 2, -0.75f, 1, 0.25f, -2},
+                       common[] = {0, 100, -100, 1000};
+    const float temperature = 0.7f;
+    double sum = 0, margin = 0, scale = (double)(1 / temperature);
+    for (int v = 0; v < 8; v++) {
+        double below = scale * (2 - (double)low[v]);
+        sum += exp(-below);
+        margin += below * exp(-below);
+    }
+    for (size_t i = 0; i < 2 * COUNT(common); i++) {
+        float x[8], got, alone;
+        for (int v = 0; v < 8; v++)
+            x[v] = low[v] + common[i / 2];
+        exo_tape *tape = passes_tape();
+        passes_begin(tape, false, false);
+        exo_tensor *t = exo_tape_input(tape, EXO_F32, 2, (size_t[]){1, 8}, x),
+                   *one = exo_tape_input(tape, EXO_F32, 2, (size_t[]){1, 1}, x);
+        exo_tensor_read(exo_entropy(tape, logits_of(tape, t, 8, i % 2), temperature), &got);
+        cr_expect_float_eq((double)got, log(sum) + margin / sum, 4e-7, "%zu: %.9g, not %.9g", i,
+                           (double)got, log(sum) + margin / sum);
+        exo_tensor_read(exo_entropy(tape, logits_of(tape, one, 1, i % 2), temperature), &alone);
+        cr_expect_eq(alone, 0, "%zu: one class has the entropy %g", i, (double)alone);
+        exo_tape_free(&tape);
+    }
+}
+
+Test(losses, a_logit_that_is_not_a_number_is_seen_and_one_of_minus_infinity_counts_as_none)
+{
+    static const float x[] = {1, NAN, 0, 1, -INFINITY, 0};
+    float y[2];
+    exo_tape *tape = passes_tape();
+    passes_begin(tape, false, false);
+    exo_tensor *t = exo_tape_input(tape, EXO_F32, 2, (size_t[]){2, 3}, x);
+    exo_tensor_read(exo_entropy(tape, (exo_logits){.x = t}, 1), y);
+    cr_expect(isnan(y[0]), "%g", (double)y[0]);
+    cr_expect_float_eq((double)y[1], 0.58220311, 1e-6);
+    exo_tape_free(&tape);
+}
+
 /* --- What counts ------------------------------------------------------------------------------ */
 
 /* Padding may hold anything. */

@@ -302,6 +302,7 @@ Test(ppo, policy_loss_is_clipped_where_it_pays_to_go_further)
         {1.0, 2.0, -2.0, -2.0}, {1.1, 2.0, -2.2, -2.2}, /* within the clip */
         {1.5, 2.0, -2.4, 0},    {0.5, -2.0, 1.6, 0},    /* beyond the clip: no slope */
         {0.5, 2.0, -1.0, -1.0}, {1.5, -2.0, 3.0, 3.0},  /* on the wrong side: a slope back */
+        {INFINITY, 0, 0, 0},    {INFINITY, 2, -2.4, 0}, /* exp overflows */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double slope,
