@@ -80,6 +80,12 @@ struct shared_memory {
     int owner, file;
 };
 
+struct opened_memory {
+    shared_memory shared; /* `file` is this process's */
+    int gpu;              /* that opened it */
+    unsigned count;       /* how often */
+};
+
 static const uint64_t TEBIBYTE = UINT64_C(1) << 40;
 static std::mutex lock;
 static std::condition_variable changed; /* something outside has happened */
@@ -93,7 +99,7 @@ static std::map<const void *, size_t> pinned;
 static std::map<void *, memory_block> blocks;    /* of device memory */
 static bool shown;                               /* the host reaches it */
 static std::map<void *, shared_memory> lendable; /* memory that others may open */
-static std::map<void *, shared_memory> opened;   /* theirs; `file` is this process's */
+static std::map<void *, opened_memory> opened;   /* theirs */
 static std::map<CUdeviceptr, size_t> reserved;   /* bytes of addresses */
 static uint64_t used, all_memory = TEBIBYTE, done, calls, fail_at, fail_call, no_memory_at;
 static uint64_t random_state = 1;
@@ -1036,10 +1042,16 @@ cudaIpcOpenMemHandle(void **out, cudaIpcMemHandle_t handle, unsigned flags)
         return say(cudaErrorInvalidValue);
     if (named.owner == getpid())
         return say(cudaErrorDeviceUninitialized);
+    for (auto &o : opened) /* the same address, which is closed as often */
+        if (o.second.gpu == current && o.second.shared.nonce == named.nonce) {
+            o.second.count++;
+            *out = o.first;
+            return cudaSuccess;
+        }
     void *memory = open_shared(&named, &s);
     if (!memory)
         return say(cudaErrorInvalidResourceHandle);
-    opened[memory] = s;
+    opened[memory] = {s, current, 1};
     *out = memory;
     return cudaSuccess;
 }
@@ -1054,7 +1066,9 @@ cudaIpcCloseMemHandle(void *memory)
     if (found == opened.end())
         return say(cudaErrorInvalidValue);
     do_everything(false);
-    unmap_shared(memory, &found->second);
+    if (--found->second.count > 0)
+        return cudaSuccess;
+    unmap_shared(memory, &found->second.shared);
     opened.erase(found);
     return cudaSuccess;
 }
@@ -1076,7 +1090,7 @@ find_range(CUdeviceptr *base, size_t *bytes, CUdeviceptr at)
     if (begin() != cudaSuccess || found == opened.end())
         return CUDA_ERROR_INVALID_VALUE;
     *base = at;
-    *bytes = found->second.bytes;
+    *bytes = found->second.shared.bytes;
     return CUDA_SUCCESS;
 }
 
