@@ -49,14 +49,15 @@ exo_cuda_exp2(float x)
     return y;
 }
 
-/* sum += a b. */
+/* sum += a b. volatile, as that of all lanes together: a compiler must not move it behind a branch that some
+ * lanes take (https://github.com/llvm/llvm-project/pull/96521). */
 __device__ static inline void
 exo_cuda_mma(float sum[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 /* Four matrices (8, 8) from shared memory: `row` of lane 8 m + r is row r of matrix m, at a multiple
