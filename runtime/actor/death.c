@@ -19,12 +19,19 @@
 #include "base/printable.h"
 
 static bool
-runs_nothing_locked(const exo_actor *a)
+runs_methods_locked(const exo_actor *a)
 {
     for (size_t i = 0; i < a->num_lanes; i++)
         if (a->lanes[i].running)
-            return false;
-    return true;
+            return true;
+    return false;
+}
+
+/* Whether neither `start` nor a method runs. */
+static bool
+runs_nothing_locked(const exo_actor *a)
+{
+    return a->started && !runs_methods_locked(a);
 }
 
 /* --- Stopping --------------------------------------------------------------------------------- */
@@ -205,7 +212,7 @@ end_one(exo_actor *a, const char *cause, bool failure, struct mourners *mourners
     a->state = EXO_ACTOR_DEAD;
     a->failed = failure;
     take_will_locked(a, &will);
-    a->will_settle = a->actor_class->interrupt && !runs_nothing_locked(a);
+    a->will_settle = a->actor_class->interrupt && runs_methods_locked(a);
     bool interrupts = a->will_settle;
     pthread_mutex_unlock(&a->lock);
     void *context;

@@ -515,6 +515,19 @@ claim_name(exo_actor *actor, exo_err *err)
     return remote->claim(context, actor->entry->key, actor->name, (exo_ref){.id = actor->id}, err);
 }
 
+/* `start` has returned. An actor that was ended meanwhile is stopped now; a failed `start` has undone
+ * its own work, and `stop` does not run. */
+static void
+end_start(exo_actor *actor, bool failed)
+{
+    pthread_mutex_lock(&actor->lock);
+    actor->started = true;
+    if (failed)
+        actor->self = NULL;
+    pthread_mutex_unlock(&actor->lock);
+    exo_actor_rest(actor);
+}
+
 /* Runs the class's `start`, then opens the lanes, which run the calls that came meanwhile. */
 static exo_status
 start_actor(exo_actor *actor, const exo_payload *args, exo_err *err)
@@ -526,11 +539,8 @@ start_actor(exo_actor *actor, const exo_payload *args, exo_err *err)
         st = actor->actor_class->start(&context, actor->self, args, &reason);
     if (st == EXO_OK && context.dies)
         st = exo_fail(&reason, EXO_FAILED, "%s", context.cause);
+    end_start(actor, st != EXO_OK);
     if (st != EXO_OK) {
-        /* A failed `start` has undone its own work: `stop` is for actors that have started. */
-        pthread_mutex_lock(&actor->lock);
-        actor->self = NULL;
-        pthread_mutex_unlock(&actor->lock);
         const char *text = reason.text[0] ? reason.text : exo_status_text(st);
         exo_actor_die(actor, text, true);
         return exo_fail(err, st, "%s", text);

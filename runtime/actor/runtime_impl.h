@@ -97,6 +97,7 @@ struct exo_actor {
     void *self;            /* guarded by lock, like all below but `stopping`. NULL: ended */
     struct exo_ties *ties; /* NULL: none */
     exo_actor_state state;
+    bool started;         /* `start` has returned, or is not called */
     bool drains;          /* exo_stop has asked the actor to drain */
     bool will_settle;     /* is in the list of a thread that will run `stop`, or `interrupt` runs */
     bool settled;         /* `stop` has run */

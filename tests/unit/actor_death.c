@@ -380,6 +380,62 @@ Test(actor_death, an_actor_without_running_methods_is_not_interrupted)
     cr_expect_eq(stopped, 1);
 }
 
+/* --- Deaths while `start` runs ---------------------------------------------------------------- */
+
+static atomic_bool starts, goes_on, has_started, start_fails;
+
+static exo_status
+slow_start(exo_call_context *call, void *self, const exo_payload *args, exo_err *why)
+{
+    (void)self;
+    (void)args;
+    starts = true;
+    EVENTUALLY(goes_on);
+    cr_expect(exo_call_cancelled(call));
+    has_started = true;
+    return start_fails ? exo_fail(why, EXO_FAILED, "on purpose") : EXO_OK;
+}
+
+static void
+slow_starter_stop(void *self)
+{
+    (void)self;
+    cr_expect(has_started, "it was stopped while it started");
+    stopped++;
+}
+
+static const exo_actor_class slow_starter = {
+    .name = "slow_starter", .start = slow_start, .stop = slow_starter_stop};
+
+static void *
+kill_starter(void *unused)
+{
+    exo_ref ref = {0};
+    (void)unused;
+    EVENTUALLY(starts);
+    cr_expect_eq(exo_get_actor(runtime, NULL, "slow", &ref, NULL), EXO_OK);
+    cr_expect_eq(exo_kill(runtime, ref, "a fall", NULL), EXO_OK);
+    goes_on = true;
+    return NULL;
+}
+
+Test(actor_death, stop_waits_for_start)
+{
+    for (int fails = 0; fails < 2; fails++) {
+        pthread_t killer;
+        exo_ref ref = {0};
+        starts = goes_on = has_started = false;
+        start_fails = fails;
+        stopped = 0;
+        cr_assert_eq(pthread_create(&killer, NULL, kill_starter, NULL), 0);
+        cr_expect_eq(
+            exo_spawn(runtime, &slow_starter, &(exo_spawn_opts){.name = "slow"}, &ref, &err),
+            fails ? EXO_FAILED : EXO_OK);
+        pthread_join(killer, NULL);
+        cr_expect_eq(stopped, !fails, "%d", stopped);
+    }
+}
+
 /* --- Monitors --------------------------------------------------------------------------------- */
 
 Test(actor_death, monitors_that_are_dropped_do_not_pile_up)
