@@ -302,7 +302,7 @@ check_stage(struct host *h, const char *method, int stage, exo_err *err)
 
 /* --- connect ---------------------------------------------------------------------------------- */
 
-/* Finds an actor in its present life. One that has died since the run began is left unset: it is linked
+/* Finds an actor in its present life. One that has died, and may live again, is left unset: it is linked
  * when its next life begins. */
 static exo_status
 find_other(struct host *h, uint32_t spec_index, uint32_t index, exo_ref *ref, exo_err *err)
@@ -314,7 +314,8 @@ find_other(struct host *h, uint32_t spec_index, uint32_t index, exo_ref *ref, ex
         return EXO_OK;
     exo_life_name(site->spec->actors[spec_index].name, index, life, name);
     exo_status st = exo_get_actor(h->place->runtime, site->space, name, ref, err);
-    bool may_have_died = h->lives || h->stage >= CONNECTED;
+    bool may_have_died = h->lives || h->stage >= CONNECTED ||
+                         site->spec->actors[spec_index].restart.when != EXO_RESTART_NEVER;
     return may_have_died && (st == EXO_NOT_FOUND || st == EXO_PEER_LOST) ? EXO_OK : st;
 }
 

@@ -234,6 +234,12 @@ exo_lives_pend(const exo_lives *l)
     return false;
 }
 
+bool
+exo_lives_is_due(const exo_lives *l, uint32_t i)
+{
+    return l->units[l->unit_of[i]].state != EXO_UNIT_RUNS;
+}
+
 /* --- The next life ---------------------------------------------------------------------------- */
 
 static void
@@ -441,6 +447,6 @@ exo_status
 exo_lives_begin(exo_lives *l, uint32_t *culprit, exo_err *err)
 {
     for (uint32_t i = 0; i < l->cast->count; i++)
-        l->batch[i] = true;
+        l->batch[i] = !exo_lives_is_due(l, i);
     return run_all(l, culprit, err);
 }

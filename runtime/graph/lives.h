@@ -110,8 +110,10 @@ uint32_t exo_lives_owed(const exo_lives *lives);
 uint32_t exo_lives_ended(exo_lives *lives);
 /* Whether some unit does not run. */
 bool exo_lives_pend(const exo_lives *lives);
-/* Asks all actors to run, in their first life; one that has died since it was connected gets another. An
- * error ends the run; *culprit is the actor. */
+/* Whether actor `i` is to get another life. */
+bool exo_lives_is_due(const exo_lives *lives, uint32_t i);
+/* Asks all actors to run, in their first life, but for those that are to get another one; one that has died
+ * since it was connected gets another. An error ends the run; *culprit is the actor. */
 exo_status exo_lives_begin(exo_lives *lives, uint32_t *culprit, exo_err *err);
 /* Begins the lives that are due. Blocks for as long as it takes to make and connect them. An error
  * ends the run; *culprit is the actor. */

@@ -152,7 +152,9 @@ make_actors(struct run *run, exo_err *err)
         st = run->opts->runtime ? make_there(run, i, spec, index, CONNECT_TIMEOUT, err)
                                 : make_here(run, i, spec, index, err);
         exo_stall_name(run->spec, i, name, sizeof name);
-        if (st != EXO_OK)
+        if (st == EXO_PEER_LOST && run->opts->runtime && exo_lives_take(&run->lives, i, st, err))
+            st = EXO_OK; /* its worker has died meanwhile */
+        else if (st != EXO_OK)
             exo_fail_in(err, st, "%s", name);
     }
     return st;
@@ -361,16 +363,50 @@ look_for_change(struct run *run)
 
 /* --- Running ---------------------------------------------------------------------------------- */
 
+/* Whether an actor that could not be connected is dead, or has lost another one, and gets another
+ * life. */
+static bool
+begins_again(struct run *run, uint32_t i, exo_status status, const exo_err *reason)
+{
+    return run->opts->runtime && exo_lives_is_loss(status) &&
+           exo_lives_take(&run->lives, i, status, reason);
+}
+
+/* Takes the answers to `connect`, first those of actors that have died: the others of their units
+ * may have failed for that. */
+static exo_status
+take_connected(struct run *run, exo_cast_round *round, bool dead, exo_err *err)
+{
+    char cause[EXO_ERR_TEXT];
+    for (round->next = 0; exo_cast_round_next(round);) {
+        uint32_t i = round->actor;
+        if (round->status == EXO_OK || exo_lives_is_due(&run->lives, i))
+            continue;
+        if (dead &&
+            exo_cause(run->cast.runtime, run->cast.actors[i], cause, sizeof cause) != EXO_OK)
+            continue;
+        if (!begins_again(run, i, round->status, &round->reason))
+            return exo_cast_blame(&run->cast, i, round->status, round->reason.text, err);
+    }
+    return EXO_OK;
+}
+
 static exo_status
 connect_all(struct run *run, exo_err *err)
 {
     exo_cast_round round;
     exo_status st = exo_cast_round_open(&round, &run->cast, CONNECT_TIMEOUT, err);
-    for (uint32_t i = 0; st == EXO_OK && i < run->cast.count; i++)
+    for (uint32_t i = 0; st == EXO_OK && i < run->cast.count; i++) {
+        if (exo_lives_is_due(&run->lives, i))
+            continue;
         st = exo_cast_round_ask(&round, i, "connect", (exo_payload){0}, err);
-    while (st == EXO_OK && exo_cast_round_next(&round))
-        if (round.status != EXO_OK)
-            st = exo_cast_blame(&run->cast, round.actor, round.status, round.reason.text, err);
+        if (st != EXO_OK && begins_again(run, i, st, err))
+            st = EXO_OK;
+    }
+    if (st == EXO_OK)
+        st = take_connected(run, &round, true, err);
+    if (st == EXO_OK)
+        st = take_connected(run, &round, false, err);
     exo_cast_round_close(&round);
     return st;
 }

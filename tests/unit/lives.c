@@ -113,10 +113,30 @@ struct mortal {
     uint64_t deaths, at, ends;
 };
 
+/* A run whose actors are made as in workers, though in this process. */
+static struct {
+    exo_runtime *runtime;
+    const char *victim; /* is killed in one of the next calls of mortal_init; NULL: nobody */
+    int calls;          /* before that one, since the victim starts */
+} apart;
+
+static void
+kill_victim(void)
+{
+    exo_ref ref = {0};
+    if (!apart.victim ||
+        exo_get_actor(apart.runtime, "lives", apart.victim, &ref, NULL) != EXO_OK ||
+        apart.calls-- > 0)
+        return;
+    apart.victim = NULL;
+    cr_expect_eq(exo_kill(apart.runtime, ref, "on purpose", NULL), EXO_OK);
+}
+
 static exo_status
 mortal_init(void *self, exo_config *config, exo_err *err)
 {
     struct mortal *m = self;
+    kill_victim();
     exo_status st = exo_config_u64(config, "deaths", 0, 0, 100, &m->deaths, err);
     if (st == EXO_OK)
         st = exo_config_u64(config, "at", 0, 0, 100, &m->at, err);
@@ -323,7 +343,9 @@ run_text(const char *clock, const char *actors, const char *edges, exo_time *tim
     cr_assert_eq(
         exo_graph_parse(&spec, "lives.yaml", text, &(exo_graph_opts){.name = "lives"}, err), EXO_OK,
         "%s", err->text);
-    exo_status st = exo_graph_run(spec, &(exo_graph_run_opts){.space = "lives"}, &result, err);
+    const exo_graph_run_opts opts = {
+        .space = "lives", .runtime = apart.runtime, .text = apart.runtime ? text : NULL};
+    exo_status st = exo_graph_run(spec, &opts, &result, err);
     if (time)
         *time = result.time;
     exo_graph_result_release(&result);
@@ -518,4 +540,62 @@ Test(lives, an_edge_that_is_added_later_knows_the_lives_of_its_ends, .timeout = 
 Test(lives, an_edge_that_was_taken_away_ends_with_the_life_that_knew_it, .timeout = 60)
 {
     change_with_a_death(ITEMS + 2, 0);
+}
+
+/* --- Deaths before all are connected ---------------------------------------------------------- */
+
+/* Runs a graph one of whose actors dies after so many calls of mortal_init: while it starts, or when
+ * the next actor does. */
+static exo_status
+run_without(const char *victim, int calls, const char *actors, const char *edges, exo_err *err)
+{
+    cr_assert_eq(exo_runtime_open(&apart.runtime, NULL, err), EXO_OK);
+    apart.victim = victim;
+    apart.calls = calls;
+    exo_status st = run_text("real", actors, edges, NULL, err);
+    cr_expect_null(apart.victim, "nobody died");
+    cr_expect_eq(
+        exo_runtime_close(&apart.runtime, exo_deadline(exo_clock_real(), 60 * EXO_SECOND), NULL),
+        EXO_OK);
+    return st;
+}
+
+Test(lives, an_actor_that_dies_before_it_is_connected_has_another_life, .timeout = 120)
+{
+    exo_err err = {0};
+    const char *edges = "  - {from: source, to: sink, carries: numbers}\n";
+    for (int calls = 0; calls < 4; calls++) {
+        cr_expect_eq(run_without("source_0", calls,
+                                 "  source: {class: mortal_source, restart: {when: on_failure}}\n"
+                                 "  sink: {class: mortal_sink}\n",
+                                 edges, &err),
+                     EXO_OK, "%s", err.text);
+        cr_expect_eq(world.length, ITEMS);
+        for (size_t i = 0; i < world.length; i++)
+            cr_expect(world.seen[i].life == 1 && world.seen[i].sink_life == 0);
+        cr_expect_eq(run_without("source_0", calls,
+                                 "  source: {class: mortal_source}\n"
+                                 "  sink: {class: mortal_sink, restart: {when: on_failure}}\n",
+                                 edges, &err),
+                     EXO_PEER_LOST);
+        cr_expect(strncmp(err.text, "source_0: ", 10) == 0 && strstr(err.text, "on purpose"), "%s",
+                  err.text);
+    }
+}
+
+Test(lives, members_of_a_collective_begin_again_if_one_dies_before_it_is_connected, .timeout = 120)
+{
+    exo_err err = {0};
+    for (int calls = 0; calls < 3; calls++) {
+        cr_expect_eq(
+            run_without("member_0", calls,
+                        "  member: {class: mortal_member, count: 2, restart: {when: on_failure}}\n",
+                        "  - {from: member, to: member, carries: sums}\n", &err),
+            EXO_OK, "%s", err.text);
+        for (int i = 0; i < 2; i++) {
+            cr_expect_eq(world.births[i], 2);
+            cr_expect_eq(world.sums[i][0], 0);
+            cr_expect_eq(world.sums[i][1], 24, "%g", (double)world.sums[i][1]);
+        }
+    }
 }
