@@ -167,6 +167,8 @@ read_numbers(exo_config *map, const char *key, double *numbers, size_t count, ex
         if (!text || !exo_config_is_number(text, &integer))
             return exo_config_fail(item, err, "%s: expected a number", key);
         numbers[i] = exo_config_to_double(text);
+        if (exo_config_vanishes(text, numbers[i]))
+            return exo_config_fail(item, err, "%s: %.40s is too small for a number", key, text);
     }
     return EXO_OK;
 }

@@ -13,7 +13,8 @@
  *
  * Nodes are valid as long as their document. A document belongs to one thread at a time. All
  * readers: a wrong type or range is INVAL with "file:line:column: reason", and *out keeps its
- * value.
+ * value. A number that is not 0 in the file is not 0 in *out: one that is too small (below 5e-324,
+ * of a float 1e-45, of a time half a nanosecond) is INVAL, as one that is too large.
  */
 #ifndef EXOGYM_CONFIG_H
 #define EXOGYM_CONFIG_H

@@ -274,6 +274,13 @@ exo_config_to_double(const char *text)
     return value;
 }
 
+bool
+exo_config_vanishes(const char *text, double value)
+{
+    const char *first = text + strcspn(text, "123456789eE");
+    return value == 0 && is_digit(*first);
+}
+
 static bool
 is_plain_scalar(const exo_config *node)
 {
@@ -340,6 +347,9 @@ read_double(exo_config *map, const char *key, exo_config_note_kind kind, double 
            rounded = rounds ? (double)(float)value : value;
     if (isinf(value))
         return exo_config_fail(node, err, "%s: %.40s is too large for a number", key, node->text);
+    if (exo_config_vanishes(node->text, rounded))
+        return exo_config_fail(node, err, "%s: %.40s is too small for a number, and would be 0",
+                               key, node->text);
     if (value < min && rounded < min)
         return exo_config_fail(node, err, "%s must be at least %g, got %.40s", key, min,
                                node->text);

@@ -150,5 +150,8 @@ exo_status exo_config_fail_type(const exo_config *node, const char *key, const c
 bool exo_config_is_number(const char *text, bool *integer);
 /* The value of a number's text, in any locale. An overflow gives infinity. */
 double exo_config_to_double(const char *text);
+/* Whether the number's text is not 0, though its value, as read or rounded, is: a number that is too
+ * small would switch off what 0 switches off. */
+bool exo_config_vanishes(const char *text, double value);
 
 #endif

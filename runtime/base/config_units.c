@@ -171,6 +171,13 @@ times_factor(const char *number, bool integer, uint64_t factor)
     return amount;
 }
 
+static exo_status
+fail_small(const exo_config *node, const char *key, exo_err *err)
+{
+    return exo_config_fail(node, err, "%s: %.40s is too small for a number, and would be 0", key,
+                           exo_config_scalar(node));
+}
+
 /* Reads the amount under `key`; *node is NULL if the key is missing. */
 static exo_status
 read_amount(exo_config *map, const char *key, const struct quantity *quantity,
@@ -192,7 +199,7 @@ read_amount(exo_config *map, const char *key, const struct quantity *quantity,
     const char *unit = text + length + strspn(text + length, " \t");
     if (!*unit && exo_config_to_double(number) == 0) {
         *out = (struct amount){.exact = true};
-        return EXO_OK;
+        return exo_config_vanishes(number, 0) ? fail_small(*node, key, err) : EXO_OK;
     }
     if (!*unit)
         return exo_config_fail(*node, err, "%s: '%.40s' has no unit; expected %s such as %s", key,
@@ -200,7 +207,7 @@ read_amount(exo_config *map, const char *key, const struct quantity *quantity,
     for (const struct unit *u = quantity->units; u->name; u++) {
         if (strcmp(u->name, unit) == 0) {
             *out = times_factor(number, integer, u->factor);
-            return EXO_OK;
+            return exo_config_vanishes(number, out->value) ? fail_small(*node, key, err) : EXO_OK;
         }
     }
     return fail_unit(*node, key, quantity, unit, err);
@@ -231,6 +238,9 @@ exo_config_time(exo_config *map, const char *key, exo_time fallback, exo_time mi
         return EXO_OK;
     }
     double rounded = rint(amount.value);
+    if (rounded == 0 && amount.value != 0)
+        return exo_config_fail(node, err, "%s: %.40s would be 0, as a time is in whole ns", key,
+                               exo_config_scalar(node));
     if (rounded < (double)min ||
         (amount.exact && amount.whole <= INT64_MAX && (exo_time)amount.whole < min))
         return fail_range(node, key, true, exo_unit_time(min, limit), err);
@@ -351,6 +361,8 @@ exo_config_fraction(exo_config *map, const char *key, double fallback, double mi
     if (!exo_config_is_number(number, &integer))
         return exo_config_fail_type(node, key, "a part such as 0.01 or 1 %", err);
     double value = exo_config_to_double(number) / (percent ? 100 : 1);
+    if (exo_config_vanishes(number, value))
+        return fail_small(node, key, err);
     if (value < min)
         return exo_config_fail(node, err, "%s must be at least %g, got %.40s", key, min, text);
     if (value > max)

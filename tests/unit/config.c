@@ -188,6 +188,10 @@ Test(config, ranges_are_named_with_their_place)
     expect_error("k: 1.5", DOUBLE, "job.yaml:1:4: k must be at most 1, got 1.5");
     expect_error("k: -1e-9", DOUBLE, "job.yaml:1:4: k must be at least 0, got -1e-9");
     expect_error("k: 1e999", DOUBLE, "job.yaml:1:4: k: 1e999 is too large for a number");
+    expect_error("k: 1e-400", DOUBLE,
+                 "job.yaml:1:4: k: 1e-400 is too small for a number, and would be 0");
+    expect_error("k: -.001E-400", DOUBLE,
+                 "job.yaml:1:4: k: -.001E-400 is too small for a number, and would be 0");
 }
 
 Test(config, numbers_of_every_form)
@@ -195,8 +199,9 @@ Test(config, numbers_of_every_form)
     static const struct {
         const char *text;
         double value;
-    } rows[] = {{"k: 1", 1},    {"k: 1e-4", 1e-4}, {"k: 3E-4", 3e-4}, {"k: +.5", 0.5}, {"k: 1.", 1},
-                {"k: -0.0", 0}, {"k: 007", 7},     {"k: 0.1e1", 1},   {"k: 5e+0", 5.0}};
+    } rows[] = {{"k: 1", 1},      {"k: 1e-4", 1e-4}, {"k: 3E-4", 3e-4},  {"k: +.5", 0.5},
+                {"k: 1.", 1},     {"k: -0.0", 0},    {"k: 007", 7},      {"k: 0.1e1", 1},
+                {"k: 5e+0", 5.0}, {"k: 0e-9", 0},    {"k: 0.0E-999", 0}, {"k: 5e-324", 5e-324}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         exo_config_doc *doc = parse(rows[i].text);
         exo_err err = {0};

@@ -145,6 +145,10 @@ Test(config_units, mistakes_are_named)
          "j:1:4: k: 'Mbps' is no unit of a rate; did you mean 'Mbit/s', in bits, or 'MB/s', in "
          "bytes?"},
         {RATE, "0.5 bit/s", "j:1:4: k must be at least 1 bit/s, got 0.5 bit/s"},
+        {TIME, "0.4 ns", "j:1:4: k: 0.4 ns would be 0, as a time is in whole ns"},
+        {TIME, "1e-400 s", "j:1:4: k: 1e-400 s is too small for a number, and would be 0"},
+        {BYTES, "1e-400", "j:1:4: k: 1e-400 is too small for a number, and would be 0"},
+        {FRACTION, "1e-323 %", "j:1:4: k: 1e-323 % is too small for a number, and would be 0"},
         {RATE, "1e999 bit/s", "j:1:4: k: 1e999 bit/s is too large for a number"},
         {BYTES, "100", "j:1:4: k: '100' has no unit; expected a size such as 16 MiB"},
         {BYTES, "1.5 B", "j:1:4: k: 1.5 B is no whole number of bytes"},

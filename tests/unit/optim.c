@@ -235,6 +235,8 @@ Test(optim, mistakes_are_named_with_their_place)
         {"optimizer: {name: adam, momentum: 0.9}", "job.yaml:1:25", "momentum"},
         {"optimizer: {name: sgd, betas: [0.9, 0.99]}", "job.yaml:1:24", "betas"},
         {"optimizer: {name: sgd, lr: -1}", "job.yaml:1:28", "lr"},
+        {"optimizer: {name: sgd, lr: 1e-50}", "job.yaml:1:28", "lr: 1e-50 is too small"},
+        {"optimizer: {name: adam, betas: [0.9, 1e-400]}", "job.yaml:1:38", "too small"},
         {"optimizer: {name: sgd, nesterov: true}", "job.yaml:1:12", "momentum"},
         {"optimizer: {name: adam, betas: [0.9]}", "job.yaml:1:32", "two numbers"},
         {"optimizer: {name: adam, betas: [0.9, 1]}", "job.yaml:1:38", "less than 1"},
