@@ -76,7 +76,8 @@ static const void *const graph_classes[] = {
     &exo_train_node_graph_class,
 };
 
-static const void *const graph_rules[] = {&exo_experience_rule};
+static const void *const graph_rules[] = {&exo_experience_rule, &exo_experience_options_rule,
+                                          &exo_rollout_options_rule};
 
 static const void *const actor_classes[] = {
     &exo_graph_far_actor_class,

@@ -21,6 +21,6 @@ extern const exo_graph_class exo_experience_maker_class;
 extern const exo_graph_class exo_ppo_trainer_class;
 extern const exo_graph_class exo_replay_buffer_class;
 extern const exo_graph_class exo_sft_trainer_class, exo_reward_trainer_class, exo_dpo_trainer_class;
-extern const exo_graph_rule exo_experience_rule;
+extern const exo_graph_rule exo_experience_rule, exo_experience_options_rule;
 
 #endif

@@ -248,6 +248,8 @@ edges:
 YAML
 ok graph check --load-plugins hashed.yaml
 [ ! -s err ] || fail "a sound graph is warned of: $(cat err)"
+expect 2 "exogym: --set actors.trainer.config.minibatches: minibatches: 5000 is more than the 2048 samples of a batch of 'trainer': \
+4 items of 'maker', each of 128 steps in 4 environments" graph check --load-plugins hashed.yaml --set actors.trainer.config.minibatches=5000
 ok graph check --load-plugins hashed.yaml --set edges.0.route=hash
 has err "exogym: warning: hashed.yaml:5:5: this can stall: trainer_0 waits to receive on 'maker>trainer:experience' from maker_0, \
 maker_0 waits to send on 'maker>trainer:experience' to trainer_1, trainer_1 waits in 'trainer>trainer:gradients' for trainer_0"

@@ -97,7 +97,9 @@ bad 2 'formula: column 3: expected' run "$example/2_reward.yaml" --name w --set 
 bad 2 'there is no comparison in the makers' run "$example/2_reward.yaml" --name w --preset quick --set 'actors.maker.config.reward.formula="1"'
 grep -v 'data:' graph.yaml >bare.yaml
 bad 2 "the key 'data' is missing" run bare.yaml --name w2 --set actors.trainer.class=sft_trainer
+bad 2 'trainer has no comparisons' graph check bare.yaml
 bad 2 'has no comparisons' run bare.yaml --name w3
 bad 2 'pairs.jsonl:1: "answer" is missing' run graph.yaml --name w --set actors.trainer.class=sft_trainer
+bad 2 'need an edge that carries gradients' graph check graph.yaml --set edges=[]
 bad 2 'need an edge that carries gradients' run graph.yaml --name w4 --set edges=[]
 finish

@@ -1,6 +1,6 @@
-/* The rule of the edges between makers and trainers: graphs in which a maker would wait for ever, or
- * make what nobody learns from, are refused with the place, and all others are accepted. No shared
- * state. Read next: experience/edges.c. */
+/* The rules of makers and trainers: graphs in which a maker would wait for ever, or make what nobody
+ * learns from, and options that do not fit other actors or edges are refused with the place; all
+ * others are accepted. No shared state. Read next: experience/edges.c, experience/options.c. */
 #include <criterion/criterion.h>
 
 #include <stdio.h>
@@ -19,6 +19,7 @@ struct graph {
 #define WEIGHTS                                                                                    \
     "  - {from: trainer, to: maker, carries: parameters, buffer: {on_full: latest}, route: "
 #define BROADCAST WEIGHTS "broadcast}\n"
+#define SUMMED    "  - {from: trainer, to: trainer, carries: gradients, route: all_reduce}\n"
 #define SHARED    "  - {from: maker, to: maker, carries: activations, route: all_reduce}\n"
 #define CROSSED   WEIGHTS "listed, targets: {trainer_0: [maker_1], trainer_1: [maker_0]}}\n"
 #define ALL                                                                                        \
@@ -34,15 +35,15 @@ static const struct graph graphs[] = {
     /* what is allowed: also frozen makers, which hear nobody */
     {1, 1, "", "", MODULO BROADCAST, NULL},
     {2, 1, "", "", MODULO, NULL},
-    {2, 2, "", "", MODULO BROADCAST, NULL},
-    {2, 2, "", "", MODULO WEIGHTS "modulo}\n", NULL},
-    {1, 2, "", "", ALL BROADCAST, NULL},
-    {1, 2, "", "", ALL WEIGHTS "listed, targets: {trainer_1: [maker_0]}}\n", NULL},
-    {3, 2, "", "", BUFFER BROADCAST, NULL},
+    {2, 2, "", "", MODULO BROADCAST SUMMED, NULL},
+    {2, 2, "", "", MODULO WEIGHTS "modulo}\n" SUMMED, NULL},
+    {1, 2, "", "", ALL BROADCAST SUMMED, NULL},
+    {1, 2, "", "", ALL WEIGHTS "listed, targets: {trainer_1: [maker_0]}}\n" SUMMED, NULL},
+    {3, 2, "", "", BUFFER BROADCAST SUMMED, NULL},
     {2, 2, "", APART, MODULO WEIGHTS "modulo}\n", NULL},
-    {2, 2, "", "strategy: ddp, updates: 4", MODULO BROADCAST, NULL},
+    {2, 2, "", "strategy: ddp, updates: 4, slices: 4", MODULO BROADCAST SUMMED, NULL},
     {3, 2, "", APART, ALL BROADCAST, NULL},
-    {3, 2, "", "balance: true", ALL WEIGHTS "modulo}\n", NULL},
+    {3, 2, "", "balance: true", ALL WEIGHTS "modulo}\n" SUMMED, NULL},
     {4, 2, "parallel: {tensor: 2}", "update: {form: whole}, " APART, ALL BROADCAST SHARED, NULL},
     /* a maker that hears nobody, beside others that do */
     {2, 1, "", "", MODULO WEIGHTS "listed, targets: {trainer_0: [maker_0]}}\n",
@@ -84,6 +85,29 @@ static const struct graph graphs[] = {
      "follows "
      "the weights of 'trainer' (edge 'trainer>maker:parameters'): let 'other' send the weights, "
      "{from: other, to: maker, carries: parameters, "},
+    /* several trainers, and options that their number or an edge decides */
+    {2, 2, "", "", MODULO BROADCAST,
+     "g:6:12: the 2 trainers 'trainer' need an edge that carries gradients: {from: trainer, to: "
+     "trainer, carries: gradients, route: all_reduce}; or a `strategy`"},
+    {2, 2, "", "slices: 3", MODULO BROADCAST SUMMED,
+     "g:6:88: slices: 3 is no multiple of the 2 trainers 'trainer'"},
+    {2, 1, "", "balance: true", MODULO,
+     "g:6:89: balance needs an edge that carries parameters: {from: trainer, to: MAKER"},
+    {2, 1, "", "staleness: 1, oversample: 1.5", MODULO, "g:6:106: oversample needs an edge"},
+    /* answers that are compared */
+    {1, 1, "", "", MODULO BROADCAST "  - {from: single, to: other, carries: experience}\n",
+     "g:10:63: 'single' makes one answer to a prompt, but the algorithm of 'other' compares the "
+     "answers of a prompt: let makers have at least 2 answers"},
+    {1, 1, "", "",
+     MODULO BROADCAST "  - {from: single, to: buffer, carries: experience}\n"
+                      "  - {from: buffer, to: other, carries: experience}\n",
+     "g:10:63: 'single' makes one answer"},
+    /* makers that share a model */
+    {3, 1, "parallel: {tensor: 2}", "update: {form: whole}", MODULO BROADCAST SHARED,
+     "g:5:251: parallel: {tensor: 2} does not divide the 3 makers 'maker'"},
+    {2, 1, "parallel: {tensor: 2}", "update: {form: whole}", MODULO BROADCAST,
+     "g:5:251: parallel: {tensor: 2} needs an edge for the makers' activations: {from: maker, to: "
+     "maker, carries: activations, route: all_reduce}"},
 };
 
 /* The actors begin at line 5, the edges at line 13. */
@@ -101,7 +125,8 @@ write_graph(char *out, size_t size, const struct graph *g)
         "  buffer: {class: replay_buffer}\n"
         "  more: {class: experience_maker, config: *m}\n"
         "  other: {class: ppo_trainer, config: {model: *p, algorithm: grpo}}\n"
-        "\n\n"
+        "  single: {class: experience_maker, config: {<<: *m, answers: 1}}\n"
+        "\n"
         "edges:\n%s",
         g->makers, *g->maker ? ", " : "", g->maker, g->trainers, *g->trainer ? ", " : "",
         g->trainer, g->edges);
@@ -112,7 +137,7 @@ write_graph(char *out, size_t size, const struct graph *g)
 static void
 leave_out(char *text)
 {
-    static const char *const names[] = {"buffer", "more", "other"};
+    static const char *const names[] = {"buffer", "more", "other", "single"};
     char from[32], to[32], line[32];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         snprintf(from, sizeof from, "from: %s,", names[i]);

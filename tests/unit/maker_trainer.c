@@ -370,8 +370,9 @@ Test(maker_trainer, options_are_checked, .timeout = 120)
          "where 'trainer' takes them"},
         {{.trainer = "{units: 32}"}, "64 units where 'maker' sends them"},
         {{.maker = "{environments: 2, steps: 8}", .trainer = "{batch: 2, minibatches: 33}"},
-         "experience from sender 0, item 0: batch: 2 such items have 32 samples, too few for "
-         "minibatches: 33"},
+         "test.yaml:6:78: minibatches: 33 is more than the 32 samples of a batch of 'trainer': 2 "
+         "items "
+         "of 'maker', each of 8 steps in 2 environments"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct outcome out;

@@ -1,0 +1,241 @@
+/* The rule of options of makers and trainers that depend on other actors or on edges, which the check of a
+ * graph applies before a run. Actors find the same when they begin, in graphs whose edges such a
+ * rule does not see through. No state. Read next: edges.c (who hears whom). */
+#include <string.h>
+
+#include "base/config_edit.h"
+#include "experience/builtin.h"
+#include "experience/objective.h"
+#include "graph/spec.h"
+
+static bool
+is_of(const exo_graph_spec *spec, uint32_t actor, const exo_graph_class *class)
+{
+    return spec->actors[actor].class == class;
+}
+
+/* The first edge at `actor` with what it carries. from: it begins there, else it ends there. */
+static const exo_edge_spec *
+edge_at(const exo_graph_spec *spec, uint32_t actor, bool from, const char *carries)
+{
+    for (const exo_edge_spec *e = spec->edges; e < spec->edges + spec->num_edges; e++)
+        if ((from ? e->from : e->to) == actor && strcmp(e->carries, carries) == 0)
+            return e;
+    return NULL;
+}
+
+/* The place of an option, or that of the actor if the file leaves the option out. */
+static const exo_config *
+place_of(const exo_actor_spec *actor, const char *key)
+{
+    const exo_config *node = exo_config_get(actor->config, key);
+    return node ? node : actor->node;
+}
+
+/* --- Several trainers ------------------------------------------------------------------------- */
+
+static exo_status
+check_gradients(const exo_graph_spec *spec, uint32_t index, const char *otherwise, exo_err *err)
+{
+    const exo_actor_spec *a = &spec->actors[index];
+    if (a->count < 2 || edge_at(spec, index, true, "gradients"))
+        return EXO_OK;
+    return exo_config_fail(a->node, err,
+                           "the %u trainers '%s' need an edge that carries gradients: {from: %s, "
+                           "to: %s, carries: gradients, route: all_reduce}%s",
+                           a->count, a->name, a->name, a->name, otherwise);
+}
+
+/* *apart: the trainers exchange by a strategy other than ddp. */
+static exo_status
+read_apart(const exo_actor_spec *trainer, bool *apart, exo_err *err)
+{
+    exo_config *strategy = exo_config_get(trainer->config, "strategy");
+    bool is_map = exo_config_is_map(strategy);
+    const char *name = NULL;
+    exo_status st = EXO_OK;
+    if (strategy)
+        st = exo_config_string(is_map ? strategy : trainer->config, is_map ? "name" : "strategy",
+                               NULL, &name, err);
+    *apart = name && strcmp(name, "ddp") != 0;
+    return st;
+}
+
+static exo_status
+check_slices(const exo_actor_spec *trainer, exo_err *err)
+{
+    uint64_t slices = 0;
+    exo_status st = exo_config_u64(trainer->config, "slices", 0, 0, UINT64_MAX, &slices, err);
+    if (st == EXO_OK && slices % trainer->count != 0)
+        return exo_config_fail(place_of(trainer, "slices"), err,
+                               "slices: %llu is no multiple of the %u trainers '%s'",
+                               (unsigned long long)slices, trainer->count, trainer->name);
+    return st;
+}
+
+/* --- Answers ---------------------------------------------------------------------------------- */
+
+/* Refuses a maker with one answer to a prompt, whose experience reaches trainer `index`. */
+static exo_status
+check_maker(const exo_graph_spec *spec, uint32_t index, uint32_t maker, exo_err *err)
+{
+    const exo_actor_spec *m = &spec->actors[maker], *t = &spec->actors[index];
+    uint64_t answers = 1;
+    if (!is_of(spec, maker, &exo_experience_maker_class))
+        return EXO_OK;
+    exo_status st = exo_config_u64(m->config, "answers", 1, 1, UINT64_MAX, &answers, err);
+    if (st == EXO_OK && answers < 2)
+        return exo_config_fail(
+            place_of(m, "answers"), err,
+            "'%s' makes one answer to a prompt, but the algorithm of '%s' "
+            "compares the answers of a prompt: let makers have at least 2 answers",
+            m->name, t->name);
+    return st;
+}
+
+static exo_status
+check_answers(const exo_graph_spec *spec, uint32_t index, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    const exo_edge_spec *end = spec->edges + spec->num_edges;
+    for (const exo_edge_spec *e = spec->edges; st == EXO_OK && e < end; e++) {
+        if (e->to != index || strcmp(e->carries, "experience") != 0)
+            continue;
+        st = check_maker(spec, index, e->from, err);
+        for (const exo_edge_spec *f = spec->edges; st == EXO_OK && f < end; f++)
+            if (is_of(spec, e->from, &exo_replay_buffer_class) && f->to == e->from)
+                st = check_maker(spec, index, f->from, err);
+    }
+    return st;
+}
+
+/* --- Trainers --------------------------------------------------------------------------------- */
+
+/* Without an edge for weights nothing paces the makers. */
+static exo_status
+check_pace(const exo_graph_spec *spec, uint32_t index, exo_err *err)
+{
+    const exo_actor_spec *t = &spec->actors[index];
+    bool balance = false;
+    exo_status st = exo_config_bool(t->config, "balance", false, &balance, err);
+    const char *key = balance ? "balance" : "oversample";
+    if (st != EXO_OK || edge_at(spec, index, true, "parameters") ||
+        (!balance && !exo_config_has(t->config, key)))
+        return st;
+    return exo_config_fail(place_of(t, key), err,
+                           "%s needs an edge that carries parameters: {from: %s, to: MAKER, "
+                           "carries: parameters, ...}, by which '%s' paces its makers",
+                           key, t->name, t->name);
+}
+
+static exo_status
+check_ppo_trainer(const exo_graph_spec *spec, uint32_t index, exo_err *err)
+{
+    const exo_actor_spec *t = &spec->actors[index];
+    exo_objective_opts objective;
+    bool apart = false;
+    exo_status st = exo_objective_read(&objective, t->config, err);
+    if (st == EXO_OK)
+        st = read_apart(t, &apart, err);
+    if (st == EXO_OK && !apart)
+        st = check_gradients(spec, index, "; or a `strategy`", err);
+    if (st == EXO_OK)
+        st = check_slices(t, err);
+    if (st == EXO_OK)
+        st = check_pace(spec, index, err);
+    return st == EXO_OK && objective.groups ? check_answers(spec, index, err) : st;
+}
+
+/* Comparisons come from a file, which several trainers may read, or from makers. */
+static exo_status
+check_comparisons(const exo_graph_spec *spec, uint32_t index, exo_err *err)
+{
+    const exo_actor_spec *t = &spec->actors[index];
+    const exo_edge_spec *edge = edge_at(spec, index, false, "experience");
+    bool has_data = exo_config_has(t->config, "data");
+    if (is_of(spec, index, &exo_sft_trainer_class))
+        return EXO_OK;
+    if (!edge && !has_data)
+        return exo_config_fail(t->node, err,
+                               "%s has no comparisons: set data: {path: FILE}, or let an edge "
+                               "carry experience to it",
+                               t->name);
+    if (edge && has_data)
+        return exo_config_fail(
+            edge->node, err,
+            "edge '%s': '%s' has both `data` and an edge that carries experience: leave one out",
+            edge->name, t->name);
+    return edge && t->count > 1
+               ? exo_config_fail(t->node, err,
+                                 "one trainer learns from items, and '%s' has a count of %u: "
+                                 "several learn from a file, data: {path: FILE}",
+                                 t->name, t->count)
+               : EXO_OK;
+}
+
+static exo_status
+check_text_trainer(const exo_graph_spec *spec, uint32_t index, exo_err *err)
+{
+    exo_status st = check_comparisons(spec, index, err);
+    return st == EXO_OK ? check_gradients(spec, index, "", err) : st;
+}
+
+/* --- Makers that share a model ---------------------------------------------------------------- */
+
+static exo_status
+check_shared(const exo_graph_spec *spec, uint32_t index, exo_err *err)
+{
+    const exo_actor_spec *m = &spec->actors[index];
+    exo_config *parallel = NULL;
+    uint64_t tensor = 1;
+    exo_status st = exo_config_map(m->config, "parallel", &parallel, err);
+    if (st == EXO_OK && parallel)
+        st = exo_config_u64(parallel, "tensor", 1, 1, UINT64_MAX, &tensor, err);
+    if (st != EXO_OK || tensor == 1)
+        return st;
+    if (m->count % tensor != 0)
+        return exo_config_fail(parallel, err,
+                               "parallel: {tensor: %llu} does not divide the %u makers '%s': set "
+                               "their count to a multiple",
+                               (unsigned long long)tensor, m->count, m->name);
+    return edge_at(spec, index, true, "activations")
+               ? EXO_OK
+               : exo_config_fail(parallel, err,
+                                 "parallel: {tensor: %llu} needs an edge for the makers' "
+                                 "activations: {from: %s, to: %s, carries: activations, route: "
+                                 "all_reduce}",
+                                 (unsigned long long)tensor, m->name, m->name);
+}
+
+/* --- All -------------------------------------------------------------------------------------- */
+
+static exo_status
+check_actor(const exo_graph_spec *spec, uint32_t index, exo_err *err)
+{
+    const exo_actor_spec *a = &spec->actors[index];
+    if (is_of(spec, index, &exo_ppo_trainer_class))
+        return check_ppo_trainer(spec, index, err);
+    if (is_of(spec, index, &exo_sft_trainer_class) ||
+        is_of(spec, index, &exo_reward_trainer_class) || is_of(spec, index, &exo_dpo_trainer_class))
+        return check_text_trainer(spec, index, err);
+    if (is_of(spec, index, &exo_experience_maker_class))
+        return check_shared(spec, index, err);
+    if (is_of(spec, index, &exo_replay_buffer_class) && a->count > 1)
+        return exo_config_fail(a->node, err,
+                               "one replay_buffer serves all makers and trainers, and '%s' has a "
+                               "count of %u",
+                               a->name, a->count);
+    return EXO_OK;
+}
+
+static exo_status
+check(const exo_graph_spec *spec, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (uint32_t i = 0; st == EXO_OK && i < spec->num_actors; i++)
+        st = check_actor(spec, i, err);
+    return st;
+}
+
+const exo_graph_rule exo_experience_options_rule = {.name = "options of makers and trainers",
+                                                    .check = check};
