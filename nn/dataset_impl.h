@@ -28,6 +28,9 @@ exo_status exo_dataset_images_own(exo_dataset **out, size_t count, size_t rows, 
                                   uint8_t *pixels, uint8_t *labels, const exo_image_opts *opts,
                                   exo_err *err);
 
+/* The largest label; 0 also of a data set that is none of images. Reads all labels. */
+int32_t exo_images_largest_label(const exo_dataset *dataset);
+
 /* A data set with a name. `load` reads its options from `config`, which may be NULL, and makes the
  * training and the validation set. val may be NULL: not wanted. If load fails, the caller drops
  * what it has made. */

@@ -190,3 +190,15 @@ exo_dataset_images_view(exo_dataset **out, exo_dataset *images, const exo_image_
     const struct images *s = exo_dataset_self(images);
     return make_view(out, s->shared, s->count, s->rows, s->columns, opts, err);
 }
+
+int32_t
+exo_images_largest_label(const exo_dataset *dataset)
+{
+    uint8_t largest = 0;
+    if (exo_dataset_class_of(dataset) != &images_class)
+        return 0;
+    const struct images *s = exo_dataset_self(dataset);
+    for (size_t i = 0; i < s->count; i++)
+        largest = s->shared->labels[i] > largest ? s->shared->labels[i] : largest;
+    return largest;
+}

@@ -9,6 +9,7 @@
 #include <exogym/parallel.h>
 
 #include "base/parallel.h"
+#include "nn/dataset_impl.h"
 #include "nn/model_impl.h"
 #include "nn/phantom.h"
 #include "nn/tape_impl.h"
@@ -81,9 +82,12 @@ exo_model_pass_memory(const exo_model *model, const exo_pass *pass, const exo_da
     exo_params *params = NULL;
     exo_batch batch = {0};
     *out = (exo_pass_memory){0};
-    /* A batch of zeros: valid labels and tokens. */
+    /* A batch of zeros: valid labels and tokens. The first label is the largest, so that a model with
+     * too few classes fails. */
     exo_status st = exo_batch_init(&batch, data, size, err);
     batch.size = size;
+    if (st == EXO_OK && size > 0 && exo_images_largest_label(data) > 0)
+        *(int32_t *)batch.data[1] = exo_images_largest_label(data);
     if (st == EXO_OK)
         st = exo_model_params_phantom(model, &params, err);
     /* The first pass of its shapes also leaves what the process keeps once, such as oneDNN's code; only

@@ -732,8 +732,8 @@ check_failures(exo_config *root, const exo_job *job, exo_err *err)
     return st == EXO_OK ? EXO_OK : fail_at(root, "failures", err);
 }
 
-/* Rehearses a pass of one sample, so that a model whose layers do not fit the data is found before
- * an earlier run's folder is touched. Memory is another matter. */
+/* Rehearses a pass of one sample, so that a model whose layers or classes do not fit the data is
+ * found before an earlier run's folder is touched. Memory is another matter. */
 static exo_status
 check_pass(exo_config *root, const exo_job *job, exo_err *err)
 {
@@ -741,6 +741,8 @@ check_pass(exo_config *root, const exo_job *job, exo_err *err)
     exo_pass_memory memory;
     exo_err reason = {0};
     exo_status st = exo_model_pass_memory(job->model, &pass, job->train, 1, &memory, &reason);
+    if (st == EXO_OK && job->val && !exo_decoder_spec_of(job->model)) /* may have further labels */
+        st = exo_model_pass_memory(job->model, &pass, job->val, 1, &memory, &reason);
     if (st == EXO_OK || st == EXO_NOMEM)
         return EXO_OK;
     return exo_config_fail(value_of(root, "model", root), err,

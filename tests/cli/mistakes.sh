@@ -55,6 +55,8 @@ wrong 'model: {name: gpt, path: ""}' '26: path is empty: name a file or folder, 
 wrong 'train: {batch_size: 16, elastic: {min_nodes: 9}}' '34: elastic: min_nodes 9 is more than the 2 nodes of the run'
 wrong 'failures: {mean_time_between: 2 h}' '11: failures: hosts fail on the virtual clock: set `clock: virtual`, or leave `failures` out'
 wrong 'model: {name: mlp, in: 783}' "8: the model 'mlp' does not fit the samples of 'synthetic': linear: x (1, 784) and weight (128, 783): expected (N, D) and (O, D), bias (O)"
+wrong 'model: {name: mlp, out: 9}' "8: the model 'mlp' does not fit the samples of 'synthetic': softmax_cross_entropy: target 9 of row 0 is not in [0, 9)"
+wrong 'compare: [{name: ddp, optimizer: {name: adam, lr: 1e-400}}]' '51: lr: 1e-400 is too small for a number, and would be 0'
 grep -v -e compare: -e strategy: job.yaml >wrong.yaml
 expect 2 "exogym: wrong.yaml:1:1: the key 'strategy' or 'compare' is missing" run wrong.yaml
 grep -v -e model: job.yaml >wrong.yaml
