@@ -315,7 +315,7 @@ static bool
 enter(int fd, struct account *listener, const struct sockaddr_storage *from)
 {
     uint8_t address[ADDRESS];
-    bool elsewhere = read_address(from, address), in = exo_intake_has_room(fd);
+    bool elsewhere = read_address(from, address), starved = !exo_intake_has_room(fd), in = !starved;
     lock();
     if (in && elsewhere)
         in = make_room_locked(address);
@@ -326,7 +326,8 @@ enter(int fd, struct account *listener, const struct sockaddr_storage *from)
         list_locked(a);
         remember_origin_locked(listener, fd, from);
     } else {
-        intake.figures.refused++;
+        intake.figures.starved += starved;
+        intake.figures.refused += !starved;
     }
     unlock();
     return a != NULL;
@@ -362,7 +363,7 @@ turn_away(int listener)
     if (fd >= 0) {
         reset_at_close(fd);
         close_next(fd);
-        intake.figures.refused++;
+        intake.figures.starved++;
     }
     intake.spare = -1;
     keep_spare_locked();
@@ -637,6 +638,7 @@ exo_intake_tick(const void *owner)
     exo_intake_figures figures = intake.figures;
     figures.strangers = intake.strangers;
     figures.overfull = atomic_load(&intake.overfull);
+    figures.limit = atomic_load(&intake.limit);
     unlock();
     return figures;
 }

@@ -60,10 +60,12 @@ bool exo_intake_origin(int listener, uint64_t *number, int fd, struct sockaddr_s
 typedef struct exo_intake_figures {
     /* connections: those that have an account now; strangers: those among them from other hosts */
     uint64_t connections, strangers;
-    /* since the process began: refused at once, because no descriptor or room was left */
+    /* since the process began: refused at once, because no room or memory was left for strangers */
     uint64_t refused;
+    uint64_t starved;  /* refused at once, because the process had too few descriptors left */
     uint64_t ended;    /* strangers that were ended to make room, or after too long a time */
     uint64_t overfull; /* connections that were ended because they sent too much */
+    uint64_t limit;    /* of descriptors, of this process */
 } exo_intake_figures;
 
 /* Called each half second: ends strangers of `owner` that have taken too long. */

@@ -61,7 +61,9 @@ struct exo_net {
     size_t next_refused;
     unsigned refusals; /* refusals that were answered and logged lately; see handshake.c */
     uint64_t unsaid;   /* refusals since the last one that was answered and logged */
-    uint64_t kept_out; /* connections that the intake has kept out, as last logged */
+    /* connections that the intake has kept out, for their own sake and for want of descriptors, as
+     * last logged */
+    uint64_t kept_out, starved;
     unsigned ticks_unsaid;
     /* Peers and strangers that ended since memory was last trimmed. Owner: the driver, as of the
      * next two fields. */

@@ -305,13 +305,21 @@ watch_intake_locked(exo_net *net, exo_time time)
     exo_intake_figures now = exo_intake_tick(net);
     uint64_t out = now.refused + now.ended + now.overfull;
     count_strangers(net, now.ended, time);
-    if (out == net->kept_out || ++net->ticks_unsaid < SAY_EVERY)
+    if ((out == net->kept_out && now.starved == net->starved) || ++net->ticks_unsaid < SAY_EVERY)
         return;
-    EXO_LOG(WARN, NET,
-            "event=crowded kept_out=%" PRIu64 " strangers=%" PRIu64 " connections=%" PRIu64
-            ": connections that do not become peers in time, or send too much, are ended",
-            out - net->kept_out, now.strangers, now.connections);
+    if (out != net->kept_out)
+        EXO_LOG(WARN, NET,
+                "event=crowded kept_out=%" PRIu64 " strangers=%" PRIu64 " connections=%" PRIu64
+                ": connections that do not become peers in time, or send too much, are ended",
+                out - net->kept_out, now.strangers, now.connections);
+    if (now.starved != net->starved)
+        EXO_LOG(WARN, NET,
+                "event=descriptors_short kept_out=%" PRIu64 " connections=%" PRIu64
+                " limit=%" PRIu64 ": this process has too few descriptors for more connections; "
+                "raise its hard limit (ulimit -Hn)",
+                now.starved - net->starved, now.connections, now.limit);
     net->kept_out = out;
+    net->starved = now.starved;
     net->ticks_unsaid = 0;
 }
 

@@ -145,6 +145,16 @@ Test(net, says_that_descriptors_are_too_few)
                        err.text);
 }
 
+/* Lets the net write its lines of the log about connections that were kept out. */
+static void
+say_kept_out(const net_end *e)
+{
+    pthread_mutex_lock(&e->net->lock);
+    for (int i = 0; i < 20; i++)
+        exo_net_tick_locked(e->net, exo_now(exo_clock_real()));
+    pthread_mutex_unlock(&e->net->lock);
+}
+
 /* The kernel has accepted connections for which the process has no descriptor. The process goes on,
  * and serves when it has descriptors again. */
 Test(net, survives_without_a_descriptor)
@@ -169,6 +179,12 @@ Test(net, survives_without_a_descriptor)
         expect_heard(&server, &client, peer);
         for (size_t k = 0; k < count; k++)
             close(own[k]);
+        logged_begin();
+        say_kept_out(&server);
+        cr_expect(logged_has("event=descriptors_short kept_out=20 "), "%s", logged_text());
+        cr_expect(logged_has(" limit=200: "), "%s", logged_text());
+        cr_expect(!logged_has("event=crowded"), "the strangers are blamed: %s", logged_text());
+        logged_end();
         for (size_t k = 0; k < 20; k++)
             close(knocking[k]);
         net_end late = {0};
