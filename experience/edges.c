@@ -4,7 +4,7 @@
  * trainer sends the next version to a maker that has answered. So each maker must hear a trainer that
  * it can answer. Trainers that are apart have quotas of their own, so a maker must hear each one whose
  * draws it makes. Without edges for weights makers are frozen, and wait for nobody. The rule says
- * nothing about makers that actors of other classes stand before or behind.
+ * nothing about makers that actors of other classes stand before or behind. match.h has the options.
  *
  * No state. Read next: maker_weights.h (what a maker does with versions), publisher.h. */
 #include <string.h>
@@ -13,6 +13,7 @@
 
 #include "base/config_edit.h"
 #include "experience/builtin.h"
+#include "experience/match.h"
 #include "graph/builtin.h"
 #include "graph/spec.h"
 
@@ -63,6 +64,27 @@ check_names(const exo_graph_spec *spec, exo_err *err)
                     a->name, spec->actors[b->from].name, spec->actors[a->from].name,
                     spec->actors[a->to].name);
     }
+    return EXO_OK;
+}
+
+/* Whether the class of the sender chooses the target of each item. */
+static bool
+chooses(const exo_graph_spec *spec, const exo_edge_spec *edge)
+{
+    return (carries(edge, "experience") && (is_of(spec, edge->from, &exo_experience_maker_class) ||
+                                            is_of(spec, edge->from, &exo_replay_buffer_class))) ||
+           (carries(edge, "parameters") && is_of(spec, edge->from, &exo_ppo_trainer_class));
+}
+
+static exo_status
+check_every(const exo_graph_spec *spec, exo_err *err)
+{
+    for (const exo_edge_spec *e = spec->edges; e < spec->edges + spec->num_edges; e++)
+        if (e->every > 1 && chooses(spec, e))
+            return exo_config_fail(exo_config_get(e->node, "every"), err,
+                                   "edge '%s': 'every' does not fit this edge, because '%s' "
+                                   "chooses who gets what: leave 'every' out",
+                                   e->name, spec->actors[e->from].name);
     return EXO_OK;
 }
 
@@ -272,16 +294,24 @@ static exo_status
 check(const exo_graph_spec *spec, exo_err *err)
 {
     exo_status st = check_names(spec, err);
+    if (st == EXO_OK)
+        st = check_every(spec, err);
     for (uint32_t i = 0; st == EXO_OK && i < spec->num_actors; i++) {
         struct sides s = {.spec = spec, .maker = &spec->actors[i]};
         bool known = true;
+        if (is_of(spec, i, &exo_ppo_trainer_class))
+            st = exo_match_strategy(spec, i, err);
         if (!is_of(spec, i, &exo_experience_maker_class))
             continue;
-        st = find_weights(&s, i, &known, err);
+        st = exo_match_group(spec, i, err);
+        if (st == EXO_OK)
+            st = find_weights(&s, i, &known, err);
         if (st != EXO_OK || !s.weights || !known)
             continue;
         s.trainer = &spec->actors[s.weights->from];
-        st = find_experience(&s, i, err);
+        st = exo_match_weights(s.maker, s.trainer, err);
+        if (st == EXO_OK)
+            st = find_experience(&s, i, err);
         if (st == EXO_OK && s.experience)
             st = check_pairs(&s, err);
     }

@@ -62,7 +62,7 @@ exo_device *exo_learner_device(const exo_learner *learner);
 
 /* Where a learner is among the others. */
 typedef struct exo_learner_place {
-    uint64_t updates;   /* batches of all updates of the run */
+    uint64_t updates;   /* batches of all updates of the run; with a strategy at least 1 */
     exo_meters *meters; /* for the strategies' scopes; may be NULL */
     /* Gives the group of all learners for what a strategy exchanges (exo_strategy_edge.carries);
      * NULL: there is none. The groups outlive exo_learner_leave. */
@@ -70,8 +70,11 @@ typedef struct exo_learner_place {
     void *context; /* the first argument of group */
 } exo_learner_place;
 /* Starts the strategies, after exo_learner_start; does nothing for learners that are not apart.
- * INVAL: there is no such group, or the number of updates is not known; UNSUPPORTED; NOMEM. */
+ * INVAL: there is no such group; UNSUPPORTED; NOMEM. */
 exo_status exo_learner_join(exo_learner *learner, const exo_learner_place *place, exo_err *err);
+/* What the strategy of `size` learners exchanges over its index-th edge, as `group` gets it; NULL: it has
+ * no such edge, or the learners are not apart. Before exo_learner_start. */
+const char *exo_learner_exchanges(const exo_learner *learner, uint32_t size, size_t index);
 /* Ends what the strategies have begun, before their groups are closed. */
 void exo_learner_leave(exo_learner *learner);
 /* Whether a strategy keeps the learners together. Then `group` of exo_learner_update is not used, and

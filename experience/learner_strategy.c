@@ -74,6 +74,30 @@ exo_learner_read_strategy(exo_learner *l, exo_config *config, exo_err *err)
     return st;
 }
 
+/* Writes what a strategy exchanges in each of its edges: of two, the first is for the traffic within
+ * islands. */
+static size_t
+write_edges(const exo_strategy *strategy, const exo_param_info *infos, size_t num_infos,
+            size_t numel, uint32_t num_nodes, exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+{
+    size_t count = 1;
+    out[0] = (exo_strategy_edge){.carries = "exchange"};
+    exo_strategy_edges(strategy, infos, num_infos, numel, num_nodes, out, &count);
+    return count;
+}
+
+const char *
+exo_learner_exchanges(const exo_learner *l, uint32_t size, size_t index)
+{
+    exo_strategy_edge edges[EXO_STRATEGY_MAX_EDGES];
+    if (!exo_learner_is_apart(l))
+        return NULL;
+    size_t count = write_edges(l->actor.strategy, exo_model_infos(l->actor.model),
+                               exo_model_num_infos(l->actor.model), exo_model_numel(l->actor.model),
+                               size, edges);
+    return index < count ? edges[index].carries : NULL;
+}
+
 /* --- Life ------------------------------------------------------------------------------------- */
 
 bool
@@ -93,15 +117,13 @@ find_group(const exo_learner_place *place, const char *carries, exo_group **out,
                            carries, carries);
 }
 
-/* Gives a student the groups of the edges that its strategy uses: of two, the first is for the
- * traffic within islands. */
+/* Gives a student the groups of the edges that its strategy uses. */
 static exo_status
 find_groups(exo_student *s, const exo_learner_place *place, exo_err *err)
 {
-    exo_strategy_edge edges[EXO_STRATEGY_MAX_EDGES] = {{.carries = "exchange"}};
-    size_t count = 1;
-    exo_strategy_edges(s->strategy, s->node.infos, s->node.num_infos, s->node.numel,
-                       s->node.num_nodes, edges, &count);
+    exo_strategy_edge edges[EXO_STRATEGY_MAX_EDGES];
+    size_t count = write_edges(s->strategy, s->node.infos, s->node.num_infos, s->node.numel,
+                               s->node.num_nodes, edges);
     if (count == 0 || count > 2)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "the strategy '%s' uses %zu edges, but trainers support one or two",
@@ -143,11 +165,6 @@ exo_learner_join(exo_learner *l, const exo_learner_place *place, exo_err *err)
 {
     if (!exo_learner_is_apart(l))
         return EXO_OK;
-    if (place->updates == 0)
-        return exo_fail(err, EXO_INVAL,
-                        "updates: with the strategy '%s' each trainer needs their number, so that "
-                        "all take part in the same exchanges",
-                        exo_strategy_name(l->actor.strategy));
     exo_status st = join(l, &l->actor, "strategy", place, err);
     return st == EXO_OK && l->critic.model ? join(l, &l->critic, "critic_strategy", place, err)
                                            : st;

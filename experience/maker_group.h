@@ -16,8 +16,8 @@
 typedef struct exo_maker_group exo_maker_group;
 
 /* Finds the group of an actor whose source has the tensor ranks `tensor`, at least 2. The caller
- * closes it, after the generator. INVAL: no edge carries the activations; the number of makers is no
- * multiple; UNSUPPORTED: a restart rule may give an actor another life. */
+ * closes it, after the generator. The check of the graph has seen that the edge is there and that `tensor`
+ * divides the makers (options.c). NOMEM; those of exo_group_among. */
 exo_status exo_maker_group_open(exo_maker_group **out, exo_graph_actor *actor, uint32_t tensor,
                                 exo_err *err);
 void exo_maker_group_close(exo_maker_group **group);

@@ -207,6 +207,10 @@ trainer_init(void *self, exo_config *config, exo_err *err)
         st = exo_config_u64(config, "batch", 8, 1, MAX_BATCH, &t->batch, err);
     if (st == EXO_OK)
         st = exo_config_u64(config, "updates", 0, 0, UINT32_MAX, &t->updates, err);
+    if (st == EXO_OK && t->updates == 0 && exo_learner_is_apart(t->learner))
+        st = exo_config_fail(exo_config_get(config, "strategy"), err,
+                             "strategy: each trainer needs the number of `updates`, so that all "
+                             "take part in the same exchanges: set updates");
     if (st == EXO_OK)
         st = exo_config_u64(config, "staleness", 0, 0, UINT32_MAX, &t->staleness, err);
     if (st == EXO_OK)

@@ -76,15 +76,9 @@ ok run "$example" "${few[@]}" "${lossy[@]}" --name lossy
 ok run "$example" "${few[@]}" "${lossy[@]}" --name plain_lossy --set actors.maker.count=2 --set $maker.parallel.tensor=1
 [ "$(sha plain_lossy)" = "$(sha lossy)" ] || fail 'quantized makers that share a model give other bits'
 
-bad 1 "set the trainer's update.form to whole, bf16 or int8" run "$example" "${few[@]}" --name w --set actors.trainer.config.update.form=delta
 bad 2 "it must divide the model's heads (2)" run "$example" --name w --set $maker.parallel.tensor=3
-bad 2 'does not divide the 3 makers' run "$example" "${few[@]}" --name w --set actors.maker.count=3
 bad 2 'swap: step does not go with parallel' run "$example" --name w --set $maker.swap=step
 bad 2 'dropout' run "$example" --name w --set $maker.model.dropout=0.1
 bad 2 'parallel.pipeline' run "$example" --name w --set $maker.parallel.pipeline=2
-bad 1 'does not go with a codec that rounds' run "$example" "${few[@]}" --name w --set edges.3.codec=bf16
-bad 1 'does not support restart rules' run "$example" "${few[@]}" --name w --set actors.maker.restart.when=on_failure
 bad 2 'dealt beforehand, for makers that share a model (parallel) where' run "$example" "${few[@]}" --name w --set actors.trainer.config.balance=true
-sed '/carries: activations/d' "$example" > no_edge.yaml
-bad 2 'needs an edge for the makers' run no_edge.yaml "${few[@]}" --name w
 finish

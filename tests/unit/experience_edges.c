@@ -28,6 +28,7 @@ struct graph {
 #define BUFFER                                                                                     \
     "  - {from: maker, to: buffer, carries: experience}\n"                                         \
     "  - {from: buffer, to: trainer, carries: experience}\n"
+#define MEET   "  - {from: trainer, to: trainer, carries: parameters, route: all_reduce}\n"
 #define APART  "strategy: {name: diloco, H: 2}, updates: 4"
 #define EDGE_2 "g:14:5: edge 'trainer>maker:parameters': "
 
@@ -40,11 +41,12 @@ static const struct graph graphs[] = {
     {1, 2, "", "", ALL BROADCAST SUMMED, NULL},
     {1, 2, "", "", ALL WEIGHTS "listed, targets: {trainer_1: [maker_0]}}\n" SUMMED, NULL},
     {3, 2, "", "", BUFFER BROADCAST SUMMED, NULL},
-    {2, 2, "", APART, MODULO WEIGHTS "modulo}\n", NULL},
+    {2, 2, "", APART, MODULO WEIGHTS "modulo}\n" MEET, NULL},
     {2, 2, "", "strategy: ddp, updates: 4, slices: 4", MODULO BROADCAST SUMMED, NULL},
-    {3, 2, "", APART, ALL BROADCAST, NULL},
+    {3, 2, "", APART, ALL BROADCAST MEET, NULL},
     {3, 2, "", "balance: true", ALL WEIGHTS "modulo}\n" SUMMED, NULL},
-    {4, 2, "parallel: {tensor: 2}", "update: {form: whole}, " APART, ALL BROADCAST SHARED, NULL},
+    {4, 2, "parallel: {tensor: 2}", "update: {form: whole}, " APART, ALL BROADCAST SHARED MEET,
+     NULL},
     /* a maker that hears nobody, beside others that do */
     {2, 1, "", "", MODULO WEIGHTS "listed, targets: {trainer_0: [maker_0]}}\n",
      EDGE_2 "maker_1 would get no weights, and make nothing: let the edge have route: broadcast"},
@@ -70,6 +72,38 @@ static const struct graph graphs[] = {
     {2, 2, "parallel: {tensor: 2}", "update: {form: whole}, " APART, ALL BROADCAST SHARED,
      EDGE_2 "makers that share a model follow one trainer, but with a strategy 1 groups of 'maker' "
             "follow several of 2: let the number of groups be a multiple of it"},
+    {4, 1, "parallel: {tensor: 2}", "update: {form: bf16}", MODULO BROADCAST SHARED, NULL},
+    {2, 1, "parallel: {tensor: 2}", "", MODULO BROADCAST SHARED,
+     "g:6:51: update: makers with a part of the model (parallel of 'maker') cannot verify changes "
+     "(form: delta), because they do not have the whole base: set update: {form: whole}"},
+    {2, 1, "parallel: {tensor: 2}", "update: {form: bf16_delta}", MODULO BROADCAST SHARED,
+     "g:6:95: update: makers with a part of the model (parallel of 'maker') cannot verify changes "
+     "(form: bf16_delta)"},
+    {2, 1, "parallel: {tensor: 2}", "update: {form: whole}",
+     MODULO BROADCAST
+     "  - {from: maker, to: maker, carries: activations, route: all_reduce, codec: "
+     "bf16}\n",
+     "g:15:78: edge 'maker>maker:activations': makers that share a model would draw different "
+     "tokens if a codec rounds: leave the codec out"},
+    {2, 1, "parallel: {tensor: 2}}, restart: {when: on_failure", "update: {form: whole}",
+     MODULO BROADCAST SHARED,
+     "g:5:274: restart: makers that share a model (parallel of 'maker') "
+     "do not support restart rules: a maker that dies ends its group"},
+    {2, 1, "parallel: {tensor: 2}", "update: {form: whole}}, restart: {when: on_failure",
+     MODULO BROADCAST SHARED, "g:6:113: restart: makers that share a model (parallel of 'maker') "},
+    /* trainers with a strategy */
+    {2, 2, "", APART, MODULO WEIGHTS "modulo}\n",
+     "g:6:90: strategy: it exchanges parameters: {from: trainer, to: trainer, carries: parameters, "
+     "route: all_reduce} is missing among the edges"},
+    {2, 2, "", "strategy: {name: quantized}, updates: 4", MODULO WEIGHTS "modulo}\n" MEET,
+     "g:6:90: strategy: it exchanges gradients: "},
+    {1, 1, "", "strategy: {name: diloco, H: 2}", MODULO BROADCAST MEET,
+     "g:6:90: strategy: each trainer needs the number of `updates`, so that all take part in the "
+     "same exchanges: set updates"},
+    /* items that the class deals out */
+    {1, 1, "", "", "  - {from: maker, to: trainer, carries: experience, every: 2}\n" BROADCAST,
+     "g:13:60: edge 'maker>trainer:experience': 'every' does not fit this edge, because 'maker' "
+     "chooses who gets what: leave 'every' out"},
     /* several names */
     {1, 1, "", "", MODULO BROADCAST "  - {from: more, to: trainer, carries: experience}\n",
      "g:15:5: edge 'more>trainer:experience': makers 'maker' and 'more' would make the same draws"},
@@ -164,5 +198,65 @@ Test(experience_edges, graphs_that_would_wait_for_ever_are_refused)
         else
             cr_expect(st == EXO_INVAL && strncmp(err.text, g->refused, strlen(g->refused)) == 0,
                       "%zu: %s\n%s\n%s", i, err.text, g->refused, text);
+    }
+}
+
+/* What a maker's and a trainer's model have besides; the message, NULL: they fit. */
+static const struct {
+    const char *maker, *trainer, *refused;
+} models[] = {
+    {"", "", NULL},
+    {"", ", dropout: 0.1, checkpoint: true", NULL},
+    {", values: true", ", values: true", NULL},
+    {"", ", values: true", "they differ in the tensor 'value.weight'"},
+    {", layers: 2", ", layers: 1", "they differ in the tensor 'norm.weight'"},
+    {"", ", context: 16", "they differ in the shape of 'position.weight'"},
+    {"", ", lora: {rank: 2}", "they differ in the tensor 'blocks.0.attention.qkv.lora_a'"},
+    {", lora: {rank: 2}", ", lora: {rank: 2, alpha: 8}", "they differ in alpha of lora"},
+    {", heads: 4", "", "they differ in heads"},
+    {"", ", activation: relu", "they differ in activation"},
+    {", norm_eps: 1e-3", "", "they differ in norm_eps"},
+};
+
+/* The usual option of a model, unless the further ones have its key. */
+static const char *
+unless(const char *further, const char *key, const char *usual)
+{
+    return strstr(further, key) ? "" : usual;
+}
+
+static void
+write_model(char *out, size_t size, const char *further)
+{
+    snprintf(out, size, "{name: gpt, width: 8, vocabulary: 7%s%s%s%s}",
+             unless(further, "layers", ", layers: 1"), unless(further, "heads", ", heads: 2"),
+             unless(further, "context", ", context: 8"), further);
+}
+
+Test(experience_edges, both_sides_have_the_same_model)
+{
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char text[2048], mine[256], theirs[256];
+        exo_graph_spec *spec = NULL;
+        exo_err err = {0};
+        write_model(mine, sizeof mine, models[i].maker);
+        write_model(theirs, sizeof theirs, models[i].trainer);
+        snprintf(text, sizeof text,
+                 "exogym: 1\nclock: virtual\nactors:\n"
+                 "  m: {class: experience_maker, config: {prompts: {tokens: [[1]]}, reward: {name: "
+                 "share, token: 5}, answers: 2, generate: {max_new_tokens: 3}, model: %s}}\n"
+                 "  t: {class: ppo_trainer, config: {algorithm: grpo, model: %s}}\n"
+                 "edges:\n  - {from: m, to: t, carries: experience}\n"
+                 "  - {from: t, to: m, carries: parameters, buffer: {on_full: latest}}\n",
+                 mine, theirs);
+        exo_status st = exo_graph_parse(&spec, "g", text, NULL, &err);
+        exo_graph_spec_free(&spec);
+        if (!models[i].refused)
+            cr_expect_eq(st, EXO_OK, "%zu: %s\n%s", i, err.text, text);
+        else
+            cr_expect(st == EXO_INVAL &&
+                          strncmp(err.text, "g:5:60: model: 'm' has another", 30) == 0 &&
+                          strstr(err.text, models[i].refused),
+                      "%zu: %s\n%s\n%s", i, err.text, models[i].refused, text);
     }
 }
