@@ -2,6 +2,7 @@
 #include "graph/lives.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include <exogym/log.h>
 #include <exogym/memory.h>
@@ -164,12 +165,27 @@ end_others(exo_lives *l, const exo_life_unit *u, const char *why)
     }
 }
 
+/* A failure of member `i` without its name: the members of a unit fail in turn where the reason is
+ * the same for all, as on a full disk. */
+static exo_err
+failure_of(const exo_lives *l, const exo_life_unit *u, uint32_t i, exo_status status,
+           const exo_err *reason)
+{
+    char name[EXO_LIFE_NAME];
+    exo_err said = *reason;
+    said.code = status;
+    exo_life_name(l->spec->actors[u->actor].name, i - u->first, 0, name);
+    size_t length = u->count > 1 ? strlen(name) : 0;
+    for (char *at = said.text; length > 0 && (at = strstr(at, name));)
+        memmove(at, at + length, strlen(at + length) + 1);
+    return said;
+}
+
 bool
 exo_lives_take(exo_lives *l, uint32_t i, exo_status status, const exo_err *reason)
 {
     exo_life_unit *u = &l->units[l->unit_of[i]];
-    exo_err why = {0}, said = *reason;
-    said.code = status;
+    exo_err why = {0}, said = failure_of(l, u, i, status, reason);
     exo_time wait = 0;
     if (status == EXO_OK && l->since[i] > 0)
         l->news = true;
@@ -359,6 +375,11 @@ take_relinked(exo_lives *l, uint32_t i, bool news, exo_status status, const exo_
         l->news = l->news || (!news && l->cast->replies[i]);
         return EXO_OK;
     }
+    if (status == EXO_TIMEOUT)
+        return exo_fail(err, status,
+                        "no answer within %d s while another actor begins a life: its process is "
+                        "stopped, or too busy",
+                        (int)(ANSWER / EXO_SECOND));
     return status == EXO_OK ? EXO_OK : exo_fail(err, status, "%s", reason->text);
 }
 

@@ -176,3 +176,25 @@ Test(lives_asked, an_actor_that_dies_within_its_rebirth_has_another_one, .timeou
         close_cast(&l);
     }
 }
+
+/* Both members name their own file, in turn. */
+Test(lives_asked, members_that_fail_in_turn_for_one_reason_end_the_run)
+{
+    exo_actor_spec members[] = {
+        {.name = "member", .count = 2, .restart = {.when = EXO_RESTART_ON_FAILURE}}};
+    exo_edge_spec sums[] = {{.route = EXO_ROUTE_ALL_REDUCE}};
+    const exo_graph_spec pair = {.actors = members, .num_actors = 1, .edges = sums, .num_edges = 1};
+    exo_lives l;
+    open_cast(&l);
+    exo_lives_close(&l);
+    l.spec = &pair;
+    cr_assert_eq(exo_lives_open(&l, &err), EXO_OK);
+    for (uint32_t i = 1; i <= EXO_SAME_FAILURES; i++) {
+        exo_err full = {0};
+        exo_fail(&full, EXO_IO, "checkpoint_member_%u: no space", i % 2);
+        cr_expect_eq(exo_lives_take(&l, i % 2, EXO_IO, &full), i < EXO_SAME_FAILURES, "failure %u",
+                     i);
+        l.units[0].state = EXO_UNIT_RUNS;
+    }
+    close_cast(&l);
+}
