@@ -9,6 +9,7 @@
 #include <exogym/state.h>
 
 #include "experience/learner_impl.h"
+#include "base/config_edit.h"
 #include "experience/named_model.h"
 #include "nn/host_params.h"
 
@@ -50,7 +51,8 @@ read_student(exo_student *s, exo_config *config, const char *model, const char *
     if (st != EXO_OK || !s->model)
         return st;
     if (!exo_decoder_spec_of(s->model))
-        return exo_config_fail(config, err, "%s: '%s' is no language model; use gpt", model,
+        return exo_config_fail(exo_config_get(config, model), err,
+                               "%s: '%s' is no language model; use gpt", model,
                                exo_model_name(s->model));
     st = exo_optim_spec_read_groups(config, optimizer, &fallback, &s->spec, err);
     return st == EXO_OK ? exo_optim_groups_check(&s->spec, exo_model_infos(s->model),
@@ -62,20 +64,21 @@ static exo_status
 check_students(const exo_learner *l, exo_config *config, exo_err *err)
 {
     const exo_model *critic = l->critic.model ? l->critic.model : l->actor.model;
+    exo_config *at = l->critic.model ? exo_config_get(config, "critic") : config;
     if (!l->actor.model)
         return exo_config_fail(config, err, "the key 'model' is missing: model: {name: gpt, ...}");
     if (l->critic.model && !exo_learner_has_critic(l))
-        return exo_config_fail(config, err, "critic: only the algorithm ppo has one");
+        return exo_config_fail(at, err, "critic: only the algorithm ppo has one");
     if (!exo_learner_has_critic(l))
         return EXO_OK;
     if (!exo_named_model_gives_values(critic))
-        return exo_config_fail(config, err,
+        return exo_config_fail(at, err,
                                "ppo needs values: set values: true in `critic`, a second model, or "
                                "in `model`, which then has one trunk for both");
     const exo_decoder_spec *a = exo_decoder_spec_of(l->actor.model),
                            *c = exo_decoder_spec_of(critic);
     if (c->context < a->context || c->vocabulary < a->vocabulary)
-        return exo_config_fail(config, err,
+        return exo_config_fail(at, err,
                                "critic: its context %zu and vocabulary %zu must be at least the "
                                "model's, %zu and %zu",
                                c->context, c->vocabulary, a->context, a->vocabulary);
@@ -92,7 +95,7 @@ read_initial(exo_learner *l, exo_config *config, exo_err *err)
     if (st != EXO_OK || !l->initial)
         return st;
     if (!other || other->vocabulary != mine->vocabulary || other->context < mine->context)
-        return exo_config_fail(config, err,
+        return exo_config_fail(exo_config_get(config, "initial"), err,
                                "initial: it must be a language model with the vocabulary of "
                                "`model`, %zu, and at least its context, %zu",
                                mine->vocabulary, mine->context);

@@ -20,6 +20,7 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
+#include "base/config_edit.h"
 #include "experience/builtin.h"
 #include "experience/maker_group.h"
 #include "experience/maker_weights.h"
@@ -130,11 +131,11 @@ maker_init(void *self, exo_config *config, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_choice(config, "kv", EXO_KV_RECOMPUTE, kv_names, &kv, err);
     if (st == EXO_OK && swap == 0 && exo_config_has(config, "kv"))
-        st = exo_config_fail(config, err,
+        st = exo_config_fail(exo_config_get(config, "kv"), err,
                              "kv says nothing without swap: step, because no answer is under way "
                              "between two batches");
     if (st == EXO_OK && swap == 1 && exo_experience_source_tensor(m->source) > 1)
-        st = exo_config_fail(config, err,
+        st = exo_config_fail(exo_config_get(config, "swap"), err,
                              "swap: step does not go with parallel: {tensor: %u}: leave it out",
                              exo_experience_source_tensor(m->source));
     m->by_step = swap == 1;

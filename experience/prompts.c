@@ -238,6 +238,8 @@ exo_prompts_read(exo_prompts **out, exo_config *config, exo_err *err)
         st = exo_config_fail(config, err, "the key 'prompts' is missing: prompts: {path: FILE}");
     if (st == EXO_OK)
         st = read_all(p, map, err);
+    if (st != EXO_OK && st != EXO_NOMEM && map)
+        exo_config_add_place(map, err);
     if (st == EXO_OK)
         st = exo_config_finish(map, err);
     if (st == EXO_OK && (p->count == 0 || p->count > MAX_PROMPTS))

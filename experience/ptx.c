@@ -6,6 +6,8 @@
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
+#include "base/config_edit.h"
+
 enum {
     STREAM = 1 << 16 /* of random numbers; a learner's slices have those below */
 };
@@ -59,6 +61,8 @@ exo_ptx_read(exo_ptx **out, exo_config *config, const exo_model *model, exo_err 
         return st;
     exo_ptx *p = exo_calloc(1, sizeof *p);
     st = p ? read_options(p, map, model, err) : exo_fail(err, EXO_NOMEM, "no memory for ptx");
+    if (st != EXO_OK && st != EXO_NOMEM)
+        exo_config_add_place(map, err);
     if (st == EXO_OK)
         *out = p;
     else

@@ -138,24 +138,25 @@ check_model(const exo_experience_source *s, exo_config *config, exo_err *err)
     if (!s->model)
         return exo_config_fail(config, err, "the key 'model' is missing: model: {name: gpt, ...}");
     const exo_decoder_spec *spec = exo_decoder_spec_of(s->model);
+    exo_config *at = exo_config_get(config, "model");
     size_t vocabulary = exo_prompts_vocabulary(s->prompts);
     size_t most = exo_prompts_longest(s->prompts) + exo_draft_most(&s->rules);
     if (!spec)
-        return exo_config_fail(config, err, "model: '%s' does not generate; use gpt",
+        return exo_config_fail(at, err, "model: '%s' does not generate; use gpt",
                                exo_model_name(s->model));
     if (vocabulary > spec->vocabulary)
-        return exo_config_fail(config, err,
+        return exo_config_fail(at, err,
                                "model: the vocabulary is %zu, but the prompts need %zu: set "
                                "model.vocabulary",
                                spec->vocabulary, vocabulary);
     for (size_t i = 0; i < s->sampling.num_stop_tokens; i++)
         if ((size_t)s->stop[i] >= spec->vocabulary)
-            return exo_config_fail(config, err,
+            return exo_config_fail(at, err,
                                    "model: the vocabulary is %zu, but answers stop at the token "
                                    "%d: set model.vocabulary or generate.stop",
                                    spec->vocabulary, s->stop[i]);
     if (most > spec->context)
-        return exo_config_fail(config, err,
+        return exo_config_fail(at, err,
                                "model: the context is %zu, but prompts of %zu tokens and answers "
                                "of %zu%s need %zu: set model.context",
                                spec->context, exo_prompts_longest(s->prompts),
@@ -211,7 +212,7 @@ exo_experience_source_read(exo_experience_source **out, exo_config *config, exo_
     if (st == EXO_OK)
         st = exo_config_string(config, "weights", "fp32", &weights, err);
     if (st == EXO_OK && exo_weight_format_named(weights, &s->weights, &reason) != EXO_OK)
-        st = exo_config_fail(config, err, "weights: %s", reason.text);
+        st = exo_config_fail(exo_config_get(config, "weights"), err, "weights: %s", reason.text);
     if (st == EXO_OK)
         st = check_model(s, config, err);
     if (st == EXO_OK)

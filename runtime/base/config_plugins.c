@@ -9,6 +9,7 @@
 #include <exogym/plugin.h>
 
 #include "base/config_tree.h"
+#include "base/plugin_dir.h"
 
 void
 exo_config_keep_plugins_out(exo_config_doc *doc)
@@ -30,9 +31,9 @@ load(exo_config *item, const char **absolute, exo_err *err)
     if (!file || !*file)
         return exo_config_fail(item, err, "plugins: expected the path of a shared object");
     char *full = exo_config_relative(item, file);
-    exo_status st = full && exo_config_document(item)->without_plugins ? EXO_OK
-                    : full                                             ? exo_plugin_load(full, err)
-                           : exo_fail(err, EXO_NOMEM, "out of memory");
+    exo_status st = !full ? exo_fail(err, EXO_NOMEM, "out of memory")
+                    : exo_config_document(item)->without_plugins ? exo_plugin_check_file(full, err)
+                                                                 : exo_plugin_load(full, err);
     if (st != EXO_OK) {
         st = exo_config_add_place(item, err);
     } else {

@@ -40,25 +40,31 @@ find_locked(const void *handle)
     return p;
 }
 
+exo_status
+exo_plugin_check_file(const char *path, exo_err *err)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return exo_fail(err, EXO_NOT_FOUND, "plugin '%s': %s", path, strerror(errno));
+    return S_ISREG(info.st_mode) ? EXO_OK
+                                 : exo_fail(err, EXO_INVAL, "plugin '%s': not a file", path);
+}
+
 /* Opens the file; *handle stays NULL on an error. */
 static exo_status
 open_file(const char *path, void **handle, exo_err *err)
 {
     /* Without a slash, dlopen would search the system's folders. */
     const char *here = strchr(path, '/') ? "" : "./";
-    exo_status st = EXO_OK;
-    struct stat info;
+    exo_status st = exo_plugin_check_file(path, err);
+    if (st != EXO_OK)
+        return st;
     size_t size = strlen(here) + strlen(path) + 1;
     char *file = exo_calloc(size, 1);
     if (!file)
         return exo_fail(err, EXO_NOMEM, "plugin '%s': out of memory", path);
     snprintf(file, size, "%s%s", here, path);
-
-    if (stat(file, &info) != 0)
-        st = exo_fail(err, EXO_NOT_FOUND, "plugin '%s': %s", path, strerror(errno));
-    else if (!S_ISREG(info.st_mode))
-        st = exo_fail(err, EXO_INVAL, "plugin '%s': not a file", path);
-    else if (!(*handle = dlopen(file, RTLD_NOW | RTLD_LOCAL)))
+    if (!(*handle = dlopen(file, RTLD_NOW | RTLD_LOCAL)))
         st = exo_fail(err, EXO_INVAL, "cannot load plugin: %s", dlerror());
     exo_free(file);
     return st;

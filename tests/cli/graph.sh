@@ -276,6 +276,9 @@ done
 sed 's|^seed:.*|&\nplugins: [evil.so]|' job.yaml >evil_job.yaml
 ok graph check evil_job.yaml
 [ ! -e was_run ] || fail "graph check of a job ran a plugin's code"
+sed 's|^plugins:.*|plugins: [none.so]|' evil_job.yaml >none_job.yaml
+"$EXOGYM" graph check none_job.yaml >out 2>err </dev/null && fail 'graph check does not miss a plugin'
+has err "none_job.yaml:$(grep -n '^plugins' none_job.yaml | cut -d: -f1):11: plugin 'none.so': No such file"
 "$EXOGYM" graph check --load-plugins evil.yaml >out 2>err </dev/null
 [ -e was_run ] || fail '--load-plugins loads none'
 

@@ -139,9 +139,12 @@ bad 2 "maker_1 would get no weights" graph check "$two" --set edges.1.route=list
 bad 2 "maker_1 would get no weights" run "$two" --name w6 --dry-run --set edges.1.route=listed --set 'edges.1.targets={trainer_0: [maker_0]}'
 
 # What is wrong
-bad 2 'the vocabulary is 16, but the prompts need 21' run "$example/1m1t.yaml" --name w --set 'actors.maker.config.prompts.tokens=[[20]]'
+bad 2 '1m1t.yaml:11:22: model: the vocabulary is 16, but the prompts need 21' run "$example/1m1t.yaml" --name w --set 'actors.maker.config.prompts.tokens=[[20]]'
 bad 2 'the vocabulary is 16, but answers stop at the token 16' graph check "$example/1m1t.yaml" --set 'actors.maker.config.generate.stop=[3, 16]'
-bad 2 'the context is 32, but prompts of 3 tokens and answers of 40 need 43' run "$example/1m1t.yaml" --name w --set actors.maker.config.generate.max_new_tokens=40
+bad 1 'prompts: none.txt: No such' graph check "$example/1m1t.yaml" --set 'actors.maker.config.prompts={path: none.txt}'
+bad 2 '--set actors.maker.config.weights: weights: expected' graph check "$example/1m1t.yaml" --set actors.maker.config.weights=fp8
+bad 2 '--set actors.trainer.config.critic: critic: only' graph check "$example/1m1t.yaml" --set 'actors.trainer.config.critic={name: gpt, layers: 1, heads: 1, width: 8, context: 32, vocabulary: 16, values: true}'
+bad 2 '1m1t.yaml:11:22: model: the context is 32, but prompts of 3 tokens and answers of 40 need 43' run "$example/1m1t.yaml" --name w --set actors.maker.config.generate.max_new_tokens=40
 bad 2 "did you mean 'share'" run "$example/1m1t.yaml" --name w --set actors.maker.config.reward=shar
 bad 2 'let makers have at least 2 answers' run "$example/1m1t.yaml" --name w --set actors.maker.config.answers=1
 bad 2 'ppo needs values' run "$example/1m1t.yaml" --name w --set actors.trainer.config.algorithm=ppo
@@ -149,7 +152,7 @@ bad 2 "unknown key 'clap'" run "$example/1m1t.yaml" --name w --set actors.traine
 bad 2 'slices: 3 is no multiple of the 2 trainers' run "$two" --name w --set actors.trainer.config.slices=3
 bad 2 "they differ in the shape of 'embedding.weight'" graph check "$example/1m1t.yaml" --set actors.maker.config.model.width=16
 bad 2 "unknown key 'from'" run "$example/1m1t.yaml" --name w --set 'actors.trainer.config.update={from: whole}'
-bad 2 'kv says nothing without swap: step' run "$example/1m1t.yaml" --name w --set actors.maker.config.kv=keep
+bad 2 '--set actors.maker.config.kv: kv says nothing without swap: step' run "$example/1m1t.yaml" --name w --set actors.maker.config.kv=keep
 bad 2 'oversample needs staleness of at least 1' run "$example/1m1t.yaml" --name w --set actors.trainer.config.oversample=1.5
 bad 2 'oversample' run "$example/1m1t.yaml" --name w --set actors.trainer.config.oversample=2.5 --set actors.trainer.config.staleness=1
 bad 2 "exact: the model's vocabulary is 4, the task's 3" run "$exact" --name w --set $trainer.model.vocabulary=4
