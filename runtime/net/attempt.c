@@ -124,12 +124,15 @@ exo_attempt_hear_locked(exo_socket *socket, bool with_key)
                               "process of exogym"
                             : "it is no process of exogym";
         case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-            /* Without keys the other end has no reason to break off, so it is dying, and another
-             * process may take its place. */
+            /* A ZeroMQ that is of another mechanism than this one reads so before it has sent its
+             * own: then a mismatch is no protocol error here. */
             socket->decided = true;
-            if (with_key && breaks_off(socket, (int)value))
-                return "it breaks the handshake off: it has another key than the one that was "
-                       "given for it, works without keys, or is no process of exogym";
+            if (breaks_off(socket, (int)value))
+                return with_key
+                           ? "it breaks the handshake off: it has another key than the one that "
+                             "was given for it, works without keys, or is no process of exogym"
+                           : "it breaks the handshake off: it wants keys, or is no process of "
+                             "exogym";
             break;
         default:
             break;

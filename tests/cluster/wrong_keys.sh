@@ -15,13 +15,15 @@ address=$(sed -n 's/.* is ready at \(tcp:[^ ]*\).*/\1/p' head_pid.out)
 started+=($!)
 until_true 10 grep -q ' is ready at ' plain.out || fail "$(cat plain.err)"
 plain=$(sed -n 's/.* is ready at \(tcp:[^ ]*\).*/\1/p' plain.out)
-# A server that says nothing of ours, and one that ends each connection.
+# A server that says nothing of ours, and one that ends each connection. They read the greeting first: what is not
+# read when a connection is closed resets it, and a reset is also what a listener without room does.
 cat >stranger.py <<'END'
 import socket, sys
 with socket.create_server(("127.0.0.1", 0)) as server:
     print(server.getsockname()[1], flush=True)
     while True:
         connection, _ = server.accept()
+        connection.recv(64)
         if sys.argv[1] == "talks":
             connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n" * 20)
         connection.close()
@@ -51,6 +53,7 @@ told "it wants keys" status --head "$address"
 told "works without keys" status --head "$plain" "${right[@]}"
 told 'no message of exogym' status --head "tcp://127.0.0.1:$(cat talks.out)"
 told 'no process of exogym' status --head "tcp://127.0.0.1:$(cat ends.out)" "${right[@]}"
+told 'it breaks the handshake off: it wants keys, or is no process of exogym' status --head "tcp://127.0.0.1:$(cat ends.out)"
 
 # A worker and a job are told, too, and end.
 timeout $((60 * slower)) "$EXO_BUILD/exogym-worker" --folder "$clusters" --no-ipc --listen tcp://127.0.0.1:0 --head "$address" --head-key keys/other.key \
