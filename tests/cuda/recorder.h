@@ -4,6 +4,7 @@
 #define EXO_TEST_CUDA_RECORDER_H
 
 #include <pthread.h>
+#include <stdbool.h>
 
 #include <exogym/device.h>
 
@@ -17,7 +18,10 @@ typedef struct cuda_recorder {
 
 /* Opens a device of its own on that GPU, whose steps are graphs from now on. */
 void cuda_recorder_start(cuda_recorder *recorder, int gpu);
-/* Fails the test if something was not recorded, or if nothing was. */
+/* Whether enough passes were recorded. What must not happen meanwhile is to go on until then: a thread may
+ * get little of a busy processor. */
+bool cuda_recorder_has_enough(void);
+/* Fails the test if something was not recorded, or not enough. */
 void cuda_recorder_stop(cuda_recorder *recorder);
 
 #endif

@@ -373,7 +373,7 @@ Test(cudnn, nothing_is_recorded_while_a_handle_ends, .timeout = 60)
     (void)load_cudnn();
     setenv("EXOGYM_CUDNN", "on", 1);
     cuda_recorder_start(&r, 0);
-    for (int i = 0; i < 100; i++)
+    for (int i = 0; i < 100 || !cuda_recorder_has_enough(); i++)
         exo_cuda_close(open_gpu("on"));
     cuda_recorder_stop(&r);
     cr_expect_eq(cuda_emulator_memory() + cuda_emulator_things(), 0);

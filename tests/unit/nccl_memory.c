@@ -87,7 +87,7 @@ Test(nccl_memory, nothing_is_recorded_meanwhile, .timeout = 60)
     cuda_recorder r;
     nccl_world_open(&w, true, false);
     cuda_recorder_start(&r, 0);
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 20 || !cuda_recorder_has_enough(); i++) {
         call_all(&w, EXO_OK);
         suspend(&w, 0, EXO_OK, "");
     }
