@@ -1,8 +1,6 @@
 /* Evaluations of a policy while it learns: see evaluator.h. */
 #include "actors/evaluator.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +8,7 @@
 #include <exogym/memory.h>
 
 #include "actors/policy_file.h"
-#include "base/dir.h"
+#include "base/table.h"
 
 enum {
     MAX_PATH = 4096
@@ -19,7 +17,7 @@ enum {
 struct exo_evaluator {
     exo_evaluator_opts opts;
     exo_policy best; /* its values are owned */
-    FILE *list;      /* NULL: none */
+    exo_table list;
     /* Episodes of 0: there is none yet. */
     exo_evaluated newest_look, best_look, reached;
 };
@@ -33,11 +31,7 @@ open_list(exo_evaluator *e, exo_err *err)
     if ((size_t)snprintf(path, sizeof path, "%s/evaluations_%s.csv", e->opts.folder,
                          e->opts.actor) >= sizeof path)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
-    int file = exo_dir_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    e->list = file >= 0 ? fdopen(file, "w") : NULL;
-    if (e->list && fprintf(e->list, "update,samples,mean,deviation\n") > 0 && fflush(e->list) == 0)
-        return EXO_OK;
-    return exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
+    return exo_table_open(&e->list, path, "update,samples,mean,deviation", 0, err);
 }
 
 exo_status
@@ -65,25 +59,21 @@ exo_evaluator_free(exo_evaluator **evaluator)
 {
     if (!*evaluator)
         return;
-    if ((*evaluator)->list)
-        fclose((*evaluator)->list);
+    exo_table_close(&(*evaluator)->list);
     exo_free((*evaluator)->best.values);
     exo_free(*evaluator);
     *evaluator = NULL;
 }
 
 static exo_status
-write_line(const exo_evaluator *e, exo_err *err)
+write_line(exo_evaluator *e, exo_err *err)
 {
     const exo_evaluated *look = &e->newest_look;
-    if (!e->list)
+    if (!e->list.stream)
         return EXO_OK;
-    fprintf(e->list, "%llu,%llu,%.9g,%.9g\n", (unsigned long long)look->update,
+    fprintf(e->list.stream, "%llu,%llu,%.9g,%.9g\n", (unsigned long long)look->update,
             (unsigned long long)look->samples, look->evaluation.mean, look->evaluation.deviation);
-    return fflush(e->list) == 0
-               ? EXO_OK
-               : exo_fail(err, EXO_IO, "evaluations_%s.csv in the run's folder: %s", e->opts.actor,
-                          strerror(errno));
+    return exo_table_push(&e->list, err);
 }
 
 /* Keeps the policy of the newest look, which is the best so far. */
@@ -92,10 +82,11 @@ keep(exo_evaluator *e, const exo_policy *policy, exo_err *err)
 {
     memcpy(e->best.values, policy->values, exo_policy_numel(&e->best.shape) * sizeof(float));
     e->best_look = e->newest_look;
-    return e->opts.folder
+    exo_status st = exo_table_check(&e->list, err);
+    return st == EXO_OK && e->opts.folder
                ? exo_policy_save(&e->best, exo_environment_spec_name(e->opts.spec),
                                  e->best_look.update, e->opts.folder, "best", e->opts.actor, err)
-               : EXO_OK;
+               : st;
 }
 
 exo_status

@@ -539,8 +539,10 @@ write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err
                  (unsigned long long)t->dropped, staleness_mean(t), evaluations, game, sha256);
     if ((size_t)snprintf(path, sizeof path, "%s/final_%s.json", folder, name) >= sizeof path)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
-    exo_status st = exo_policy_save(policy, exo_environment_spec_name(t->play.spec),
-                                    exo_ppo_update_count(t->update), folder, "policy", name, err);
+    exo_status st = exo_updates_file_check(t->file, err);
+    if (st == EXO_OK)
+        st = exo_policy_save(policy, exo_environment_spec_name(t->play.spec),
+                             exo_ppo_update_count(t->update), folder, "policy", name, err);
     return st == EXO_OK ? exo_file_write_atomic(path, text, (size_t)size, err) : st;
 }
 

@@ -1,22 +1,19 @@
 /* The list of a policy_trainer's updates: see updates_file.h. */
 #include "actors/updates_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include <exogym/memory.h>
 
-#include "base/dir.h"
+#include "base/table.h"
 
 enum {
     MAX_PATH = 4096
 };
 
 struct exo_updates_file {
-    FILE *file; /* NULL: none */
+    exo_table table;
     bool has_game;
 };
 
@@ -36,15 +33,13 @@ exo_updates_file_open(exo_updates_file **out, const char *folder, const char *ac
     u->has_game = has_game;
     if (!folder)
         return EXO_OK;
-    int file = exo_dir_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    u->file = file >= 0 ? fdopen(file, "w") : NULL;
-    if (u->file &&
-        fprintf(u->file, "update,samples,return_mean,loss%s\n",
-                has_game ? ",game_value,exploitability" : "") > 0 &&
-        fflush(u->file) == 0)
-        return EXO_OK;
-    exo_status st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
-    exo_updates_file_close(out);
+    exo_status st = exo_table_open(&u->table, path,
+                                   has_game ? "update,samples,return_mean,loss,game_value,"
+                                              "exploitability"
+                                            : "update,samples,return_mean,loss",
+                                   0, err);
+    if (st != EXO_OK)
+        exo_updates_file_close(out);
     return st;
 }
 
@@ -53,8 +48,7 @@ exo_updates_file_close(exo_updates_file **file)
 {
     if (!*file)
         return;
-    if ((*file)->file)
-        fclose((*file)->file);
+    exo_table_close(&(*file)->table);
     exo_free(*file);
     *file = NULL;
 }
@@ -63,16 +57,21 @@ exo_status
 exo_updates_file_write(exo_updates_file *u, uint64_t update, uint64_t samples, double return_mean,
                        double loss, const exo_game_value *game, exo_err *err)
 {
-    if (!u->file)
+    FILE *lines = u->table.stream;
+    if (!lines)
         return EXO_OK;
-    fprintf(u->file, "%llu,%llu,", (unsigned long long)update, (unsigned long long)samples);
+    fprintf(lines, "%llu,%llu,", (unsigned long long)update, (unsigned long long)samples);
     if (!isnan(return_mean))
-        fprintf(u->file, "%.9g", return_mean);
-    fprintf(u->file, ",%.9g", loss);
+        fprintf(lines, "%.9g", return_mean);
+    fprintf(lines, ",%.9g", loss);
     if (u->has_game)
-        fprintf(u->file, ",%.9g,%.9g", game->value, game->exploitability);
-    fprintf(u->file, "\n");
-    return fflush(u->file) == 0
-               ? EXO_OK
-               : exo_fail(err, EXO_IO, "updates_*.csv in the run's folder: %s", strerror(errno));
+        fprintf(lines, ",%.9g,%.9g", game->value, game->exploitability);
+    fprintf(lines, "\n");
+    return exo_table_push(&u->table, err);
+}
+
+exo_status
+exo_updates_file_check(const exo_updates_file *u, exo_err *err)
+{
+    return exo_table_check(&u->table, err);
 }

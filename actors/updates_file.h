@@ -25,5 +25,7 @@ void exo_updates_file_close(exo_updates_file **file);
 exo_status exo_updates_file_write(exo_updates_file *file, uint64_t update, uint64_t samples,
                                   double return_mean, double loss, const exo_game_value *game,
                                   exo_err *err);
+/* FAILED: another life of the actor has begun its list (base/table.h). */
+exo_status exo_updates_file_check(const exo_updates_file *file, exo_err *err);
 
 #endif

@@ -59,7 +59,8 @@ exo_trainer_save(const exo_trainer_state *s, exo_err *err)
     if (st == EXO_OK)
         st = list(s, &mark, &state, err);
     if (st == EXO_OK)
-        st = exo_checkpoints_save(&s->files, exo_learner_version(s->learner), state, err);
+        st = exo_checkpoints_save(&s->files, exo_learned_table(*s->learned),
+                                  exo_learner_version(s->learner), state, err);
     exo_state_free(&state);
     return st;
 }

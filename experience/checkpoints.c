@@ -11,6 +11,7 @@
 #include <exogym/memory.h>
 
 #include "base/dir.h"
+#include "base/file.h"
 
 enum {
     MAX_PATH = 4096,
@@ -39,6 +40,7 @@ exo_checkpoints_of(exo_graph_actor *actor, exo_group *group)
                              .actor = exo_graph_name(actor),
                              .rank = exo_graph_index(actor),
                              .size = exo_graph_count(actor),
+                             .life = exo_graph_life(actor),
                              .seed = exo_graph_seed(actor),
                              .group = group};
 }
@@ -179,15 +181,35 @@ list_origin(struct origin *o, exo_state *state)
     exo_state_add_u64(state, "of_version", &o->version);
 }
 
+/* Writes a file under a name of this life's own, which the next one removes, and renames it if none has
+ * begun: a life that was stopped in between and is taken for dead has nothing to rename. */
+static exo_status
+write_if_mine(const exo_checkpoints *c, const exo_table *table, exo_state *state, const char *path,
+              exo_err *err)
+{
+    char whole[MAX_PATH + 32];
+    snprintf(whole, sizeof whole, "%s.partial-%06u", path, c->life);
+    exo_status st = exo_state_save_sealed(state, whole, err);
+    if (st != EXO_OK)
+        return st;
+    st = exo_table_check(table, err);
+    if (st == EXO_OK)
+        st = exo_file_rename(whole, path, err);
+    if (st != EXO_OK)
+        exo_dir_unlink(whole);
+    return st;
+}
+
 exo_status
-exo_checkpoints_save(const exo_checkpoints *c, uint64_t version, exo_state *state, exo_err *err)
+exo_checkpoints_save(const exo_checkpoints *c, const exo_table *table, uint64_t version,
+                     exo_state *state, exo_err *err)
 {
     char path[MAX_PATH];
     struct origin origin = {.seed = c->seed, .rank = c->rank, .version = version};
     list_origin(&origin, state);
     exo_status st = path_of(c, version, path, err);
     if (st == EXO_OK)
-        st = exo_state_save_sealed(state, path, err);
+        st = write_if_mine(c, table, state, path, err);
     return st == EXO_OK ? thin_out(c, err) : st;
 }
 

@@ -10,10 +10,13 @@
 #include <exogym/graph.h>
 #include <exogym/state.h>
 
+#include "base/table.h"
+
 /* Whose checkpoints. */
 typedef struct exo_checkpoints {
     const char *folder, *actor; /* folder NULL: there are none */
     uint32_t rank, size;        /* of the trainer */
+    uint32_t life;              /* of the trainer (exo_graph_life) */
     uint64_t seed;              /* of the run */
     exo_group *group;           /* of the trainers, to agree on a version; NULL: there is one */
 } exo_checkpoints;
@@ -24,9 +27,11 @@ exo_status exo_checkpoints_read(exo_config *config, uint64_t fallback, uint64_t 
 /* The checkpoints of an actor. */
 exo_checkpoints exo_checkpoints_of(exo_graph_actor *actor, exo_group *group);
 /* Writes the checkpoint of a version, and removes all but the newest four. `state` has the trainer's
- * entries, and is used up: it can only be freed. IO, NOMEM. */
-exo_status exo_checkpoints_save(const exo_checkpoints *c, uint64_t version, exo_state *state,
-                                exo_err *err);
+ * entries, and is used up: it can only be freed. FAILED: another life has taken over the trainer's
+ * `table`, and there is no checkpoint, if that life has called exo_checkpoints_remove_after since; IO,
+ * NOMEM. */
+exo_status exo_checkpoints_save(const exo_checkpoints *c, const exo_table *table, uint64_t version,
+                                exo_state *state, exo_err *err);
 /* Finds the newest version of which all trainers have an intact checkpoint; 0: a trainer has none at
  * all. All trainers call this together. DAMAGED: all of this trainer's are damaged; IO, NOMEM, those of
  * the group. */
@@ -36,7 +41,8 @@ exo_status exo_checkpoints_agree(const exo_checkpoints *c, uint64_t *version, ex
  * NOMEM. */
 exo_status exo_checkpoints_load(const exo_checkpoints *c, uint64_t version, exo_state *state,
                                 exo_err *err);
-/* Removes the checkpoints after a version, and those that were not completed. IO. */
+/* Removes the checkpoints after a version, and those that were not completed. A life calls it once it has
+ * opened its table. IO. */
 exo_status exo_checkpoints_remove_after(const exo_checkpoints *c, uint64_t version, exo_err *err);
 
 #endif

@@ -2,15 +2,12 @@
 #include "experience/learned.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <exogym/memory.h>
 
-#include "base/dir.h"
 #include "base/file.h"
 
 enum {
@@ -19,7 +16,7 @@ enum {
 };
 
 struct exo_learned {
-    FILE *items, *versions; /* NULL: no files */
+    exo_table items, versions;
 };
 
 static exo_status
@@ -31,31 +28,13 @@ path_of(const char *folder, const char *kind, const char *actor, char out[MAX_PA
                : exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", out);
 }
 
-/* Opens a file: empty but for its columns, or cut to a length that it had. */
 static exo_status
-open_one(FILE **out, const char *folder, const char *kind, const char *actor, const char *columns,
-         const uint64_t *length, exo_err *err)
+open_one(exo_table *out, const char *folder, const char *kind, const char *actor,
+         const char *columns, const uint64_t *length, exo_err *err)
 {
     char path[MAX_PATH];
-    struct stat info;
     exo_status st = path_of(folder, kind, actor, path, err);
-    if (st != EXO_OK)
-        return st;
-    int file = exo_dir_open(path, O_WRONLY | (length ? O_APPEND : O_CREAT | O_TRUNC), 0666);
-    if (length && file >= 0 && fstat(file, &info) == 0 && (uint64_t)info.st_size < *length) {
-        close(file);
-        return exo_fail(err, EXO_DAMAGED, "%s: %lld bytes are left of %llu", path,
-                        (long long)info.st_size, (unsigned long long)*length);
-    }
-    bool cut = file >= 0 && (!length || ftruncate(file, (off_t)*length) == 0);
-    *out = cut ? fdopen(file, length ? "a" : "w") : NULL;
-    if (!*out || (!length && fprintf(*out, "%s\n", columns) < 0) || fflush(*out) != 0) {
-        int reason = errno;
-        if (file >= 0 && !*out)
-            close(file);
-        return exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(reason));
-    }
-    return EXO_OK;
+    return st == EXO_OK ? exo_table_open(out, path, columns, length ? *length : 0, err) : st;
 }
 
 exo_status
@@ -142,31 +121,22 @@ exo_learned_close(exo_learned **learned)
     *learned = NULL;
     if (!l)
         return;
-    if (l->items)
-        fclose(l->items);
-    if (l->versions)
-        fclose(l->versions);
+    exo_table_close(&l->items);
+    exo_table_close(&l->versions);
     exo_free(l);
-}
-
-static exo_status
-flush_one(FILE *file, uint64_t *length)
-{
-    off_t at = -1;
-    if (file && (fflush(file) != 0 || fsync(fileno(file)) != 0 || (at = ftello(file)) < 0))
-        return EXO_IO;
-    *length = file ? (uint64_t)at : 0;
-    return EXO_OK;
 }
 
 exo_status
 exo_learned_flush(exo_learned *l, exo_learned_mark *mark, exo_err *err)
 {
-    if (flush_one(l->items, &mark->items) != EXO_OK ||
-        flush_one(l->versions, &mark->versions) != EXO_OK)
-        return exo_fail(err, EXO_IO, "the files learned_*.csv in the run's folder: %s",
-                        strerror(errno));
-    return EXO_OK;
+    exo_status st = exo_table_flush(&l->items, &mark->items, err);
+    return st == EXO_OK ? exo_table_flush(&l->versions, &mark->versions, err) : st;
+}
+
+const exo_table *
+exo_learned_table(const exo_learned *l)
+{
+    return &l->items;
 }
 
 static double
@@ -234,22 +204,20 @@ exo_learned_write(exo_learned *l, const exo_experience *items, size_t count, exo
 {
     char sha256[65];
     uint64_t version = exo_learner_version(learner);
-    if (!l->items)
+    FILE *lines = l->versions.stream;
+    if (!lines)
         return EXO_OK;
     exo_status st = exo_learner_sha256(learner, sha256, err);
     if (st != EXO_OK)
         return st;
     for (size_t i = 0; i < count; i++)
-        write_item(l->items, &items[i], now, version);
-    fprintf(l->versions, "%llu,%.6f,%s,", (unsigned long long)version, seconds(now), sha256);
+        write_item(l->items.stream, &items[i], now, version);
+    fprintf(lines, "%llu,%.6f,%s,", (unsigned long long)version, seconds(now), sha256);
     if (f)
-        fprintf(l->versions, "%.0f,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g\n", f->items, f->score,
-                f->loss, f->kl, f->ratio_off, f->kl_makers, f->chi_squared, f->effective);
+        fprintf(lines, "%.0f,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g\n", f->items, f->score, f->loss,
+                f->kl, f->ratio_off, f->kl_makers, f->chi_squared, f->effective);
     else
-        fprintf(l->versions, "0,,,,,,,\n");
-    if (fflush(l->items) != 0 || fflush(l->versions) != 0 || ferror(l->items) ||
-        ferror(l->versions))
-        return exo_fail(err, EXO_IO, "the files learned_*.csv in the run's folder: %s",
-                        strerror(errno));
-    return EXO_OK;
+        fprintf(lines, "0,,,,,,,\n");
+    st = exo_table_push(&l->items, err);
+    return st == EXO_OK ? exo_table_push(&l->versions, err) : st;
 }

@@ -15,6 +15,7 @@
 #ifndef EXO_LEARNED_H
 #define EXO_LEARNED_H
 
+#include "base/table.h"
 #include "experience/learner.h"
 
 typedef struct exo_learned exo_learned;
@@ -35,6 +36,8 @@ exo_status exo_learned_check(const char *folder, const char *actor, const exo_le
                              const exo_learner *learner, exo_err *err);
 /* Writes all lines to the disk. IO. */
 exo_status exo_learned_flush(exo_learned *learned, exo_learned_mark *mark, exo_err *err);
+/* One of the files, for exo_table_check. */
+const exo_table *exo_learned_table(const exo_learned *learned);
 /* Writes the lines of the items that the learner's present version was made from (count), and the
  * line of the version. `figures` is NULL for version 0. IO. */
 exo_status exo_learned_write(exo_learned *learned, const exo_experience *items, size_t count,

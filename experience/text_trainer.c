@@ -10,18 +10,14 @@
  * was. Another life, or a run that is resumed, goes on from the newest one.
  *
  * Owner of the state: the thread that runs the actor. Read next: tuner.h. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <exogym/memory.h>
 
-#include "base/dir.h"
 #include "base/file.h"
+#include "base/table.h"
 #include "experience/builtin.h"
 #include "experience/checkpoints.h"
 #include "experience/experience.h"
@@ -74,7 +70,7 @@ struct text_trainer {
     exo_experience **items; /* views of `held`, by the items' numbers; (count) */
     exo_item **held;
     size_t count, room;
-    FILE *csv;
+    exo_table csv;
     exo_meter *meters[NUM_METERS];
     uint64_t done, saved; /* steps so far; those of the last checkpoint */
     uint64_t samples;
@@ -137,8 +133,7 @@ release(void *self)
 {
     struct text_trainer *t = self;
     drop_items(t);
-    if (t->csv)
-        fclose(t->csv);
+    exo_table_close(&t->csv);
     exo_tuner_free(&t->tuner);
 }
 
@@ -292,25 +287,13 @@ static exo_status
 open_csv(struct text_trainer *t, const exo_graph_actor *actor, uint64_t length, exo_err *err)
 {
     char path[MAX_PATH];
-    struct stat info = {0};
     if (!exo_graph_folder(actor))
         return EXO_OK;
     exo_status st = path_of(path, actor, "steps_%s.csv", err);
-    if (st != EXO_OK)
-        return st;
-    int file = exo_dir_open(path, O_WRONLY | (length ? O_APPEND : O_CREAT | O_TRUNC), 0666);
-    if (file >= 0 && fstat(file, &info) == 0 && (uint64_t)info.st_size < length)
-        st = exo_fail(err, EXO_DAMAGED, "%s: %lld bytes are left of %llu", path,
-                      (long long)info.st_size, (unsigned long long)length);
-    else if (file < 0 || ftruncate(file, (off_t)length) != 0 ||
-             !(t->csv = fdopen(file, length ? "a" : "w")) ||
-             (length == 0 &&
-              fprintf(t->csv, "step,seconds,loss,norm,val_loss,val_accuracy\n") < 0) ||
-             fflush(t->csv) != 0)
-        st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
-    if (file >= 0 && !t->csv)
-        close(file);
-    return st;
+    return st == EXO_OK
+               ? exo_table_open(&t->csv, path, "step,seconds,loss,norm,val_loss,val_accuracy",
+                                length, err)
+               : st;
 }
 
 /* Writes the line of a step; `validated`: with the figures of held-out samples. */
@@ -318,20 +301,18 @@ static exo_status
 write_step(struct text_trainer *t, const exo_graph_actor *actor, uint64_t step, bool validated,
            exo_err *err)
 {
-    if (!t->csv)
+    FILE *csv = t->csv.stream;
+    if (!csv)
         return EXO_OK;
-    fprintf(t->csv, "%llu,%.6f,%.9g,%.9g,", (unsigned long long)step,
+    fprintf(csv, "%llu,%.6f,%.9g,%.9g,", (unsigned long long)step,
             (double)exo_graph_now(actor) * 1e-9, t->last.loss, t->last.norm);
     if (validated && t->kind == EXO_TUNER_ANSWERS)
-        fprintf(t->csv, "%.9g,\n", t->validated.loss);
+        fprintf(csv, "%.9g,\n", t->validated.loss);
     else if (validated)
-        fprintf(t->csv, "%.9g,%.9g\n", t->validated.loss, t->validated.accuracy);
+        fprintf(csv, "%.9g,%.9g\n", t->validated.loss, t->validated.accuracy);
     else
-        fprintf(t->csv, ",\n");
-    return fflush(t->csv) == 0 && !ferror(t->csv)
-               ? EXO_OK
-               : exo_fail(err, EXO_IO, "steps_%s.csv in the run's folder: %s",
-                          exo_graph_name(actor), exo_dir_reason(errno));
+        fprintf(csv, ",\n");
+    return exo_table_push(&t->csv, err);
 }
 
 static exo_status
@@ -350,7 +331,9 @@ write_result(const struct text_trainer *t, const exo_graph_actor *actor, exo_err
     const exo_tuner_figures *f = &t->validated;
     if (!exo_graph_folder(actor))
         return EXO_OK;
-    exo_status st = path_of(path, actor, "model_%s", err);
+    exo_status st = exo_table_check(&t->csv, err);
+    if (st == EXO_OK)
+        st = path_of(path, actor, "model_%s", err);
     if (st == EXO_OK && exo_graph_index(actor) == 0)
         st = exo_tuner_save(t->tuner, path, err);
     if (st == EXO_OK)
@@ -422,17 +405,14 @@ save(struct text_trainer *t, exo_graph_actor *actor, exo_err *err)
     uint64_t length = 0;
     exo_state *state = NULL;
     const exo_checkpoints files = exo_checkpoints_of(actor, NULL);
-    if (t->every == 0 || !t->csv || t->saved == t->done)
+    if (t->every == 0 || !t->csv.stream || t->saved == t->done)
         return EXO_OK;
-    off_t at = fflush(t->csv) == 0 && fsync(fileno(t->csv)) == 0 ? ftello(t->csv) : -1;
-    if (at < 0)
-        return exo_fail(err, EXO_IO, "steps_%s.csv in the run's folder: %s", exo_graph_name(actor),
-                        exo_dir_reason(errno));
-    length = (uint64_t)at;
+    exo_status st = exo_table_flush(&t->csv, &length, err);
     t->saved = t->done;
-    exo_status st = list(t, texts, &length, &state, err);
     if (st == EXO_OK)
-        st = exo_checkpoints_save(&files, t->done, state, err);
+        st = list(t, texts, &length, &state, err);
+    if (st == EXO_OK)
+        st = exo_checkpoints_save(&files, &t->csv, t->done, state, err);
     exo_state_free(&state);
     return st;
 }

@@ -421,7 +421,9 @@ write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err
     char path[MAX_PATH], text[512], sha256[65];
     if (!exo_graph_folder(actor))
         return EXO_OK;
-    exo_status st = exo_learner_sha256(t->learner, sha256, err);
+    exo_status st = exo_table_check(exo_learned_table(t->learned), err);
+    if (st == EXO_OK)
+        st = exo_learner_sha256(t->learner, sha256, err);
     if (st != EXO_OK)
         return st;
     int size =

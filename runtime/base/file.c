@@ -99,6 +99,31 @@ flush_folder_of(const char *path)
 }
 
 exo_status
+exo_file_rename(const char *from, const char *to, exo_err *err)
+{
+    if (exo_dir_rename(from, to, 0) != 0)
+        return io_error(to, errno ? errno : EIO, err);
+    flush_folder_of(to);
+    return EXO_OK;
+}
+
+exo_status
+exo_file_publish(exo_file *file, FILE **stream, exo_err *err)
+{
+    errno = 0;
+    exo_status st = fflush(file->stream) == 0 && fsync(fileno(file->stream)) == 0
+                        ? exo_file_rename(file->temporary, file->path, err)
+                        : io_error(file->path, errno ? errno : EIO, err);
+    if (st != EXO_OK) {
+        exo_file_abort(file);
+        return st;
+    }
+    *stream = file->stream;
+    forget(file);
+    return EXO_OK;
+}
+
+exo_status
 exo_file_commit(exo_file *file, exo_err *err)
 {
     errno = 0;
@@ -109,15 +134,12 @@ exo_file_commit(exo_file *file, exo_err *err)
     }
     int closed = fclose(file->stream);
     file->stream = NULL;
-    if (closed != 0 || exo_dir_rename(file->temporary, file->path, 0) != 0) {
-        exo_status st = io_error(file->path, errno ? errno : EIO, err);
+    exo_status st = closed == 0 ? exo_file_rename(file->temporary, file->path, err)
+                                : io_error(file->path, errno ? errno : EIO, err);
+    if (st != EXO_OK)
         exo_dir_unlink(file->temporary);
-        forget(file);
-        return st;
-    }
-    flush_folder_of(file->path);
     forget(file);
-    return EXO_OK;
+    return st;
 }
 
 exo_status

@@ -16,11 +16,16 @@ typedef struct exo_file {
 /* Opens the temporary file. Errors: IO with the path and the reason, NOMEM. */
 exo_status exo_file_create(exo_file *file, const char *path, exo_err *err);
 /* Commit flushes the file to the disk and renames it to its path; if that fails, nothing is left.
- * Abort removes the file. Both release the struct. */
+ * Abort removes the file. Both release the struct. Publish is commit, but keeps the file open, for
+ * further writing; the caller closes *stream. */
 exo_status exo_file_commit(exo_file *file, exo_err *err);
+exo_status exo_file_publish(exo_file *file, FILE **stream, exo_err *err);
 void exo_file_abort(exo_file *file);
 /* fwrite; an error names the file. Errors: IO. */
 exo_status exo_file_write(exo_file *file, const void *data, size_t size, exo_err *err);
+
+/* Renames a file, which replaces that at `to`, so that it survives a crash. IO, NOT_FOUND. */
+exo_status exo_file_rename(const char *from, const char *to, exo_err *err);
 
 /* Creates, writes and commits a file. */
 exo_status exo_file_write_atomic(const char *path, const void *data, size_t size, exo_err *err);
