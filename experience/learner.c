@@ -8,8 +8,8 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
-#include "experience/learner_impl.h"
 #include "base/config_edit.h"
+#include "experience/learner_impl.h"
 #include "experience/named_model.h"
 #include "nn/host_params.h"
 

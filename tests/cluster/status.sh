@@ -131,7 +131,7 @@ worker w1
 worker w2
 address=ipc://$place/head
 
-"$EXOGYM" run flow.yaml --overwrite --head "$address" --set actors.source.config.items=1500 >flow.out 2>flow.err &
+"$EXOGYM" run flow.yaml --overwrite --head "$address" --set actors.source.config.items=100000 >flow.out 2>flow.err &
 flow=$!
 until_true 30 job_says "moved(report) and report['meters']['sink_0.count']['value'] > 0" flow ||
     fail "the head knows nothing of the graph: $(cat status.json status.err flow.err)"
@@ -158,10 +158,12 @@ until_true 10 gone "$head_pid" || fail "the head goes on after SIGKILL"
 until_true 20 run_says "run['running'] and moved(run['report'])" runs/flow || fail "without a head: $(cat run.json run.err)"
 head
 until_true 60 job_says "moved(report)" flow || fail "the next head knows nothing of the graph: $(cat status.json flow.err)"
-wait "$flow" || fail "the graph ended with $?: $(cat flow.err)"
+kill -INT "$flow"
+wait "$flow"
 x status >told
 grep -q 'job flow' told && fail "the job has ended, and status has it: $(cat told)"
-run_says "not run['running'] and run['report']['meters']['sink_0.count']['value'] == 3000" runs/flow || fail "flow: $(cat run.json)"
+run_says "not run['running'] and run['state'] == 'stopped' and run['report']['meters']['sink_0.count']['value'] > 0" runs/flow ||
+    fail "flow: $(cat run.json)"
 
 "$EXOGYM" run train.yaml --no-plot --overwrite --head "$address" >train.out 2>train.err &
 train=$!
