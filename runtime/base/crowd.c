@@ -3,9 +3,13 @@
 
 #include <sched.h>
 
+#include <exogym/clock.h>
+
 enum {
     PATIENCE = 16,
-    MOST_PATIENCE = 4096
+    MOST_PATIENCE = 4096,
+    LONG_US = 500,   /* a yield: the time of many sleeps with their wakes */
+    MOST_SLEEPS = 64 /* waits after a long yield */
 };
 
 int
@@ -33,6 +37,25 @@ exo_crowd_wait(exo_crowd *crowd, int other)
     if (core != other || ++crowd->met < (crowd->patience ? crowd->patience : PATIENCE))
         return;
     unsigned patience = crowd->patience ? 2 * crowd->patience : 2 * PATIENCE;
-    *crowd = (exo_crowd){.patience = patience < MOST_PATIENCE ? patience : MOST_PATIENCE};
+    crowd->met = 0;
+    crowd->patience = patience < MOST_PATIENCE ? patience : MOST_PATIENCE;
     leave_core(core);
+}
+
+bool
+exo_crowd_yield(exo_crowd *crowd)
+{
+    if (crowd->sleeps > 0) {
+        crowd->sleeps--;
+        return false;
+    }
+    exo_time before = exo_now(exo_clock_real());
+    sched_yield();
+    if (exo_now(exo_clock_real()) - before < LONG_US * EXO_US) {
+        crowd->most = 0;
+        return true;
+    }
+    unsigned most = crowd->most ? 2 * crowd->most : 1;
+    crowd->sleeps = crowd->most = most < MOST_SLEEPS ? most : MOST_SLEEPS;
+    return false;
 }

@@ -21,7 +21,6 @@
  * local_call.c, timing.c. */
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -306,14 +305,14 @@ first_look(const struct local *l)
     return l->size <= l->cores ? 0 : SPINS;
 }
 
-/* What a thread does between two looks at a call. */
-static void
-give_way(int look)
+/* What a thread does between two looks at a call. False: it is to sleep. */
+static bool
+give_way(exo_crowd *crowd, int look)
 {
-    if (look < SPINS)
-        exo_relax();
-    else
-        sched_yield();
+    if (look >= SPINS)
+        return exo_crowd_yield(crowd);
+    exo_relax();
+    return true;
 }
 
 /* Waits for the commit, or until the communicator is broken. */
@@ -435,11 +434,13 @@ await_end(struct local *l, const exo_local_call *c, uint32_t place, exo_sim_lane
 
 /* Does a part of the work of a committed call, and waits for the other parts. */
 static exo_status
-complete(struct local *l, exo_local_call *c, const exo_collective_args *args, exo_err *err)
+complete(struct local *l, exo_local_call *c, uint32_t rank, const exo_collective_args *args,
+         exo_err *err)
 {
     help(l, c, args);
     for (int i = first_look(l); i < SPINS + YIELDS && atomic_load(&c->done) < c->blocks; i++)
-        give_way(i);
+        if (!give_way(&l->members[rank].crowd, i))
+            break;
     if (atomic_load(&c->done) < c->blocks) {
         pthread_mutex_lock(&l->lock);
         atomic_fetch_add(&c->asleep, 1);
@@ -540,7 +541,8 @@ meet_in_real_time(struct local *l, exo_local_call *c, uint32_t rank, exo_time de
         return EXO_OK;
     exo_compute_pause();
     for (int i = 0; i < YIELDS && !atomic_load(&c->committed); i++)
-        sched_yield();
+        if (!exo_crowd_yield(&l->members[rank].crowd))
+            break;
     if (!atomic_load(&c->committed)) {
         pthread_mutex_lock(&l->lock);
         meet_locked(l, c, deadline);
@@ -587,7 +589,7 @@ local_wait(void *state, uint32_t rank, exo_engine_request *r, exo_err *err)
     }
     exo_status st = r->state == MET ? EXO_OK : meet(l, c, rank, r, lane, err);
     if (st == EXO_OK) {
-        st = complete(l, c, &r->args, err);
+        st = complete(l, c, rank, &r->args, err);
         if (st == EXO_OK)
             st = await_end(l, c, r->args.place, lane, r->deadline, err);
         leave_call(l, c, rank);
@@ -621,7 +623,7 @@ local_test(void *state, uint32_t rank, exo_engine_request *r, bool *done, exo_er
     exo_time end = met ? end_of(l, c, r->args.place) : 0, now = exo_now(l->clock);
     if (!met || (now < end && now < r->deadline))
         return st;
-    st = complete(l, c, &r->args, err);
+    st = complete(l, c, rank, &r->args, err);
     if (st == EXO_OK && end > r->deadline)
         st = fail_by_links(l, c, err);
     leave_call(l, c, rank);
@@ -647,7 +649,7 @@ local_cancel(void *state, uint32_t rank, exo_engine_request *r)
         wake_lanes(l);
         return;
     }
-    complete(l, c, &r->args, NULL);
+    complete(l, c, rank, &r->args, NULL);
     leave_call(l, c, rank);
 }
 

@@ -1,7 +1,6 @@
 /* Steps of the calls through shared memory: how members say them, wait for them, and fail. See
  * near.h. A step is stored, and then the sleepers are looked at; a sleeper says so, and then looks
  * at the step. Both use sequentially consistent operations, so one of them sees the other. */
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -148,7 +147,8 @@ await_word(exo_near_call *c, uint32_t rank, const _Atomic uint32_t *word, uint32
         if (spins > 0 && i == spins && rank < n->rank) /* one of two moves */
             exo_crowd_wait(&n->crowd, (int)atomic_load_explicit(&n->peers[rank].board->core,
                                                                 memory_order_relaxed));
-        sched_yield();
+        if (!exo_crowd_yield(&n->crowd))
+            break;
     }
     while (!is_reached(word, step)) {
         pthread_mutex_lock(&f->lock);

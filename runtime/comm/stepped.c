@@ -8,7 +8,7 @@
 #include "comm/reduce.h"
 
 enum {
-    YIELDS = 64, /* tries of a wait before it sleeps between tries */
+    YIELDS_US = 100, /* a wait yields between its tries for so long before it sleeps there */
     SLEEP_NS = 50 * 1000
 };
 
@@ -92,12 +92,13 @@ exo_status
 exo_stepped_wait(exo_stepped *s, const exo_comm *comm, uint32_t rank, exo_engine_request *request,
                  exo_err *err)
 {
-    for (int tries = 0;; tries++) {
+    exo_time until = exo_now(exo_clock_real()) + YIELDS_US * EXO_US;
+    for (;;) {
         bool done = false;
         exo_status st = exo_stepped_test(s, comm, rank, request, &done, err);
         if (st != EXO_OK || done)
             return st;
-        if (tries < YIELDS)
+        if (exo_now(exo_clock_real()) < until) /* beside other work one yield may take long */
             sched_yield();
         else
             nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);

@@ -22,7 +22,7 @@
 #include "nccl/register.h"
 
 enum {
-    YIELDS = 256, /* looks of a wait before it sleeps between looks */
+    YIELDS_US = 200, /* a wait yields between its looks for so long before it sleeps there */
     SLEEP_NS = 20 * 1000
 };
 
@@ -254,12 +254,13 @@ test(void *group, uint32_t rank, exo_engine_request *r, bool *done, exo_err *err
 static exo_status
 wait(void *group, uint32_t rank, exo_engine_request *r, exo_err *err)
 {
-    for (int looks = 0;; looks++) {
+    exo_time until = exo_now(exo_clock_real()) + YIELDS_US * EXO_US;
+    for (;;) {
         bool done = false;
         exo_status st = test(group, rank, r, &done, err);
         if (st != EXO_OK || done)
             return st;
-        if (looks < YIELDS)
+        if (exo_now(exo_clock_real()) < until) /* beside other work one yield may take long */
             sched_yield();
         else
             nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);

@@ -1,0 +1,68 @@
+/* Threads that wait beside other work on their cores sleep instead of yielding: a yield then takes
+ * a turn of each of the others.
+ *
+ * sched_yield() here takes as long as beside such work, and counts its calls. Read next:
+ * runtime/base/crowd.h. */
+#include <criterion/criterion.h>
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include <exogym/exogym.h>
+
+#include "base/crowd.h"
+
+static atomic_uint yields;
+
+int
+sched_yield(void)
+{
+    atomic_fetch_add(&yields, 1);
+    nanosleep(&(struct timespec){.tv_nsec = 600 * 1000}, NULL);
+    return 0;
+}
+
+Test(crowd, each_long_yield_makes_more_waits_sleep)
+{
+    exo_crowd crowd = {0};
+    for (unsigned sleeps = 1; sleeps <= 64; sleeps *= 2) {
+        unsigned before = atomic_load(&yields);
+        for (unsigned i = 0; i <= sleeps; i++)
+            cr_expect_not(exo_crowd_yield(&crowd));
+        cr_expect_eq(atomic_load(&yields) - before, 1, "%u sleeps", sleeps);
+    }
+}
+
+enum {
+    MEMBERS = 8,
+    ROUNDS = 100
+};
+
+static exo_comm *comm;
+
+static void *
+reduce(void *rank)
+{
+    exo_group *group = NULL;
+    float number = 1;
+    cr_assert_eq(exo_group_open(&group, comm, (uint32_t)(uintptr_t)rank, NULL, NULL), EXO_OK);
+    for (int i = 0; i < ROUNDS; i++)
+        cr_assert_eq(exo_all_reduce(group, exo_host_array(EXO_F32, &number, 1), EXO_MEAN, NULL),
+                     EXO_OK);
+    exo_group_close(&group);
+    return NULL;
+}
+
+Test(crowd, members_of_a_collective_sleep_beside_other_work)
+{
+    pthread_t threads[MEMBERS];
+    cr_assert_eq(exo_comm_local(&comm, MEMBERS, exo_clock_real(), NULL), EXO_OK);
+    for (uintptr_t r = 0; r < MEMBERS; r++)
+        cr_assert_eq(pthread_create(&threads[r], NULL, reduce, (void *)r), 0);
+    for (int r = 0; r < MEMBERS; r++)
+        pthread_join(threads[r], NULL);
+    exo_comm_drop(&comm);
+    cr_expect_lt(atomic_load(&yields), MEMBERS * ROUNDS / 4, "%u yields", atomic_load(&yields));
+}
