@@ -613,6 +613,7 @@ exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err)
         return st;
     }
     init_net(net, opts);
+    exo_net_count_from_now(net);
     st = make_parts(net, opts, err);
     if (st == EXO_OK)
         st = exo_wire_reader_init(&net->reader, err);

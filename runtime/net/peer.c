@@ -298,6 +298,15 @@ count_strangers(exo_net *net, uint64_t ended, exo_time now)
     net->ended = ended;
 }
 
+void
+exo_net_count_from_now(exo_net *net)
+{
+    exo_intake_figures now = exo_intake_tick(net);
+    net->kept_out = now.refused + now.ended + now.overfull;
+    net->starved = now.starved;
+    net->ended = now.ended;
+}
+
 /* Ends strangers that take too long, and logs now and then how many connections were kept out. */
 static void
 watch_intake_locked(exo_net *net, exo_time time)

@@ -187,6 +187,9 @@ bool exo_net_report_lost(exo_net *net);
 bool exo_peer_is_watched(const exo_peer *peer);
 /* Sends beats; finds silent, stuck and revoked peers. */
 void exo_net_tick_locked(exo_net *net, exo_time now);
+/* What the intake kept out for earlier nets of this process is not counted for this one. Before any
+ * thread of the net. */
+void exo_net_count_from_now(exo_net *net);
 /* Replaces control characters. A peer's text that is shown to people must not begin a line of its
  * own. */
 void exo_net_make_plain(char *text);

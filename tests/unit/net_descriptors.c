@@ -191,6 +191,7 @@ Test(net, survives_without_a_descriptor)
         net_end_open(&late, NULL, NULL);
         exo_peer *other = net_end_connect(&late, &server);
         expect_heard(&server, &late, other);
+        cr_expect_eq(late.net->starved, server.net->starved, "it counts those before its time");
         exo_peer_drop(&other);
         exo_peer_drop(&peer);
         net_end_close(&late);
