@@ -1,6 +1,7 @@
 /* The conductor: see conduct.h. */
 #include "conduct/conduct.h"
 
+#include <ctype.h>
 #include <string.h>
 #include <time.h>
 
@@ -65,6 +66,14 @@ exo_cast_be_patient(exo_cast *cast, exo_time time)
 
 /* --- Errors ----------------------------------------------------------------------------------- */
 
+/* Whether an error begins with these bytes of a name, and not with a longer name. */
+static bool
+begins_with(const char *reason, const char *name, size_t length)
+{
+    return strncmp(reason, name, length) == 0 && !isalnum((unsigned char)reason[length]) &&
+           reason[length] != '_';
+}
+
 exo_status
 exo_cast_blame(const exo_cast *cast, uint32_t i, exo_status status, const char *reason,
                exo_err *err)
@@ -73,7 +82,13 @@ exo_cast_blame(const exo_cast *cast, uint32_t i, exo_status status, const char *
     cast->name(cast->context, i, name);
     if (err && status == EXO_PEER_LOST && cast->explain)
         cast->explain(cast->explain_context, cast->space, name, why, sizeof why);
-    bool named = !why[0] && cast->names_itself && strncmp(reason, name, strlen(name)) == 0;
+    /* an actor knows its name, "maker_0", and not that of its life, "maker_0.1" */
+    size_t length = strcspn(name, ".");
+    bool named = !why[0] && cast->names_itself && begins_with(reason, name, length);
+    if (named && strncmp(reason + length, ": ", 2) == 0) {
+        reason += length + 2;
+        named = false;
+    }
     return exo_fail(err, status, "%s%s%s", named ? "" : name, named ? "" : ": ",
                     why[0]      ? why
                     : reason[0] ? reason

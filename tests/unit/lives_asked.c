@@ -198,3 +198,28 @@ Test(lives_asked, members_that_fail_in_turn_for_one_reason_end_the_run)
     }
     close_cast(&l);
 }
+
+static void
+name_of_life(const void *context, uint32_t i, char out[EXO_CAST_NAME])
+{
+    (void)i;
+    snprintf(out, EXO_CAST_NAME, "%s", (const char *)context);
+}
+
+Test(lives_asked, a_cause_has_the_name_of_its_actor_once)
+{
+    static const struct {
+        const char *name, *reason, *blame;
+    } rows[] = {{"maker_1", "no space", "maker_1: no space"},
+                {"maker_1", "maker_1: no space", "maker_1: no space"},
+                {"maker_1", "maker_1 waits", "maker_1 waits"},
+                {"maker_1", "maker_10: no space", "maker_1: maker_10: no space"},
+                {"maker_1.12", "maker_1: no space", "maker_1.12: no space"},
+                {"maker_1.12", "maker_1.12: no space", "maker_1.12: no space"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const exo_cast of = {.name = name_of_life, .context = rows[i].name, .names_itself = true};
+        exo_err blame = {0};
+        cr_expect_eq(exo_cast_blame(&of, 0, EXO_IO, rows[i].reason, &blame), EXO_IO);
+        cr_expect_str_eq(blame.text, rows[i].blame);
+    }
+}
