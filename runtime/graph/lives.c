@@ -25,6 +25,17 @@ exo_life_name(const char *actor, uint32_t index, uint32_t life, char out[EXO_LIF
 
 /* --- The rule --------------------------------------------------------------------------------- */
 
+exo_err
+exo_births_failure(const char *name, exo_status status, const exo_err *reason)
+{
+    exo_err said = *reason;
+    size_t length = strlen(name);
+    said.code = status;
+    for (char *at = said.text; (at = strstr(at, name));)
+        memmove(at, at + length, strlen(at + length) + 1);
+    return said;
+}
+
 /* A hash of a failure's status and text (FNV-1a); not 0. */
 static uint64_t
 words_of(const exo_err *reason)
@@ -165,28 +176,15 @@ end_others(exo_lives *l, const exo_life_unit *u, const char *why)
     }
 }
 
-/* A failure of member `i` without its name: the members of a unit fail in turn where the reason is
- * the same for all, as on a full disk. */
-static exo_err
-failure_of(const exo_lives *l, const exo_life_unit *u, uint32_t i, exo_status status,
-           const exo_err *reason)
-{
-    char name[EXO_LIFE_NAME];
-    exo_err said = *reason;
-    said.code = status;
-    exo_life_name(l->spec->actors[u->actor].name, i - u->first, 0, name);
-    size_t length = u->count > 1 ? strlen(name) : 0;
-    for (char *at = said.text; length > 0 && (at = strstr(at, name));)
-        memmove(at, at + length, strlen(at + length) + 1);
-    return said;
-}
-
 bool
 exo_lives_take(exo_lives *l, uint32_t i, exo_status status, const exo_err *reason)
 {
     exo_life_unit *u = &l->units[l->unit_of[i]];
-    exo_err why = {0}, said = failure_of(l, u, i, status, reason);
+    char name[EXO_LIFE_NAME];
+    exo_err why = {0};
     exo_time wait = 0;
+    exo_life_name(l->spec->actors[u->actor].name, i - u->first, 0, name);
+    exo_err said = exo_births_failure(name, status, reason);
     if (status == EXO_OK && l->since[i] > 0)
         l->news = true;
     if (l->cast->told || (u->state == EXO_UNIT_RUNS && !exo_births_count(status)))

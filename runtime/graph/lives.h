@@ -46,6 +46,9 @@ typedef struct exo_births {
     exo_time first_failure, began;
 } exo_births;
 
+/* A failure of the actor of that name, without the name: members of a collective fail in turn where the
+ * reason is the same for all, as on a full disk. */
+exo_err exo_births_failure(const char *name, exo_status status, const exo_err *reason);
 /* Counts a failure at time `now`, with its reason. Whether the rule gives another life; *wait: the
  * time until then. A rule without `max` gives none after EXO_SAME_FAILURES in a row with the same
  * words, between which nothing changes; deaths of processes and losses of peers leave their count.

@@ -52,21 +52,36 @@ exo_rebirth_end_life(exo_place *place, const char *cause)
     exo_place_fail_collectives(place, cause);
 }
 
+/* Whether the rule gives another life after a failure. */
+static bool
+rule_gives(exo_place *p, exo_births *births, const exo_err *said, exo_time *wait)
+{
+    exo_regroup *meeting = &p->actor.site->regroups[p->spec_index];
+    exo_time now = exo_place_now(p);
+    if (!has_collectives(p))
+        return exo_births_next(births, &p->spec->restart, said, now, wait);
+    pthread_mutex_lock(&p->actor.site->lives_lock);
+    bool gives = meeting->counted > meeting->round ||
+                 exo_births_next(&meeting->births, &p->spec->restart, said, now, wait);
+    if (gives)
+        meeting->counted = meeting->round + 1;
+    pthread_mutex_unlock(&p->actor.site->lives_lock);
+    return gives;
+}
+
 bool
 exo_rebirth_due(exo_place *p, exo_births *births, exo_status status, const exo_err *reason,
                 exo_time *wait)
 {
     pthread_mutex_lock(&p->lock);
     bool cancelled = p->cancelled, regroups = p->regroups;
-    exo_err said = *reason;
-    said.code = status;
     uint16_t life = p->life;
     pthread_mutex_unlock(&p->lock);
+    const exo_err said = exo_births_failure(p->actor.name, status, reason);
     *wait = 0;
     if (cancelled || p->spec->restart.when == EXO_RESTART_NEVER || life == EXO_MAX_LIVES)
         return false;
-    if (!regroups && (!exo_births_count(status) ||
-                      !exo_births_next(births, &p->spec->restart, &said, exo_place_now(p), wait)))
+    if (!regroups && (!exo_births_count(status) || !rule_gives(p, births, &said, wait)))
         return false;
     EXO_LOG(WARN, GRAPH, "event=failed life=%u why=\"%s\"", life, reason->text);
     for (uint32_t i = 0; i < p->actor.count && has_collectives(p); i++)
@@ -95,6 +110,7 @@ arrive(exo_place *p, uint64_t *round, exo_err *err)
     exo_site *site = p->actor.site;
     exo_regroup *meeting = &site->regroups[p->spec_index];
     exo_status st = EXO_OK;
+    exo_time now = exo_place_now(p);
     pthread_mutex_lock(&site->lives_lock);
     *round = meeting->round;
     bool last = ++meeting->arrived == p->actor.count;
@@ -102,6 +118,7 @@ arrive(exo_place *p, uint64_t *round, exo_err *err)
         st = make_comms(p, err);
         meeting->arrived = 0;
         meeting->failed = st;
+        meeting->births.began = now;
         meeting->round++;
     }
     pthread_mutex_unlock(&site->lives_lock);

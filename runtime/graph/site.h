@@ -12,12 +12,16 @@
 #include <pthread.h>
 
 #include "base/pace.h"
+#include "graph/lives.h"
 #include "graph/spec.h"
 
 typedef struct exo_place exo_place; /* place.h */
 
-/* A meeting of an actor's members, to form their collectives again (rebirth.c). */
+/* A meeting of an actor's members, to form their collectives again (rebirth.c), and their failures, which
+ * are counted together: one in each life. */
 typedef struct exo_regroup {
+    exo_births births;
+    uint64_t counted;  /* the meeting before which the last counted failure was, from 1 */
     uint32_t arrived;  /* members that wait */
     uint64_t round;    /* number of meetings so far */
     exo_status failed; /* of the last one */

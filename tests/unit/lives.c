@@ -108,9 +108,10 @@ static struct {
 } world = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* config: deaths: lives that fail; at: before the item of that number; ends: this member of the name
- * returns at once */
+ * returns at once; turns: see below */
 struct mortal {
     uint64_t deaths, at, ends;
+    bool turns; /* members fail in turn, each with its own name in the text */
 };
 
 /* A run whose actors are made as in workers, though in this process. */
@@ -140,6 +141,8 @@ mortal_init(void *self, exo_config *config, exo_err *err)
     exo_status st = exo_config_u64(config, "deaths", 0, 0, 100, &m->deaths, err);
     if (st == EXO_OK)
         st = exo_config_u64(config, "at", 0, 0, 100, &m->at, err);
+    if (st == EXO_OK)
+        st = exo_config_bool(config, "turns", false, &m->turns, err);
     return st == EXO_OK ? exo_config_u64(config, "ends", 99, 0, 99, &m->ends, err) : st;
 }
 
@@ -289,6 +292,8 @@ member_run(void *self, exo_graph_actor *actor, exo_err *err)
     world.births[index] = life + 1;
     if (index == m->ends)
         return EXO_OK;
+    if (m->turns && index == life % exo_graph_count(actor))
+        return exo_fail(err, EXO_IO, "checkpoint_%s: no space", exo_graph_name(actor));
     for (uint32_t i = 0; st == EXO_OK && i < 8; i++) {
         float value = (float)(index + 1);
         st = index == 1 ? die_here(m, actor, i, err) : EXO_OK;
@@ -434,6 +439,22 @@ Test(lives, members_of_a_collective_live_and_die_together, .timeout = 60)
             cr_expect_eq(world.sums[i][0], 3 * 6, "%s: %g", clocks[c], (double)world.sums[i][0]);
             cr_expect_eq(world.sums[i][2], 8 * 6, "%s: %g", clocks[c], (double)world.sums[i][2]);
         }
+    }
+}
+
+Test(lives, failures_of_members_in_turn_count_together, .timeout = 60)
+{
+    for (size_t c = 0; c < 2; c++) {
+        exo_err err = {0};
+        exo_status st =
+            run_text(clocks[c],
+                     "  member: {class: mortal_member, count: 2, restart: {when: on_failure}, "
+                     "config: {turns: true}}\n",
+                     "  - {from: member, to: member, carries: sums, deadline: 20 s}\n", NULL, &err);
+        cr_expect_eq(st, EXO_IO, "%s: %s", clocks[c], err.text);
+        cr_expect_eq(world.births[0], EXO_SAME_FAILURES, "%s: %u lives", clocks[c],
+                     world.births[0]);
+        cr_expect_str_eq(err.text, "member_1: checkpoint_member_1: no space");
     }
 }
 
