@@ -646,7 +646,11 @@ static const exo_graph_port trainer_ports[] = {
      .direction = EXO_PORT_INPUT,
      .required = true,
      .blocking = true},
-    {.name = "parameters", .type = "policy", .direction = EXO_PORT_OUTPUT, .initial = true},
+    {.name = "parameters",
+     .type = "policy",
+     .direction = EXO_PORT_OUTPUT,
+     .initial = true,
+     .retained = true},
     {.name = "gradients", .type = "policy gradients", .direction = EXO_PORT_COLLECTIVE},
 };
 /* The first two are of a minibatch. */

@@ -70,6 +70,7 @@ relink_outlet(exo_port *port, exo_port_edge *edge, exo_outlet *o, uint16_t life,
     o->finished = place->returned;
     port->finished = place->returned;
     open_outlet_locked(o, closed);
+    o->left = 0; /* nothing has left for this life */
     exo_item *last = retained_locked(port, edge, o);
     if (last)
         exo_outlet_put_locked(o, last);

@@ -267,6 +267,8 @@ teller_run(void *self, exo_graph_actor *actor, exo_err *err)
     return st;
 }
 
+#define forgetter_run teller_run
+
 static exo_status
 hearer_run(void *self, exo_graph_actor *actor, exo_err *err)
 {
@@ -317,6 +319,9 @@ static const exo_graph_port of_teller[] = {
      .initial = true,
      .retained = true},
     {.name = "answer", .type = "answer", .direction = EXO_PORT_INPUT, .blocking = true}};
+static const exo_graph_port of_forgetter[] = {
+    {.name = "numbers", .type = "numbers", .direction = EXO_PORT_OUTPUT, .initial = true},
+    {.name = "answer", .type = "answer", .direction = EXO_PORT_INPUT, .blocking = true}};
 static const exo_graph_port of_hearer[] = {
     {.name = "numbers", .type = "numbers", .direction = EXO_PORT_INPUT, .blocking = true},
     {.name = "answer", .type = "answer", .direction = EXO_PORT_OUTPUT}};
@@ -329,8 +334,9 @@ static const exo_graph_port of_member[] = {
         .state_size = sizeof(struct mortal), .init = mortal_init, .run = name_##_run               \
     }
 static const exo_graph_class classes[] = {
-    CLASS(source, numbers_out, 1), CLASS(sink, numbers_in, 1),  CLASS(teller, of_teller, 2),
-    CLASS(hearer, of_hearer, 2),   CLASS(member, of_member, 1), CLASS(asker, numbers_out, 1)};
+    CLASS(source, numbers_out, 1),    CLASS(sink, numbers_in, 1),  CLASS(teller, of_teller, 2),
+    CLASS(hearer, of_hearer, 2),      CLASS(member, of_member, 1), CLASS(asker, numbers_out, 1),
+    CLASS(forgetter, of_forgetter, 2)};
 
 /* Runs a graph; *time is the run's own. */
 static exo_status
@@ -420,6 +426,25 @@ Test(lives, a_new_life_gets_what_is_retained, .timeout = 60)
                      "  - {from: hearer, to: teller, carries: answer, deadline: 20 s}\n",
                      NULL, &err);
         cr_expect_eq(st, EXO_OK, "%s: %s", clocks[c], err.text);
+    }
+}
+
+/* The number is lost with the first life of the hearer. */
+Test(lives, a_stall_after_a_death_is_found, .timeout = 60)
+{
+    for (size_t c = 0; c < 2; c++) {
+        exo_err err = {0};
+        exo_status st =
+            run_text(clocks[c],
+                     "  teller: {class: mortal_forgetter}\n"
+                     "  hearer: {class: mortal_hearer, restart: {when: on_failure}, config: "
+                     "{deaths: 1}}\n",
+                     "  - {from: teller, to: hearer, carries: numbers, deadline: 20 s}\n"
+                     "  - {from: hearer, to: teller, carries: answer, deadline: 20 s}\n",
+                     NULL, &err);
+        cr_expect_eq(st, EXO_FAILED, "%s: %s", clocks[c], err.text);
+        cr_expect(strstr(err.text, "the graph stalls: teller_0 waits"), "%s: %s", clocks[c],
+                  err.text);
     }
 }
 
