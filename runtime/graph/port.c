@@ -116,8 +116,12 @@ find_port(exo_graph_actor *actor, const char *name, exo_port_direction direction
     exo_place *place = place_of(actor);
     for (size_t i = 0; i < place->spec->class->num_ports; i++) {
         const exo_graph_port *port = &place->spec->class->ports[i];
-        if (port->direction == direction && strcmp(port->name, name) == 0 &&
-            place->ports[i].num_edges > 0) {
+        if (port->direction != direction || strcmp(port->name, name) != 0)
+            continue;
+        pthread_mutex_lock(&place->lock); /* a change adds edges */
+        bool used = place->ports[i].num_edges > 0;
+        pthread_mutex_unlock(&place->lock);
+        if (used) {
             *index = i;
             return &place->ports[i];
         }
@@ -181,12 +185,14 @@ struct patience {
 };
 
 static struct patience
-patience_of(const exo_place *place, const exo_port *port, exo_time timeout)
+patience_of(exo_place *place, const exo_port *port, exo_time timeout)
 {
     exo_time now = exo_place_now(place), longest = 0;
+    pthread_mutex_lock(&place->lock); /* a change adds edges */
     for (uint32_t e = 0; e < port->num_edges; e++)
         longest =
             port->edges[e]->edge->deadline > longest ? port->edges[e]->edge->deadline : longest;
+    pthread_mutex_unlock(&place->lock);
     if (timeout == EXO_PORT_TIMEOUT)
         timeout = longest;
     return (struct patience){.deadline = timeout > INT64_MAX - now ? INT64_MAX : now + timeout,
@@ -621,8 +627,9 @@ receive_locked(exo_port *port, struct patience patience, exo_item **out, exo_inl
         }
         if (!waited) {
             waited = true;
+            const char *edge = port->edges[0]->edge->name;
             pthread_mutex_unlock(&place->lock);
-            exo_pace_wait_begin(&place->pace, port->edges[0]->edge->name, EXO_SPAN_RECV_BLOCKED);
+            exo_pace_wait_begin(&place->pace, edge, EXO_SPAN_RECV_BLOCKED);
             pthread_mutex_lock(&place->lock);
             exo_place_wait_begin_locked(place, (exo_place_wait){.kind = EXO_WAIT_RECEIVE,
                                                                 .port = port,

@@ -108,6 +108,61 @@ run(const char *clock, const struct what *w, int sources, int sinks, int large)
     exo_graph_spec_free(&spec);
 }
 
+enum {
+    CHANGES = 6 /* more edges than a port begins with */
+};
+
+struct changes {
+    exo_graph_spec *graphs[CHANGES];
+    size_t given, made;
+};
+
+static bool
+next_graph(void *context, const exo_graph_spec *now, const exo_graph_spec **graph,
+           const char **text)
+{
+    struct changes *c = context;
+    (void)now;
+    (void)text;
+    if (c->given == CHANGES)
+        return false;
+    *graph = c->graphs[c->given++];
+    return true;
+}
+
+static void
+graph_changed(void *context, exo_time at, exo_status status, const char *reason)
+{
+    struct changes *c = context;
+    (void)at;
+    (void)reason;
+    c->made += status == EXO_OK;
+}
+
+/* The edge of items changes repeatedly while sources send and sinks receive. */
+static void
+change(void)
+{
+    struct changes changes = {0};
+    exo_err err = {0};
+    exo_graph_result result = {0};
+    exo_graph_spec *graphs[CHANGES + 1];
+    for (int i = 0; i <= CHANGES; i++) {
+        char edge[80];
+        snprintf(edge, sizeof edge, "route: round_robin, buffer: {capacity: %d}", i + 1);
+        graphs[i] = stream_graph(form, "real", "", 2, 0, ", compute: {make: 2 ms}", 2, "rounds: 5",
+                                 "", edge);
+    }
+    memcpy(changes.graphs, &graphs[1], sizeof changes.graphs);
+    const exo_graph_run_opts opts = {
+        .space = "race", .next = next_graph, .changed = graph_changed, .context = &changes};
+    CHECK(exo_graph_run(graphs[0], &opts, &result, &err) == EXO_OK);
+    CHECK(changes.made > 0);
+    exo_graph_result_release(&result);
+    for (int i = 0; i <= CHANGES; i++)
+        exo_graph_spec_free(&graphs[i]);
+}
+
 int
 main(void)
 {
@@ -155,5 +210,6 @@ main(void)
             /* larger than EXO_LIGHT_ITEM: the outlets' threads send these, between light items */
             run(clocks[c], &all[i], 2, 3, 6000);
         }
+    change();
     return 0;
 }
