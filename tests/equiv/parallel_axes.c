@@ -184,7 +184,10 @@ compare_in_bf16(const struct shape *shape, const char *model, const char *strate
     struct run exact, whole, shares;
     const struct shape one = {shape->copies, 1, 1, 1, false, shape->minibatch};
     const bool tied = !strstr(model, "tied: false");
-    const char *options = strcmp(strategy, "diloco") == 0 ? "{H: 3, " SGD "}" : "{" SGD "}";
+    const char *options = strcmp(strategy, "diloco") == 0 ? "{H: 3, " SGD "}"
+                          : strcmp(strategy, "fsdp") == 0
+                              ? "{sharding_strategy: shard_grad_op, prefetch: true, " SGD "}"
+                              : "{" SGD "}";
     char hash[65];
     prepare(&exact, &one, model);
     prepare(&whole, &one, model);
@@ -221,6 +224,14 @@ Test(parallel_axes, autocast_rounds_as_on_one_node)
     for (size_t i = 0; numbers_bf16_runs() && i < sizeof shapes / sizeof *shapes; i++)
         compare_in_bf16(&shapes[i], models[i % 2], shapes[i].copies > 1 ? "diloco" : "ddp",
                         shapes[i].copies > 1 ? 1 : STEPS);
+}
+
+Test(parallel_axes, autocast_goes_with_shards_of_what_nodes_have)
+{
+    static const struct shape shapes[] = {
+        {2, 1, 2, 1, false, 2}, {2, 2, 2, 2, true, 2}, {2, 2, 1, 1, false, 4}};
+    for (size_t i = 0; numbers_bf16_runs() && i < sizeof shapes / sizeof *shapes; i += one_of(2))
+        compare_in_bf16(&shapes[i], i % 2 ? ", position: rotary" : ", tied: false", "fsdp", STEPS);
 }
 
 Test(parallel_axes, parts_of_stages_have_the_numbers_of_whole_models)
