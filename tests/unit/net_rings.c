@@ -32,6 +32,24 @@ has_rings(net_end *e, const exo_peer *peer)
     return both;
 }
 
+static bool
+has_no_ring(net_end *e, const exo_peer *peer)
+{
+    pthread_mutex_lock(&e->net->lock);
+    bool neither = !peer->in && !peer->out;
+    pthread_mutex_unlock(&e->net->lock);
+    return neither;
+}
+
+static uint64_t
+token_of(net_end *e, const exo_peer *peer)
+{
+    pthread_mutex_lock(&e->net->lock);
+    uint64_t token = peer->token;
+    pthread_mutex_unlock(&e->net->lock);
+    return token;
+}
+
 /* Messages to a peer that was reached over tcp go over tcp. */
 Test(net, shares_rings_where_it_was_reached_by_a_path)
 {
@@ -49,7 +67,7 @@ Test(net, shares_rings_where_it_was_reached_by_a_path)
     }
     exo_net_flush(client.net);
     EVENTUALLY(server.calls == 3000 && outside.calls == 3000);
-    cr_expect(!has_rings(&client, by_tcp) && !by_tcp->in && !by_tcp->out);
+    cr_expect(has_no_ring(&client, by_tcp));
 
     /* Peers of different hosts share no ring. */
     net_end_open(&guest, NULL, &(exo_net_opts){.boot = "another kernel"});
@@ -57,7 +75,7 @@ Test(net, shares_rings_where_it_was_reached_by_a_path)
     exo_payload first = net_end_numbered(3000);
     cr_assert_eq(net_end_call(&guest, far, "count", &first), EXO_OK);
     EVENTUALLY(server.calls == 3001);
-    cr_expect(!far->in && !far->out);
+    cr_expect(has_no_ring(&guest, far));
     exo_peer_drop(&near);
     exo_peer_drop(&by_tcp);
     exo_peer_drop(&far);
@@ -228,7 +246,7 @@ Test(net, lets_nobody_in_who_was_not_told_the_token)
     exo_ring_free(&in);
     exo_ring_free(&out);
     EVENTUALLY(count_files() <= before);
-    cr_expect(!has_rings(&server, server.peer) && server.peer->token == 77);
+    cr_expect(!has_rings(&server, server.peer) && token_of(&server, server.peer) == 77);
 
     /* The right token with descriptors that are no rings: the token is used up. The door answers in
      * the order of the knocks, so all earlier ones were refused. */
@@ -236,7 +254,7 @@ Test(net, lets_nobody_in_who_was_not_told_the_token)
     while ((st = exo_door_knock(door, 77, (int[2]){0, 1}, NULL)) == EXO_FULL)
         usleep(100);
     cr_assert_eq(st, EXO_OK);
-    EVENTUALLY(server.peer->token == 0);
+    EVENTUALLY(token_of(&server, server.peer) == 0);
     EVENTUALLY(count_files() <= before);
     cr_expect(!has_rings(&server, server.peer));
     cr_expect_eq(server.lost, 0);
