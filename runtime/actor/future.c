@@ -10,7 +10,6 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -265,6 +264,14 @@ futex_wait(atomic_uint *word, unsigned seen, const exo_clock *clock, exo_time le
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &timeout, NULL, 0);
 }
 
+/* Sleeps on the future's word, which was `word`, as futex_wait. */
+static void
+sleep_on(exo_future *f, unsigned word, const exo_clock *clock, exo_time left)
+{
+    if ((word & SLEEPERS) || atomic_compare_exchange_strong(&f->word, &word, word | SLEEPERS))
+        futex_wait(&f->word, word | SLEEPERS, clock, left);
+}
+
 /* Moves on to phase `to` from any phase up to `from`; the marks stay. False: the phase was
  * later. */
 static bool
@@ -399,8 +406,9 @@ exo_cancel(exo_future *future)
 {
     atomic_store(&future->cancelled, true);
     exo_future_complete(future, EXO_CANCELLED, "the call was cancelled", NULL);
-    while (phase(future) != DONE)
-        sched_yield(); /* another thread is writing the result */
+    /* Another thread may be writing the result. If it was interrupted, it needs this core. */
+    for (unsigned word; ((word = atomic_load(&future->word)) & PHASE) != DONE;)
+        sleep_on(future, word, exo_clock_real(), INT64_MAX);
 }
 
 bool
@@ -448,8 +456,7 @@ wait_for(exo_future *f, exo_time deadline)
         unsigned word = atomic_load(&f->word);
         if ((word & PHASE) == DONE)
             return true;
-        if ((word & SLEEPERS) || atomic_compare_exchange_strong(&f->word, &word, word | SLEEPERS))
-            futex_wait(&f->word, word | SLEEPERS, f->clock, left);
+        sleep_on(f, word, f->clock, left);
     }
     return true;
 }

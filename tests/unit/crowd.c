@@ -1,5 +1,5 @@
 /* Threads that wait beside other work on their cores sleep instead of yielding: a yield then takes
- * a turn of each of the others.
+ * a turn of each of the others. So does one that cancels a call while its result is written.
  *
  * sched_yield() here takes as long as beside such work, and counts its calls. Read next:
  * runtime/base/crowd.h. */
@@ -8,10 +8,13 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <time.h>
 
 #include <exogym/exogym.h>
+#include <exogym/memory.h>
 
+#include "actor/future.h"
 #include "base/crowd.h"
 
 static atomic_uint yields;
@@ -65,4 +68,41 @@ Test(crowd, members_of_a_collective_sleep_beside_other_work)
         pthread_join(threads[r], NULL);
     exo_comm_drop(&comm);
     cr_expect_lt(atomic_load(&yields), MEMBERS * ROUNDS / 4, "%u yields", atomic_load(&yields));
+}
+
+/* --- Cancelled calls -------------------------------------------------------------------------- */
+
+enum {
+    LONG = 32 << 20 /* bytes of a reason, whose copy takes milliseconds */
+};
+
+static char *reason;
+
+static void *
+fail_for_long_reason(void *future)
+{
+    exo_future_complete(future, EXO_FAILED, reason, NULL);
+    return NULL;
+}
+
+Test(crowd, a_cancel_sleeps_while_another_thread_writes_the_result)
+{
+    reason = exo_calloc(1, LONG + 1);
+    cr_assert(reason);
+    memset(reason, 'x', LONG);
+    unsigned before = atomic_load(&yields);
+    for (int i = 0; i < 20; i++) {
+        exo_future *future = NULL;
+        pthread_t thread;
+        cr_assert_eq(exo_future_new(&future, exo_clock_real(), INT64_MAX, NULL), EXO_OK);
+        cr_assert(exo_future_begin(future));
+        cr_assert_eq(pthread_create(&thread, NULL, fail_for_long_reason, future), 0);
+        nanosleep(&(struct timespec){.tv_nsec = 500 * 1000 * i}, NULL);
+        exo_cancel(future);
+        cr_expect(exo_future_ready(future));
+        pthread_join(thread, NULL);
+        exo_future_drop(&future);
+    }
+    cr_expect_eq(atomic_load(&yields), before, "%u yields", atomic_load(&yields) - before);
+    exo_free(reason);
 }
