@@ -8,7 +8,9 @@
  *     marks the object as closed                    imports the object
  *     looks for borrowers; none: frees              looks for the mark; none: opens the memory
  *
- * Each does the first before the second, so at least one of them notices the other.
+ * Each does the first before the second, so at least one of them notices the other. There is a fence
+ * between the two, as the kernel may look for borrowers without a lock of its own; the reader's is
+ * in exo_slot_borrow.
  *
  * State: the list of the memory that this process made or opened, under its lock. Read next:
  * runtime/store/store.h, nn/cuda/share.cu. */
@@ -171,8 +173,10 @@ drop(exo_joint *s)
 {
     pthread_mutex_lock(&lock);
     const bool last = --s->references == 0;
-    if (last && !s->foreign && s->object)
+    if (last && !s->foreign && s->object) {
         atomic_store(&record_of(s)->closed, 1);
+        atomic_thread_fence(memory_order_seq_cst);
+    }
     pthread_mutex_unlock(&lock);
     return last;
 }

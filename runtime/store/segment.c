@@ -514,15 +514,25 @@ size_of(uint64_t word)
     return word & ((UINT64_C(1) << EXO_SLOT_KIND) - 1);
 }
 
+static uint64_t
+generation_of(const exo_segment *segment, uint32_t slot)
+{
+    return atomic_load_explicit(&segment->header->slots[slot].generation, memory_order_acquire);
+}
+
 exo_status
 exo_slot_check(const exo_segment *segment, uint32_t slot, uint32_t generation, uint64_t word)
 {
-    if (atomic_load_explicit(&segment->header->slots[slot].generation, memory_order_acquire) !=
-        generation)
+    if (generation_of(segment, slot) != generation)
         return EXO_NOT_FOUND;
     uint64_t true_word =
         atomic_load_explicit(&segment->header->slots[slot].word, memory_order_relaxed);
-    return size_of(word) <= segment->slot_size && word == true_word ? EXO_OK : EXO_INVAL;
+    if (size_of(word) <= segment->slot_size && word == true_word)
+        return EXO_OK;
+    /* the word may be that of a later object: the fence of exo_slot_take and this one let a reader
+     * that saw it see the end of this generation */
+    atomic_thread_fence(memory_order_acquire);
+    return generation_of(segment, slot) == generation ? EXO_INVAL : EXO_NOT_FOUND;
 }
 
 exo_status

@@ -70,10 +70,10 @@ static void *
 send_objects(void *argument)
 {
     struct sender *sender = argument;
-    static const uint64_t sizes[] = {64, 1000, 30000, 70000, 80000, (2 << 20) + 8};
+    static const uint64_t sizes[] = {64, 1000, 800, 30000, 70000, 72000, 80000, (2 << 20) + 8};
     for (unsigned i = 0; i < ROUNDS; i++) {
         unsigned draw = (unsigned)rand_r(&sender->seed);
-        uint64_t size = sizes[draw % 64 == 0 ? 5 : draw % 5];
+        uint64_t size = sizes[draw % 64 == 0 ? 7 : draw % 7];
         exo_object *object = NULL, *same = NULL;
         exo_status st = exo_object_create(store, size, &object, NULL);
         CHECK(st == EXO_OK || st == EXO_FULL);
