@@ -18,9 +18,10 @@
 
 #include "nn/cuda/activations.h"
 #include "nn/cuda/attention.h"
+#include "nn/cuda/choose.h"
 #include "nn/cuda/graphs.h"
 #include "nn/cuda/kernels.h"
-#include "nn/cuda/log_sum.h"
+#include "nn/cuda/log_sums.h"
 #include "nn/cuda/map.h"
 #include "nn/cuda/matmul.h"
 #include "nn/cuda/row_norm.h"
@@ -43,6 +44,7 @@ struct activations {
     float *wide;     /* (rows, the outputs of qkv or up) */
     float *mixed;    /* (rows, the inputs of out or down) */
     float *exchange; /* (members, rows, columns) of a part: what they gather; or (rows, W), a sum */
+    exo_cuda_row_sums *sums; /* of logits: (EXO_DECODER_LOGIT_ROWS, exo_cuda_log_sums_room) */
     size_t bytes;
 };
 
@@ -87,6 +89,9 @@ lay_out(const exo_decoder_shape *shape, void *scratch)
     a.h = static_cast<float *>(exo_cuda_take(&r, rows, s->width * sizeof(float)));
     a.wide = static_cast<float *>(exo_cuda_take(&r, rows, wide));
     a.mixed = static_cast<float *>(exo_cuda_take(&r, rows, mixed));
+    a.sums = static_cast<exo_cuda_row_sums *>(
+        exo_cuda_take(&r, exo_cuda_log_sums_room(s->vocabulary),
+                      EXO_DECODER_LOGIT_ROWS * sizeof(exo_cuda_row_sums)));
     if (shape->members > 0)
         a.exchange = take_exchange(&r, shape, rows, mixed / sizeof(float));
     a.bytes = r.bytes;
@@ -120,6 +125,8 @@ exo_cuda_decoder_scratch(const exo_decoder_shape *shape, exo_scratch_use use)
                        __builtin_mul_overflow(floats, sizeof(float), &bytes)
                    ? SIZE_MAX
                    : bytes;
+    case EXO_SCRATCH_CHOICE:
+        return exo_cuda_choose_scratch(shape->spec.vocabulary);
     case EXO_SCRATCH_BACKWARD:
     case EXO_SCRATCH_ROWS:
         break;
@@ -710,22 +717,6 @@ exo_cuda_decoder_pass(exo_device *device, const exo_decoder_pass_args *k, exo_er
                                err);
 }
 
-/* A block is a row. */
-__global__ static void
-__launch_bounds__(EXO_CUDA_BLOCK)
-    sum_logits(size_t rows, size_t vocabulary, size_t pitch, const float *logits,
-               const float *scales, float *log_sums)
-{
-    const float *z = logits + blockIdx.x * pitch, scale = scales[blockIdx.x];
-    const float plain = exo_cuda_log_sum_of(exo_cuda_sum_row(z, vocabulary, 1.0f));
-    const float scaled =
-        scale == 1.0f ? plain : exo_cuda_log_sum_of(exo_cuda_sum_row(z, vocabulary, scale));
-    if (threadIdx.x > 0)
-        return;
-    log_sums[blockIdx.x] = plain;
-    log_sums[rows + blockIdx.x] = scaled;
-}
-
 exo_status
 exo_cuda_decoder_logits(exo_device *device, const exo_decoder_logits_args *k, exo_err *err)
 {
@@ -741,9 +732,9 @@ exo_cuda_decoder_logits(exo_device *device, const exo_decoder_logits_args *k, ex
     head.pitch = is_part(&p) ? block_columns(&plan->decoder, s->vocabulary) : pitch;
     multiply(&p, head);
     join(&p, k->logits, s->vocabulary, pitch);
+    const exo_cuda_log_sums_args sums = {k->rows,   s->vocabulary, pitch,      k->logits,
+                                         k->scales, p.a.sums,      k->log_sums};
     if (k->log_sums)
-        exo_cuda_launch(sum_logits, static_cast<unsigned>(k->rows), EXO_CUDA_BLOCK, 0,
-                        p.cuda->stream, k->rows, s->vocabulary, pitch, k->logits, k->scales,
-                        k->log_sums);
+        exo_cuda_log_sums(p.cuda, &sums);
     return exo_cuda_launched("decoder_logits", err);
 }

@@ -1,5 +1,6 @@
 /* The k-th largest of many numbers, by the threads of a block: its bits are found byte by byte, by
- * counting. No state. Read next: top_k.cu, choose.cu. */
+ * counting. No state. Read next: top_k.cu; choose.cu, which does so
+ * with several blocks. */
 #ifndef EXO_CUDA_KTH_LARGEST_H
 #define EXO_CUDA_KTH_LARGEST_H
 

@@ -1,7 +1,7 @@
 /* log sum e^z of a row of logits, for log-probabilities: of the head (head.cu), of logits in memory
  * (softmax.cu) and of those that generation draws from (decoder.cu). The order of the sums is the
  * same in all of them: parts of EXO_CUDA_LOG_SUM_PART logits by a block of EXO_CUDA_BLOCK threads,
- * one part after the other. No state. */
+ * one part after the other. Several blocks do so together, too (log_sums.cu). No state. */
 #ifndef EXO_CUDA_LOG_SUM_H
 #define EXO_CUDA_LOG_SUM_H
 
@@ -23,22 +23,34 @@ exo_cuda_shrink(float before, float now)
     return before == now ? 1.0f : expf(before - now);
 }
 
-/* The sums so far, with a part of `count` logits; before: NULL for the first part. All threads of
- * the block call it and get them; without `entropy`, margin has no meaning. */
-__device__ static inline exo_cuda_row_sums
-exo_cuda_add_part(const float *logits, size_t count, float scale, bool entropy,
-                  const exo_cuda_row_sums *before)
+/* The largest z of a part; NaN if there is one. All threads of the block call it and get it. */
+__device__ static inline float
+exo_cuda_part_most(const float *logits, size_t count, float scale)
 {
     __shared__ float room[EXO_CUDA_WARP];
-    exo_cuda_row_sums s = {-INFINITY, 0, 0};
+    float most = -INFINITY;
     EXO_CUDA_READ_AHEAD(8)
     for (size_t v = threadIdx.x; v < count; v += EXO_CUDA_BLOCK) {
         const float x = scale * logits[v];
-        s.most = x > s.most || x != x ? x : s.most;
+        most = x > most || x != x ? x : most;
     }
-    s.most = exo_cuda_block_max(s.most, room);
-    if (before && !(s.most > before->most) && s.most == s.most)
-        s.most = before->most;
+    return exo_cuda_block_max(most, room);
+}
+
+/* That of the parts so far and of a further one. */
+__device__ static inline float
+exo_cuda_join_most(float before, float own)
+{
+    return !(own > before) && own == own ? before : own;
+}
+
+/* The sums of a part, whose terms are less than `most`, or equal. As above; without `entropy`, margin
+ * has no meaning. */
+__device__ static inline exo_cuda_row_sums
+exo_cuda_sum_part(const float *logits, size_t count, float scale, bool entropy, float most)
+{
+    __shared__ float room[EXO_CUDA_WARP];
+    exo_cuda_row_sums s = {most, 0, 0};
     EXO_CUDA_READ_AHEAD(8)
     for (size_t v = threadIdx.x; v < count; v += EXO_CUDA_BLOCK) {
         /* An entropy depends on differences of logits only, which fmaf does not round twice. */
@@ -50,13 +62,29 @@ exo_cuda_add_part(const float *logits, size_t count, float scale, bool entropy,
     s.sum = exo_cuda_block_sum(s.sum, room);
     if (entropy)
         s.margin = exo_cuda_block_sum(s.margin, room);
-    if (!before)
-        return s;
-    const float shrink = exo_cuda_shrink(before->most, s.most);
-    const float moved = shrink > 0 ? before->sum * (before->most - s.most) : 0;
-    s.sum = shrink * before->sum + s.sum;
-    s.margin = shrink * (before->margin + moved) + s.margin;
     return s;
+}
+
+/* The sums so far and those of a further part, whose `most` is of both. */
+__device__ static inline exo_cuda_row_sums
+exo_cuda_join_sums(const exo_cuda_row_sums &before, exo_cuda_row_sums s)
+{
+    const float shrink = exo_cuda_shrink(before.most, s.most);
+    const float moved = shrink > 0 ? before.sum * (before.most - s.most) : 0;
+    s.sum = shrink * before.sum + s.sum;
+    s.margin = shrink * (before.margin + moved) + s.margin;
+    return s;
+}
+
+/* The sums so far, with a part of `count` logits; before: NULL for the first part. */
+__device__ static inline exo_cuda_row_sums
+exo_cuda_add_part(const float *logits, size_t count, float scale, bool entropy,
+                  const exo_cuda_row_sums *before)
+{
+    const float own = exo_cuda_part_most(logits, count, scale);
+    const exo_cuda_row_sums s = exo_cuda_sum_part(
+        logits, count, scale, entropy, before ? exo_cuda_join_most(before->most, own) : own);
+    return before ? exo_cuda_join_sums(*before, s) : s;
 }
 
 /* The same with as many logits as there are, part by part. */

@@ -135,7 +135,8 @@ open_decoder(exo_cuda_plan *p, exo_err *err)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "generation: a head is %zu wide; the most on a GPU is %d", spec->head_width,
                         EXO_CUDA_MAX_HEAD);
-    const exo_scratch_use uses[] = {EXO_SCRATCH_CACHE, EXO_SCRATCH_FORWARD, EXO_SCRATCH_WEIGHTS};
+    const exo_scratch_use uses[] = {EXO_SCRATCH_CACHE, EXO_SCRATCH_FORWARD, EXO_SCRATCH_WEIGHTS,
+                                    EXO_SCRATCH_CHOICE};
     for (exo_scratch_use use : uses)
         if (exo_cuda_decoder_scratch(s, use) == SIZE_MAX)
             return exo_fail(err, EXO_INVAL, "a decoder with %zu tokens of context cannot be held",

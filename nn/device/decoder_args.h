@@ -96,13 +96,30 @@ typedef struct exo_choice {
     float log_prob, plain_log_prob;
 } exo_choice;
 
+/* What some rule of a call asks for: a token that is drawn, and what it is drawn from. */
+#define EXO_CHOICE_DRAWS 1u
+#define EXO_CHOICE_TOP_K 2u
+#define EXO_CHOICE_TOP_P 4u
+
+static inline unsigned
+exo_choice_needs(const exo_choice_rule *rules, size_t count)
+{
+    unsigned needs = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!rules[i].greedy)
+            needs |= EXO_CHOICE_DRAWS | (rules[i].top_k > 0) * EXO_CHOICE_TOP_K |
+                     (rules[i].top_p > 0 && rules[i].top_p < 1) * EXO_CHOICE_TOP_P;
+    return needs;
+}
+
 typedef struct exo_choose_args {
     size_t rows, vocabulary, pitch;
     const float *logits;          /* (rows, pitch) */
     const float *log_sums;        /* of decoder_logits, with the scales of the rules */
     const exo_choice_rule *rules; /* (rows) */
     const uint64_t *seen; /* (rows, ceil(vocabulary / 64)): a bit a token; NULL: no penalty */
-    float *weights;       /* (rows, pitch): working memory */
+    unsigned needs;       /* exo_choice_needs of at least these rules */
+    void *scratch;        /* EXO_SCRATCH_CHOICE, for EXO_DECODER_LOGIT_ROWS rows */
     exo_choice *choices;  /* (rows) */
 } exo_choose_args;
 

@@ -379,6 +379,7 @@ typedef enum exo_scratch_use {
     EXO_SCRATCH_ROWS,
     EXO_SCRATCH_WEIGHTS, /* the weights of a decoder */
     EXO_SCRATCH_CACHE,   /* the cache of one of its sequences */
+    EXO_SCRATCH_CHOICE,  /* of `choose` */
 } exo_scratch_use;
 
 /* A device's data for the kernels of one shape, such as primitives and tables. A device embeds this

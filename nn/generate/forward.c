@@ -104,7 +104,8 @@ make_arrays(exo_forward *f, exo_err *err)
     if (st == EXO_OK)
         st = take(f, &f->choices, EXO_U8, rows * sizeof *f->chosen, "the choice of tokens", err);
     if (st == EXO_OK)
-        st = take(f, &f->weighed, EXO_F32, EXO_LOGIT_ROWS * f->pitch, "the choice of tokens", err);
+        st = take(f, &f->choice_scratch, EXO_U8, bytes_for(f, EXO_SCRATCH_CHOICE),
+                  "the choice of tokens", err);
     return st;
 }
 
@@ -193,9 +194,9 @@ exo_forward_make_caches(exo_forward *f, size_t sequences, exo_err *err)
 void
 exo_forward_release(exo_forward *f)
 {
-    exo_array *arrays[] = {&f->weights,   &f->caches, &f->scratch, &f->logits, &f->tokens,
-                           &f->positions, &f->places, &f->which,   &f->scales, &f->rules,
-                           &f->choices,   &f->seen,   &f->weighed};
+    exo_array *arrays[] = {&f->weights,   &f->caches, &f->scratch,       &f->logits, &f->tokens,
+                           &f->positions, &f->places, &f->which,         &f->scales, &f->rules,
+                           &f->choices,   &f->seen,   &f->choice_scratch};
     void *host[] = {f->token,
                     f->position,
                     f->place,
@@ -513,6 +514,7 @@ send_rules(exo_forward *f, bool *any, exo_err *err)
         exo_array_send(exo_array_part(f->seen, i * bytes, bytes), seen);
         *any = true;
     }
+    f->needs = exo_choice_needs(f->rule, f->outputs);
     exo_array_send(exo_array_part(f->rules, 0, f->outputs * sizeof *f->rule), f->rule);
     return EXO_OK;
 }
@@ -530,7 +532,8 @@ choose_some(exo_forward *f, size_t count, bool seen, exo_err *err)
         .log_sums = logits + count * f->pitch,
         .rules = (const exo_choice_rule *)f->rules.data + f->first,
         .seen = seen ? (const uint64_t *)f->seen.data + f->first * words_of(f) : NULL,
-        .weights = f->weighed.data,
+        .needs = f->needs,
+        .scratch = f->choice_scratch.data,
         .choices = (exo_choice *)f->choices.data + f->first};
     return f->device->device_class->choose(f->device, &args, err);
 }

@@ -82,7 +82,8 @@ typedef struct exo_forward {
     /* Of a device that chooses; else empty. */
     exo_array rules, choices; /* (rows) exo_choice_rule; exo_choice */
     exo_array seen;           /* (rows, ceil(vocabulary / 64)) words, made for the first penalty */
-    exo_array weighed;        /* (EXO_LOGIT_ROWS, pitch) */
+    exo_array choice_scratch; /* EXO_SCRATCH_CHOICE */
+    unsigned needs;           /* exo_choice_needs of all rules */
     exo_choice_rule *rule;    /* (rows) each, on the host */
     exo_choice *chosen;
 } exo_forward;

@@ -15,7 +15,8 @@
 #include "support/small_decoders.h"
 
 enum {
-    MOST = 3000,
+    PART = 4096, /* logits of a block */
+    MOST = 8300, /* of several blocks */
     ROWS = 5,
     WORDS = (MOST + 63) / 64,
     TOGETHER = 30 /* sequences: more than there are rows of logits in memory */
@@ -29,7 +30,7 @@ static uint64_t seen[ROWS * WORDS];
 /* A GPU with the arrays of a call. */
 struct gpu {
     exo_device *device;
-    exo_array logits, sums, rules, seen, weighed, choices;
+    exo_array logits, sums, rules, seen, scratch, choices;
 };
 
 static void
@@ -39,6 +40,9 @@ gpu_open(struct gpu *g)
     *g = (struct gpu){0};
     cuda_emulator_seed(3);
     cr_assert_eq(exo_cuda_open(&g->device, 0, &err), EXO_OK, "%s", err.text);
+    const exo_decoder_shape shape = {.spec = {.vocabulary = MOST}};
+    const size_t bytes =
+        g->device->device_class->scratch(g->device, EXO_SHAPE_DECODER, &shape, EXO_SCRATCH_CHOICE);
     const struct {
         exo_array *array;
         exo_dtype dtype;
@@ -47,7 +51,7 @@ gpu_open(struct gpu *g)
                {&g->sums, EXO_F32, 2 * ROWS},
                {&g->rules, EXO_U8, ROWS * sizeof(exo_choice_rule)},
                {&g->seen, EXO_U8, sizeof seen},
-               {&g->weighed, EXO_F32, ROWS * MOST},
+               {&g->scratch, EXO_U8, bytes},
                {&g->choices, EXO_U8, ROWS * sizeof(exo_choice)}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         cr_assert_eq(exo_array_init(all[i].array, g->device, all[i].dtype, all[i].count, NULL),
@@ -57,7 +61,7 @@ gpu_open(struct gpu *g)
 static void
 gpu_close(struct gpu *g)
 {
-    exo_array *all[] = {&g->logits, &g->sums, &g->rules, &g->seen, &g->weighed, &g->choices};
+    exo_array *all[] = {&g->logits, &g->sums, &g->rules, &g->seen, &g->scratch, &g->choices};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         exo_array_release(all[i]);
     exo_device_close(&g->device);
@@ -100,7 +104,8 @@ choose_there(struct gpu *g, const exo_sampling *s, size_t count, const double *d
                                   .log_sums = g->sums.data,
                                   .rules = g->rules.data,
                                   .seen = s->repetition_penalty > 0 ? g->seen.data : NULL,
-                                  .weights = g->weighed.data,
+                                  .needs = exo_choice_needs(rules, ROWS),
+                                  .scratch = g->scratch.data,
                                   .choices = g->choices.data};
     cr_assert_eq(g->device->device_class->choose(g->device, &args, &err), EXO_OK, "%s", err.text);
     cr_assert_eq(exo_array_read(g->choices, out, &err), EXO_OK, "%s", err.text);
@@ -162,15 +167,18 @@ static const exo_sampling settings[] = {
 
 Test(cuda_choose, a_gpu_chooses_as_the_host_does)
 {
-    static const size_t counts[] = {1, 33, 257, MOST};
+    static const size_t counts[] = {1, 33, 257, 4097, MOST};
     struct gpu g;
     gpu_open(&g);
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
         for (size_t k = 0; k < sizeof settings / sizeof *settings; k += one_of(3)) {
             draw_rows(counts[c], 1 + k, 3, 0);
-            for (uint32_t turn = 0; turn < 3; turn++)
+            for (uint32_t turn = counts[c] > PART ? 2 : 0; turn < 3; turn++)
                 compare(&g, &settings[k], counts[c], turn);
         }
+    draw_rows(MOST, 9, 3, 0);
+    for (uint32_t turn = 0; turn < 2; turn++)
+        compare(&g, &settings[8], MOST, turn);
     gpu_close(&g);
 }
 
@@ -183,9 +191,15 @@ Test(cuda_choose, a_gpu_breaks_ties_as_the_host_does)
         draw_rows(200, 40 + k, 2, 1);
         for (uint32_t turn = 0; turn < 6; turn++)
             compare(&g, &settings[k], 200, turn);
+        draw_rows(MOST, k, 2, 1);
+        compare(&g, &settings[k], MOST, 2);
         draw_rows(70, k, 0, 0); /* all are equal */
         for (uint32_t turn = 0; turn < 3; turn++)
             compare(&g, &settings[k], 70, turn);
+    }
+    for (size_t k = 6; k < 9; k++) {
+        draw_rows(MOST, k, 0, 0);
+        compare(&g, &settings[k], MOST, 2);
     }
     gpu_close(&g);
 }

@@ -191,6 +191,25 @@ Test(cuda_invariant, a_pass_has_the_bits_of_generation)
     }
 }
 
+/* Several blocks add up the logits of a row, which the head of a pass does one part after the other. */
+Test(cuda_invariant, so_it_has_with_a_large_vocabulary)
+{
+    static struct sample samples[SEQUENCES];
+    const float temperature = 1.3f;
+    exo_decoder_spec spec = small_decoder_spec(0);
+    gpu_decoder d = {0};
+    spec.vocabulary = 16389; /* three parts */
+    spec.context = 76;
+    spec.layers = spec.heads = spec.kv_heads = 1;
+    spec.width = 8;
+    open_decoder(&d, &spec);
+    sample(&d, 3, 40, &(exo_sampling){.temperature = temperature, .seed = 5}, samples);
+    for (size_t plain = 0; plain < 2; plain++)
+        cr_expect_eq(differences(&d, &ways[1], plain ? 1 : temperature, samples), 0, "plain %zu",
+                     plain);
+    close_decoder(&d);
+}
+
 /* The comparison can tell. */
 Test(cuda_invariant, an_ordinary_pass_has_other_bits)
 {
