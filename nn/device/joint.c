@@ -59,12 +59,12 @@ struct exo_joint {
     exo_device_share share;
     exo_dtype dtype;
     size_t count;
-    void *ready; /* a mark behind which the array is complete; NULL: it is */
+    void *ready; /* a mark behind which the array is complete; NULL: it is. Guarded */
     struct use *uses;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static exo_joint *all; /* guarded, with the references and uses of each */
+static exo_joint *all; /* guarded, with the references, uses and `ready` of each */
 
 /* Copies for other processes, one at a time. The reader stays open while there is any memory. */
 static pthread_mutex_t copies_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -204,6 +204,17 @@ exo_joint_count(void)
 
 /* --- Making ----------------------------------------------------------------------------------- */
 
+/* The mark may be set by one thread and read by another that learned the name from outside of the
+ * process. */
+static void *
+ready_of(const exo_joint *shared)
+{
+    pthread_mutex_lock(&lock);
+    void *ready = shared->ready;
+    pthread_mutex_unlock(&lock);
+    return ready;
+}
+
 /* The memory of an object of this process, held; NULL: it has been dropped. */
 static exo_joint *
 hold_own(const exo_object *object)
@@ -227,13 +238,14 @@ read_part(const exo_object *object, uint64_t first, uint64_t size, void *to, exo
         return exo_fail(err, EXO_NOT_FOUND, "the array was dropped by its maker");
     exo_device_share part = s->share;
     part.memory = (char *)part.memory + first;
+    void *ready = ready_of(s);
     exo_status st = EXO_OK;
     if (size > 0) {
         pthread_mutex_lock(&copies_lock);
         if (copies.device_class != s->device_class)
             exo_joint_reader_release(&copies);
         copies.device_class = s->device_class;
-        st = s->device_class->share_read(&copies.inside, &part, s->ready, to, size, err);
+        st = s->device_class->share_read(&copies.inside, &part, ready, to, size, err);
         pthread_mutex_unlock(&copies_lock);
     }
     if (drop(s)) /* its maker has dropped it meanwhile */
@@ -340,7 +352,11 @@ exo_joint_unit(const exo_joint *shared)
 exo_status
 exo_joint_mark(exo_joint *shared, exo_device *device, exo_err *err)
 {
-    exo_status st = shared->device_class->share_mark(device, &shared->ready, err);
+    void *mark = ready_of(shared);
+    exo_status st = shared->device_class->share_mark(device, &mark, err);
+    pthread_mutex_lock(&lock);
+    shared->ready = mark;
+    pthread_mutex_unlock(&lock);
     if (device->failed.code == EXO_OK)
         return st;
     /* what was asked for has failed, so the array may have any contents */
@@ -352,13 +368,15 @@ exo_joint_mark(exo_joint *shared, exo_device *device, exo_err *err)
 exo_status
 exo_joint_follow(const exo_joint *shared, exo_device *device, exo_err *err)
 {
-    return shared->ready ? shared->device_class->share_follow(device, shared->ready, err) : EXO_OK;
+    void *ready = ready_of(shared);
+    return ready ? shared->device_class->share_follow(device, ready, err) : EXO_OK;
 }
 
 exo_status
 exo_joint_wait(const exo_joint *shared, exo_err *err)
 {
-    return shared->ready ? shared->device_class->share_wait(shared->ready, err) : EXO_OK;
+    void *ready = ready_of(shared);
+    return ready ? shared->device_class->share_wait(ready, err) : EXO_OK;
 }
 
 void
@@ -387,7 +405,7 @@ exo_joint_read(exo_joint_reader *reader, const exo_joint *shared, void *to, exo_
     if (reader->device_class != shared->device_class)
         exo_joint_reader_release(reader);
     reader->device_class = shared->device_class;
-    return shared->device_class->share_read(&reader->inside, &shared->share, shared->ready, to,
+    return shared->device_class->share_read(&reader->inside, &shared->share, ready_of(shared), to,
                                             exo_joint_bytes(shared), err);
 }
 
