@@ -101,8 +101,8 @@ cuda_emulator_plant(cuda_fault fault)
     (void)cudaGetLastError();
     launch(fault, static_cast<float *>(out), stream);
     const cudaError_t error = cudaGetLastError();
-    (void)cudaStreamSynchronize(stream);
     (void)cudaFreeAsync(out, stream);
+    (void)cudaStreamSynchronize(stream); /* else its work may never be done */
     (void)cudaStreamDestroy(stream);
     return error;
 }
