@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -170,8 +169,8 @@ await_events(exo_net *net, struct epoll_event events[EVENTS], int wait)
         pthread_mutex_unlock(&net->lock);
         if (rung)
             return 0;
-        if (!last)
-            sched_yield();
+        if (!last && !exo_crowd_yield(&net->crowd))
+            until = INT64_MIN; /* beside other work, a sleep is shorter */
     }
     return epoll_wait(net->epoll, events, EVENTS, wait);
 }

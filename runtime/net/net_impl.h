@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/crowd.h"
 #include "net/peer_impl.h"
 
 enum {
@@ -39,8 +40,9 @@ struct exo_net {
     pthread_mutex_t drive_lock; /* for sleeping until no thread drives */
     pthread_cond_t driver_left;
     atomic_uint turns; /* counts turns: a change shows progress */
-    bool busy; /* the last turn received something; owner: the driver, as of the next field */
+    bool busy; /* the last turn received something; owner: the driver, as of the next two fields */
     bool waiting_first; /* read rings and kept messages before sockets */
+    exo_crowd crowd;
     pthread_t home, guard;
     bool has_home, has_guard;
     pthread_mutex_t park_lock;

@@ -1,5 +1,6 @@
 /* Threads that wait beside other work on their cores sleep instead of yielding: a yield then takes
- * a turn of each of the others. So does one that cancels a call while its result is written.
+ * a turn of each of the others. So do the threads of connections, and one that cancels a call while
+ * its result is written.
  *
  * sched_yield() here takes as long as beside such work, and counts its calls. Read next:
  * runtime/base/crowd.h. */
@@ -16,7 +17,12 @@
 
 #include "actor/future.h"
 #include "base/crowd.h"
+#include "support/eventually.h"
+#include "support/logged.h"
+#include "support/net_end.h"
 
+char net_end_ipc[128];
+struct logged logged = LOGGED_NONE;
 static atomic_uint yields;
 
 int
@@ -68,6 +74,31 @@ Test(crowd, members_of_a_collective_sleep_beside_other_work)
         pthread_join(threads[r], NULL);
     exo_comm_drop(&comm);
     cr_expect_lt(atomic_load(&yields), MEMBERS * ROUNDS / 4, "%u yields", atomic_load(&yields));
+}
+
+/* --- Connections ------------------------------------------------------------------------------ */
+
+enum {
+    CALLS = 200
+};
+
+Test(crowd, a_connection_sleeps_beside_other_work, .init = net_end_setup, .fini = net_end_teardown)
+{
+    net_end server = {0}, client = {0};
+    net_end_open(&server, net_end_ipc, NULL);
+    net_end_open(&client, NULL, NULL);
+    exo_peer *peer = net_end_connect(&client, &server);
+    unsigned before = atomic_load(&yields);
+    for (uint64_t i = 0; i < CALLS; i++) {
+        exo_payload numbers = net_end_numbered(i);
+        cr_assert_eq(net_end_call(&client, peer, "count", &numbers), EXO_OK);
+        EVENTUALLY(server.calls == i + 1);
+    }
+    cr_expect_lt(atomic_load(&yields) - before, CALLS / 4, "%u yields",
+                 atomic_load(&yields) - before);
+    exo_peer_drop(&peer);
+    net_end_close(&client);
+    net_end_close(&server);
 }
 
 /* --- Cancelled calls -------------------------------------------------------------------------- */
