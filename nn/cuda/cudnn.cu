@@ -8,6 +8,7 @@
 #include <exogym/memory.h>
 
 #include "nn/cuda/cudnn_library.h"
+#include "nn/cuda/quiet.h"
 
 enum {
     MOST_WORKSPACE = 256 << 20, /* bytes. What is free does not count: it would change bits */
@@ -17,6 +18,7 @@ enum {
 struct exo_cuda_cudnn {
     const exo_cudnn_table *call;
     exo_cudnn_handle handle;
+    int ordinal; /* of the GPU */
     bool tf32;
 };
 
@@ -60,6 +62,7 @@ exo_cuda_cudnn_new(exo_cuda_cudnn **out, exo_cuda_device *cuda, exo_err *err)
     exo_cuda_cudnn *c = static_cast<exo_cuda_cudnn *>(exo_calloc(1, sizeof *c));
     if (!c)
         return exo_fail(err, EXO_NOMEM, "no memory for cuDNN");
+    c->ordinal = cuda->ordinal;
     c->tf32 = strcmp(asked, "tf32") == 0;
     exo_status st = exo_cudnn_load(&c->call, NULL, err);
     if (st == EXO_OK)
@@ -73,12 +76,22 @@ exo_cuda_cudnn_new(exo_cuda_cudnn **out, exo_cuda_device *cuda, exo_err *err)
     return st;
 }
 
+static void
+destroy_handle(void *cudnn)
+{
+    const exo_cuda_cudnn *c = static_cast<exo_cuda_cudnn *>(cudnn);
+    (void)c->call->Destroy(c->handle);
+    exo_free(cudnn);
+}
+
+/* cuDNN waits for the GPU at its end. */
 void
 exo_cuda_cudnn_free(exo_cuda_cudnn *cudnn)
 {
     if (cudnn && cudnn->handle)
-        (void)cudnn->call->Destroy(cudnn->handle);
-    exo_free(cudnn);
+        exo_cuda_when_quiet(cudnn->ordinal, destroy_handle, cudnn);
+    else
+        exo_free(cudnn);
 }
 
 /* --- Shapes ----------------------------------------------------------------------------------- */

@@ -20,6 +20,7 @@ extern "C" {
 #include "nn/cuda/own_bytes.h"
 #include "nn/cuda/pages.h"
 #include "nn/cuda/partials.h"
+#include "nn/cuda/quiet.h"
 #include "nn/cuda/sections.h"
 #include "nn/cuda/share.h"
 #include "nn/cuda/side.h"
@@ -576,8 +577,14 @@ close_slots(exo_cuda_device *cuda)
         if (slot.free)
             (void)cudaEventDestroy(slot.free);
         if (slot.memory)
-            (void)cudaFreeHost(slot.memory);
+            exo_cuda_when_quiet(cuda->ordinal, exo_cuda_free_pinned, slot.memory);
     }
+}
+
+void
+exo_cuda_free_pinned(void *memory)
+{
+    (void)cudaFreeHost(memory);
 }
 
 void
@@ -709,11 +716,8 @@ exo_cuda_close(exo_device *device)
     if (cuda->stream)
         (void)cudaStreamSynchronize(cuda->stream);
     exo_cuda_sections_free(cuda->sections, cuda);
-    exo_cuda_forbid_recordings(
-        cuda->ordinal); /* cuDNN and cuBLASLt wait for the GPU at their end */
     exo_cuda_cudnn_free(cuda->cudnn);
     exo_cuda_matmul_free(cuda->matmul);
-    exo_cuda_allow_recordings(cuda->ordinal);
     close_slots(cuda);
     if (cuda->partials)
         (void)cudaFreeAsync(cuda->partials, cuda->stream);

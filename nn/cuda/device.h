@@ -105,6 +105,8 @@ bool exo_cuda_sweep(const exo_cuda_device *cuda);
 /* Waits for the device, and gives memory that the GPU's pool keeps and nobody uses back to the
  * driver. */
 void exo_cuda_trim(const exo_cuda_device *cuda);
+/* Frees pinned memory, which waits for the GPU: for exo_cuda_when_quiet. */
+void exo_cuda_free_pinned(void *memory);
 /* Makes the device's GPU that of the calling thread. */
 cudaError_t exo_cuda_select(const exo_cuda_device *cuda);
 

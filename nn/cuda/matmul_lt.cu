@@ -19,6 +19,7 @@
 #include "nn/cuda/grid.h"
 #include "nn/cuda/matmul.h"
 #include "nn/cuda/own_bytes.h"
+#include "nn/cuda/quiet.h"
 
 #include <cublasLt.h>
 #include <string.h>
@@ -148,6 +149,13 @@ known_free(struct known *known)
     exo_free(known);
 }
 
+static void
+destroy_handle(void *handle)
+{
+    (void)cublasLtDestroy(static_cast<cublasLtHandle_t>(handle));
+}
+
+/* cuBLASLt waits for the GPU at its end. */
 void
 exo_cuda_matmul_free(exo_cuda_matmul *m)
 {
@@ -162,7 +170,7 @@ exo_cuda_matmul_free(exo_cuda_matmul *m)
     if (m->preference)
         (void)cublasLtMatmulPreferenceDestroy(m->preference);
     if (m->handle)
-        (void)cublasLtDestroy(m->handle);
+        exo_cuda_when_quiet(m->cuda->ordinal, destroy_handle, m->handle);
     if (m->workspace) {
         (void)cudaFreeAsync(m->workspace, m->cuda->stream);
         exo_cuda_gave(m->cuda, EXO_CUDA_WORKSPACES, WORKSPACE);

@@ -10,6 +10,7 @@
 
 #include <exogym/memory.h>
 
+#include "nn/cuda/quiet.h"
 #include "nn/cuda/sections.h"
 
 static const uint64_t PAGE = UINT64_C(2) << 20;
@@ -197,9 +198,7 @@ exo_cuda_share_open(exo_device *device, exo_device_share *share, exo_err *err)
     const uint64_t there = bytes_behind(share->memory);
     if (there >= share->bytes)
         return EXO_OK;
-    exo_cuda_share_free(share, true);
-    share->memory = NULL;
-    if (there == 0)
+    if (there == 0) /* the caller frees what is open */
         return exo_fail(
             err, EXO_UNSUPPORTED,
             "the driver of GPU %d does not say how large the memory of another process is",
@@ -209,9 +208,12 @@ exo_cuda_share_open(exo_device *device, exo_device_share *share, exo_err *err)
         static_cast<unsigned long long>(share->bytes), static_cast<unsigned long long>(there));
 }
 
-void
+/* Both ways to free wait for the whole GPU. */
+bool
 exo_cuda_share_free(const exo_device_share *share, bool foreign)
 {
+    if (!exo_cuda_quiet_begin(share->ordinal))
+        return false;
     if (!foreign)
         forget(share);
     if (cudaSetDevice(share->ordinal) == cudaSuccess)
@@ -219,6 +221,8 @@ exo_cuda_share_free(const exo_device_share *share, bool foreign)
     (void)cudaGetLastError();
     if (!foreign)
         exo_cuda_shared(share->ordinal, -static_cast<int64_t>(pages_of(share->bytes)));
+    exo_cuda_quiet_end(share->ordinal);
+    return true;
 }
 
 bool

@@ -8,7 +8,7 @@
 exo_status exo_cuda_share_new(exo_device *device, uint64_t bytes, exo_device_share *out,
                               exo_err *err);
 exo_status exo_cuda_share_open(exo_device *device, exo_device_share *share, exo_err *err);
-void exo_cuda_share_free(const exo_device_share *share, bool foreign);
+bool exo_cuda_share_free(const exo_device_share *share, bool foreign);
 /* The ordinal of the GPU that has memory of a share which this process made; `otherwise` for any other
  * memory. Any thread. */
 int exo_cuda_share_owner(const void *memory, int otherwise);

@@ -7,6 +7,8 @@
 
 #include <exogym/memory.h>
 
+#include "nn/cuda/quiet.h"
+
 enum {
     PIECES = 2
 };
@@ -47,7 +49,7 @@ exo_cuda_share_reader_free(void *reader)
         if (piece.arrived)
             (void)cudaEventDestroy(piece.arrived);
         if (piece.memory)
-            (void)cudaFreeHost(piece.memory);
+            exo_cuda_when_quiet(r->ordinal, exo_cuda_free_pinned, piece.memory);
     }
     (void)cudaGetLastError();
     exo_free(r);

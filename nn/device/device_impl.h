@@ -471,13 +471,14 @@ typedef struct exo_device_class {
     uint64_t (*free_memory)(const exo_device *device);
     /* Memory of several threads and processes (joint.h); NULL, all of them: the device has none.
      * Functions without a device are called by any thread. `share_new` makes memory, with any contents. `share_open` opens what another process made: bytes, unit and
-     * handle are given, from an untrusted process; memory and ordinal are written. `share_free` frees
-     * the memory, or closes it if it is `foreign`. Errors: NOMEM; UNSUPPORTED: this device or process
-     * cannot open it; INVAL: it is smaller than it says. */
+     * handle are given, from an untrusted process; memory and ordinal are written, memory also with an error
+     * if it is open. `share_free` frees the memory, or closes it if it is `foreign`. False: that might wait
+     * for another process; the caller keeps it and tries again later. Errors: NOMEM; UNSUPPORTED: this
+     * device or process cannot open it; INVAL: it is smaller than it says. */
     exo_status (*share_new)(exo_device *device, uint64_t bytes, exo_device_share *out,
                             exo_err *err);
     exo_status (*share_open)(exo_device *device, exo_device_share *share, exo_err *err);
-    void (*share_free)(const exo_device_share *share, bool foreign);
+    bool (*share_free)(const exo_device_share *share, bool foreign);
     /* Whether the device's kernels reach the memory. */
     bool (*share_is_on)(const exo_device *device, const exo_device_share *share);
     /* Marks in the order of devices' work. `share_mark` makes one if *mark is NULL, and puts it behind

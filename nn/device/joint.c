@@ -79,6 +79,17 @@ record_of(const exo_joint *s)
 }
 
 static void
+add(exo_joint *s, unsigned references)
+{
+    s->references = references;
+    pthread_mutex_lock(&lock);
+    s->next = all;
+    all = s;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Nobody uses it. What cannot be freed yet stays in the list, for a later sweep. */
+static void
 free_shared(exo_joint *s)
 {
     for (struct use *u = s->uses, *next; u; u = next) {
@@ -88,8 +99,12 @@ free_shared(exo_joint *s)
     }
     if (s->ready)
         s->device_class->share_unmark(s->ready);
-    if (s->share.memory)
-        s->device_class->share_free(&s->share, s->foreign);
+    s->uses = NULL;
+    s->ready = NULL;
+    if (s->share.memory && !s->device_class->share_free(&s->share, s->foreign)) {
+        add(s, 0);
+        return;
+    }
     exo_object_drop(&s->object); /* behind it, as the object says that the memory is in use */
     exo_free(s);
 }
@@ -146,16 +161,6 @@ exo_joint_sweep(void)
     pthread_mutex_lock(&copies_lock);
     exo_joint_reader_release(&copies);
     pthread_mutex_unlock(&copies_lock);
-}
-
-static void
-add(exo_joint *s)
-{
-    s->references = 1;
-    pthread_mutex_lock(&lock);
-    s->next = all;
-    all = s;
-    pthread_mutex_unlock(&lock);
 }
 
 exo_joint *
@@ -299,7 +304,7 @@ exo_joint_new(exo_joint **out, exo_device *device, exo_dtype dtype, size_t count
         free_shared(s);
         return st;
     }
-    add(s);
+    add(s, 1);
     *out = s;
     return EXO_OK;
 }
@@ -529,7 +534,7 @@ open_shared(exo_joint **out, exo_device *device, exo_object **object, exo_err *e
         free_shared(s);
         return st;
     }
-    add(s);
+    add(s, 1);
     *out = s;
     return EXO_OK;
 }

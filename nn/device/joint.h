@@ -27,7 +27,8 @@ exo_joint *exo_joint_hold(exo_joint *shared);
 /* Drops a reference and sets *shared to NULL; accepts NULL in it. Frees nothing: exo_joint_sweep
  * does. */
 void exo_joint_drop(exo_joint **shared);
-/* Frees what nobody uses any more, which may wait for a GPU. Not under a lock. */
+/* Frees what nobody uses any more, which may wait for a GPU, but for no other process: what would stays until a
+ * later call. Not under a lock. */
 void exo_joint_sweep(void);
 /* Arrays that this process holds, or others still read. */
 size_t exo_joint_count(void);

@@ -39,6 +39,31 @@ new_call(exo_nccl_member *m)
     return c;
 }
 
+/* Counts a call on the member's GPU. False: not yet, as somebody waits for all of the GPU. */
+static bool
+count(const exo_nccl_member *m, exo_nccl_call *c)
+{
+    c->counted = exo_cuda_call_begin(exo_cuda_side_ordinal(m->side));
+    return c->counted;
+}
+
+static void
+uncount(const exo_nccl_member *m, exo_nccl_call *c)
+{
+    if (!c->counted)
+        return;
+    c->counted = false;
+    exo_cuda_call_end(exo_cuda_side_ordinal(m->side));
+}
+
+void
+exo_nccl_uncount(const exo_nccl_member *m)
+{
+    for (const exo_engine_request *r = m->first; r; r = r->next)
+        if (r->own)
+            uncount(m, r->own);
+}
+
 static void
 give_back(exo_nccl_member *m, exo_engine_request *r)
 {
@@ -46,6 +71,8 @@ give_back(exo_nccl_member *m, exo_engine_request *r)
     r->own = NULL;
     if (!c)
         return;
+    if (!m->runs_on) /* else the GPU is never quiet again */
+        uncount(m, c);
     if (!m->runs_on) {
         exo_array_release(&c->copy);
         exo_array_release(&c->stage);
@@ -101,10 +128,10 @@ all_have_come(exo_nccl_group *g, const exo_nccl_set *s, uint64_t number)
 static exo_status
 start(exo_nccl_group *g, uint32_t rank, exo_engine_request *r, exo_err *err)
 {
-    const exo_nccl_call *c = r->own;
+    exo_nccl_call *c = r->own;
     bool ready = false;
     exo_status st = exo_nccl_set_make(g, rank, c->set, &ready, err);
-    if (st == EXO_OK && ready) {
+    if (st == EXO_OK && ready && count(&g->members[rank], c)) {
         st = exo_nccl_move(g, &g->members[rank], r, err);
         r->state = EXO_NCCL_STARTED;
     }
@@ -123,6 +150,8 @@ look(exo_nccl_group *g, uint32_t rank, exo_engine_request *r, exo_err *err)
     }
     if (st == EXO_OK && r->state == EXO_NCCL_RUNS)
         st = exo_cuda_mark_reached(c->end, &reached, err);
+    if (st == EXO_OK && reached)
+        uncount(&g->members[rank], c);
     if (st == EXO_OK && reached && c->stage.data)
         st = exo_array_read(c->stage, r->args.data, err);
     if (st == EXO_OK && reached)
@@ -522,7 +551,8 @@ free_member(exo_nccl_group *g, exo_nccl_member *m)
         next = s->next;
         exo_free(s->ranks);
         exo_free(s->order);
-        exo_free(s);
+        if (!s->lost)
+            exo_free(s);
     }
     exo_cuda_side_close(&m->side);
     m->unused = NULL;

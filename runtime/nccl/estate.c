@@ -149,13 +149,36 @@ exo_nccl_keep(const exo_nccl_group *g, uint32_t rank, const exo_nccl_set *set, e
     return true;
 }
 
+/* A communicator whose end is put off. */
+struct burial {
+    const exo_nccl_table *nccl;
+    exo_nccl_comm comm;
+    bool aborts;
+};
+
+static void
+end_comm(void *burial)
+{
+    const struct burial *b = burial;
+    (void)(b->aborts ? b->nccl->CommAbort(b->comm) : b->nccl->CommDestroy(b->comm));
+    exo_free(burial);
+}
+
+void
+exo_nccl_end_comm(const exo_nccl_table *nccl, exo_nccl_comm comm, int gpu, bool aborts)
+{
+    struct burial *b = exo_calloc(1, sizeof *b);
+    if (!b)
+        return; /* it ends with the process */
+    *b = (struct burial){.nccl = nccl, .comm = comm, .aborts = aborts};
+    exo_cuda_when_quiet(gpu, end_comm, b);
+}
+
 void
 exo_nccl_bury(const exo_nccl_table *nccl, exo_nccl_remains *r)
 {
-    if (r && r->fate == EXO_NCCL_IS_WHOLE) /* its other members do not call for its end */
-        (void)nccl->CommAbort(r->comm);
-    else if (r)
-        (void)nccl->CommDestroy(r->comm);
+    if (r) /* the other members of one that is whole do not call for its end */
+        exo_nccl_end_comm(nccl, r->comm, r->gpu, r->fate == EXO_NCCL_IS_WHOLE);
     exo_free(r);
 }
 
@@ -217,7 +240,7 @@ end_of(const exo_nccl_remains *r, exo_time latest)
     return r->deadline < latest ? r->deadline : latest;
 }
 
-/* Whether the communicator was given back. */
+/* Whether the communicator was given back, or will be as soon as its GPU is quiet. */
 static bool
 end_one(const exo_nccl_table *nccl, exo_nccl_remains *r, exo_time latest)
 {
@@ -230,10 +253,7 @@ end_one(const exo_nccl_table *nccl, exo_nccl_remains *r, exo_time latest)
     }
     if (asked && result == EXO_NCCL_IN_PROGRESS && exo_now(exo_clock_real()) < end_of(r, latest))
         return false;
-    if (asked && result == EXO_NCCL_SUCCESS)
-        (void)nccl->CommDestroy(r->comm);
-    else
-        (void)nccl->CommAbort(r->comm);
+    exo_nccl_end_comm(nccl, r->comm, r->gpu, !asked || result != EXO_NCCL_SUCCESS);
     return true;
 }
 

@@ -41,6 +41,7 @@
 #include <exogym/engine.h>
 
 #include "nccl/library.h"
+#include "nn/cuda/quiet.h"
 #include "nn/cuda/side.h"
 
 enum {
@@ -145,6 +146,7 @@ typedef struct exo_nccl_set {
     /* until the communicator is made: what it is made from. MAKING: it is shrunk or grown */
     struct exo_nccl_remains *parent;
     exo_nccl_end end; /* of exo_nccl_retire */
+    bool lost;        /* NCCL may still write to it: it is not freed */
     uint64_t calls, barriers;
 } exo_nccl_set;
 
@@ -177,6 +179,7 @@ typedef struct exo_nccl_call {
     exo_cuda_mark *end;
     exo_array stage; /* host data on the GPU */
     exo_array copy;  /* what the member sends, where the data is replaced meanwhile */
+    bool counted;    /* as a call on the member's GPU (quiet.h) */
 } exo_nccl_call;
 
 /* The states of a request. */
@@ -259,6 +262,9 @@ exo_status exo_nccl_set_suspend(exo_nccl_group *group, uint32_t rank, exo_nccl_s
 /* Whether the making waits for what the member at this place has to tell. */
 bool exo_nccl_set_misses(exo_nccl_group *group, const exo_nccl_set *set, uint32_t place);
 
+/* engine.c. The member's calls have ended on its GPU. */
+void exo_nccl_uncount(const exo_nccl_member *member);
+
 /* set.c. The communicator; NULL: there is none yet. */
 exo_nccl_comm exo_nccl_set_comm(const exo_nccl_set *set);
 /* Whether NCCL is still at work on the communicator beside the stream. */
@@ -279,8 +285,11 @@ void exo_nccl_set_patience(exo_time patience);
  * set's communicator is made, or has it ended. NULL: nothing. */
 exo_nccl_remains *exo_nccl_take(const exo_nccl_group *group, uint32_t rank,
                                 const exo_nccl_set *set);
-/* Frees it with its communicator, which no member uses again; accepts NULL. */
+/* Frees it with its communicator, which no member uses again, as exo_nccl_end_comm; accepts NULL. */
 void exo_nccl_bury(const exo_nccl_table *nccl, exo_nccl_remains *remains);
+/* Destroys a communicator that is quiet, or aborts it. NCCL waits for the GPU there, so this is put off to the
+ * end of the calls on it. */
+void exo_nccl_end_comm(const exo_nccl_table *nccl, exo_nccl_comm comm, int gpu, bool aborts);
 /* Asks NCCL for the end of one that was whole, for which exo_nccl_reap looks. */
 void exo_nccl_finish(const exo_nccl_table *nccl, exo_nccl_remains *remains, exo_time deadline);
 /* Writes the places of those who are not in the set to `places` (size of the remains). Returns their
@@ -302,6 +311,13 @@ void exo_nccl_forget(const exo_nccl_group *group, uint32_t rank);
 void exo_nccl_forget_old(const exo_nccl_table *nccl);
 /* For tests: how long something is kept. */
 void exo_nccl_set_keeping(exo_time keeping);
+
+/* abort.c. Aborts a communicator on a thread of its own. *aborts: those that are awaited together; NULL at
+ * first. */
+typedef struct exo_nccl_aborts exo_nccl_aborts;
+void exo_nccl_abort(exo_nccl_aborts **aborts, const exo_nccl_table *nccl, exo_nccl_comm comm);
+/* Waits for them and sets *aborts to NULL; accepts NULL in it. False: some go on beyond the deadline. */
+bool exo_nccl_await_aborts(exo_nccl_aborts **aborts, exo_time deadline);
 
 /* move.c. Gives a call to NCCL. */
 exo_status exo_nccl_move(exo_nccl_group *group, exo_nccl_member *member,

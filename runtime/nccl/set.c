@@ -199,24 +199,41 @@ leave_to_end(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s)
         s->end = EXO_NCCL_IS_STUCK;
 }
 
-/* Gives back one communicator. An abort of the parent ends a shrink: s->comm is not written after. What
- * grows is aborted before its parent, over which it connects. */
+/* Aborts what is not quiet: all at once, since NCCL waits for their calls on the GPU. An abort of the parent ends a
+ * shrink: s->comm is not written after. */
+static void
+abort_stuck(exo_nccl_group *g, exo_nccl_set *sets)
+{
+    exo_nccl_aborts *aborts = NULL;
+    for (exo_nccl_set *s = sets; s; s = s->next) {
+        if (s->parent && s->phase == EXO_NCCL_MAKING)
+            s->end = EXO_NCCL_IS_STUCK;
+        const exo_nccl_comm comm = is_shrinking(s) ? s->parent->comm : s->comm;
+        if (s->end == EXO_NCCL_IS_QUIET || !comm)
+            continue;
+        s->lost = is_shrinking(s);
+        exo_nccl_abort(&aborts, g->nccl, comm);
+        if (s->lost)
+            exo_free(s->parent);
+        s->parent = s->lost ? NULL : s->parent;
+        s->comm = s->lost ? s->comm : NULL;
+    }
+    const bool ended = exo_nccl_await_aborts(&aborts, exo_deadline(exo_clock_real(), patience));
+    for (exo_nccl_set *s = sets; s; s = s->next)
+        s->lost = s->lost && !ended;
+}
+
+/* Gives back one communicator, behind its abort. What grows was aborted before its parent, over which it
+ * connects. */
 static void
 end_comm(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s, bool broken)
 {
-    if (s->parent && s->phase == EXO_NCCL_MAKING)
-        s->end = EXO_NCCL_IS_STUCK;
-    if (is_shrinking(s)) {
-        (void)g->nccl->CommAbort(s->parent->comm);
-        exo_free(s->parent);
-        s->parent = NULL;
-    }
-    const exo_nccl_comm comm = exo_nccl_set_comm(s);
-    if (comm && s->end != EXO_NCCL_IS_QUIET)
-        (void)g->nccl->CommAbort(comm);
-    else if (comm && (!broken || !is_worth_keeping(g) ||
-                      !exo_nccl_keep(g, rank, s, EXO_NCCL_IS_REVOKED, 0)))
-        (void)g->nccl->CommDestroy(comm);
+    const int gpu = exo_cuda_side_ordinal(g->members[rank].side);
+    const exo_nccl_comm comm = s->lost ? NULL : exo_nccl_set_comm(s);
+    const bool quiet = s->end == EXO_NCCL_IS_QUIET;
+    if (comm && (!quiet || !broken || !is_worth_keeping(g) ||
+                 !exo_nccl_keep(g, rank, s, EXO_NCCL_IS_REVOKED, 0)))
+        exo_nccl_end_comm(g->nccl, comm, gpu, !quiet);
     s->comm = NULL;
     exo_nccl_bury(g->nccl, s->parent);
     s->parent = NULL;
@@ -239,8 +256,11 @@ exo_nccl_retire(exo_nccl_group *g, uint32_t rank, bool broken)
     for (exo_nccl_set *s = m->sets; s && !broken; s = s->next)
         leave_to_end(g, rank, s);
     await_broken(m->sets, g); /* also what is not made yet, or finds no memory for its end */
-    for (exo_nccl_set *s = m->sets; s; s = s->next)
-        end_comm(g, rank, s, broken);
+    abort_stuck(g, m->sets);
     if (m->side && broken)
         m->runs_on = !await_stream(m);
+    if (!m->runs_on)
+        exo_nccl_uncount(m);
+    for (exo_nccl_set *s = m->sets; s; s = s->next)
+        end_comm(g, rank, s, broken);
 }

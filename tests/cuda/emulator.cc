@@ -498,12 +498,12 @@ do_all(emulated_stream *wanted)
     hide_memory();
 }
 
-/* Does the work of all streams, or of those that were destroyed. */
+/* Does the work of all streams for which this is so. */
 static void
-do_everything(bool of_destroyed)
+do_those(const std::function<bool(const emulated_stream *)> &is_wanted)
 {
     const auto is_left = [&](const emulated_stream *s) {
-        return !s->queue.empty() && (s->destroyed || !of_destroyed);
+        return !s->queue.empty() && is_wanted(s);
     };
     while (std::any_of(streams.begin(), streams.end(), is_left))
         if (!do_one())
@@ -511,11 +511,24 @@ do_everything(bool of_destroyed)
     hide_memory();
 }
 
+static void
+do_destroyed(void)
+{
+    do_those([](const emulated_stream *s) { return s->destroyed; });
+}
+
+/* Waits for all work of a GPU, as long as it takes. */
+static void
+await_gpu(int gpu)
+{
+    do_those([=](const emulated_stream *s) { return s->gpu == gpu; });
+}
+
 uint64_t
 cuda_emulator_memory(void)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    do_everything(true);
+    do_destroyed();
     return used;
 }
 
@@ -523,7 +536,7 @@ uint64_t
 cuda_emulator_things(void)
 {
     const std::lock_guard<std::mutex> guard(lock);
-    do_everything(true);
+    do_destroyed();
     return streams.size() + events.size() + pinned.size() + reserved.size() + graphs.size() +
            execs.size() + opened.size();
 }
@@ -567,6 +580,13 @@ cuda_emulated_await_gpu(int gpu)
 {
     for (emulated_stream *stream : streams)
         stream->spoiled = stream->spoiled || (stream->gpu == gpu && stream->recorded);
+    await_gpu(gpu);
+}
+
+void
+cuda_emulated_await_work(int gpu)
+{
+    await_gpu(gpu);
 }
 
 /* The block that has all of these bytes; NULL: there is none. */
@@ -850,12 +870,14 @@ cudaMallocHost(void **out, size_t bytes)
     return error;
 }
 
+/* Waits for the GPU, as the real one does. */
 cudaError_t
 cudaFreeHost(void *memory)
 {
     const std::lock_guard<std::mutex> guard(lock);
     expect_chosen();
     spoil();
+    await_gpu(current);
     pinned.erase(memory);
     free(memory);
     return cudaSuccess;
@@ -983,7 +1005,7 @@ cudaFree(void *memory)
         fprintf(stderr, "cuda: free of %p, which another process has open\n", memory);
         abort();
     }
-    do_everything(false);
+    await_gpu(current);
     remove_block(memory);
     unmap_shared(memory, &found->second);
     lendable.erase(found);
@@ -1065,7 +1087,7 @@ cudaIpcCloseMemHandle(void *memory)
     const auto found = opened.find(memory);
     if (found == opened.end())
         return say(cudaErrorInvalidValue);
-    do_everything(false);
+    await_gpu(current);
     if (--found->second.count > 0)
         return cudaSuccess;
     unmap_shared(memory, &found->second.shared);

@@ -20,8 +20,11 @@ CUDA_EMULATED_EXPORT void cuda_emulated_push(cudaStream_t stream, std::shared_pt
 CUDA_EMULATED_EXPORT void cuda_emulated_set_poll(void (*poll)(void));
 /* Whether a thread records something on the GPU: then nobody may wait for it. With the lock. */
 CUDA_EMULATED_EXPORT bool cuda_emulated_is_recorded(int gpu);
-/* What a library does that waits for a GPU: CUDA refuses what is recorded there meanwhile. With the lock. */
+/* What a library does that waits for a GPU, as long as its work takes: CUDA refuses what is recorded there
+ * meanwhile. With the lock, which is given up for what is outside. */
 CUDA_EMULATED_EXPORT void cuda_emulated_await_gpu(int gpu);
+/* The same, as cudaFree does it: what is recorded on other threads is left alone. */
+CUDA_EMULATED_EXPORT void cuda_emulated_await_work(int gpu);
 /* Whether all these bytes are of one block of device memory that is not freed. With the lock. */
 CUDA_EMULATED_EXPORT bool cuda_emulated_holds(const void *memory, size_t bytes);
 

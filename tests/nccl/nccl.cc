@@ -926,6 +926,7 @@ ncclCommDestroy(void *comm_)
         forbid((!c->final && !c->ended) || c->lag > 0 || c->child || c->asleep != c->awake ||
                    (!c->ended && c->in->count(&seat::gone) < c->in->size),
                "destroys what is not quiet");
+        cuda_emulated_await_work(c->in->at->seats[c->rank].gpu); /* to free its memory there */
         free_comm(c);
     });
     return SUCCESS;
@@ -937,6 +938,7 @@ ncclCommAbort(void *comm_)
     comm *c = static_cast<comm *>(comm_);
     locked([&]() {
         release_all(c);
+        cuda_emulated_await_work(c->in->at->seats[c->rank].gpu); /* the same */
         free_comm(c);
         aborted++;
     });

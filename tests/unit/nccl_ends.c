@@ -7,8 +7,12 @@
 #include <pthread.h>
 #include <string.h>
 
+#include <exogym/ipc.h>
+
+#include "cuda/emulator.h"
 #include "nccl/group.h"
 #include "nccl/world.h"
+#include "nn/cuda/open.h"
 
 /* --- Other ends ------------------------------------------------------------------------------- */
 
@@ -71,6 +75,78 @@ Test(nccl_ends, an_actor_that_is_killed_is_a_death, .timeout = 60)
                "node_3 (rank 3) died: the actor 'hearer' died: it broke");
     nccl_world_close(&w);
     nccl_world_expect_empty(nccl, "kill", 0);
+}
+
+/* --- Waits for a GPU -------------------------------------------------------------------------- */
+
+/* Begins a call that reaches the GPUs, and waits there for the last member. */
+static void
+begin_on_gpus(struct nccl_world *w, exo_array arrays[NCCL_WORLD_SIZE],
+              exo_request *requests[NCCL_WORLD_SIZE])
+{
+    nccl_world_call(w, NULL, NCCL_WORLD_SIZE, UINT32_MAX, EXO_OK);
+    begin_without_the_last(w, arrays, requests);
+}
+
+static uint64_t
+memory_in_use(const struct nccl_world *w)
+{
+    for (uint32_t r = 0; r < NCCL_WORLD_SIZE; r++)
+        exo_device_synchronize(w->devices[r], NULL);
+    return cuda_emulator_memory();
+}
+
+/* The thread that ends the call of a dead member frees memory of the GPU meanwhile. CUDA would wait for the
+ * call: so it is freed at the call's end. */
+Test(nccl_ends, what_is_freed_waits_for_the_end_of_calls, .timeout = 20)
+{
+    const nccl_test *nccl = nccl_world_load();
+    FOR_EACH_WAY(far)
+    {
+        struct nccl_world w;
+        exo_array arrays[NCCL_WORLD_SIZE] = {0};
+        exo_request *requests[NCCL_WORLD_SIZE] = {0};
+        exo_ipc_array *shared = NULL;
+        exo_device *device = NULL;
+        exo_err err = {0};
+        nccl_world_open(&w, true, far);
+        const uint64_t before = memory_in_use(&w), things = cuda_emulator_things();
+        begin_on_gpus(&w, arrays, requests);
+        cr_assert_eq(exo_ipc_array_new(&shared, w.devices[0], EXO_F32, 1000, &err), EXO_OK, "%s",
+                     err.text);
+        exo_ipc_array_drop(&shared);
+        cr_expect_eq(exo_ipc_array_count(), 1, "kept until nothing waits on the GPU");
+        cr_assert_eq(exo_cuda_open(&device, 0, &err), EXO_OK, "%s", err.text);
+        exo_cuda_close(device);
+        exo_comm_fail(w.comms[0], NCCL_WORLD_SIZE - 1, "killed by signal 9");
+        expect_end(&w, arrays, requests, EXO_PEER_LOST, "(rank 3) died");
+        cr_expect_eq(memory_in_use(&w), before, "the end of the call has freed it");
+        cr_expect_leq(cuda_emulator_things(), things + 8 * NCCL_WORLD_SIZE,
+                      "and the pinned memory of the device");
+        nccl_world_close(&w);
+        nccl_world_expect_empty(nccl, "frees", 0);
+        cr_expect_eq(exo_ipc_array_count(), 0);
+    }
+}
+
+/* NCCL waits for the GPU as it frees a communicator, so it would wait for the call of another group. */
+Test(nccl_ends, the_end_of_a_group_waits_for_no_other, .timeout = 20)
+{
+    const nccl_test *nccl = nccl_world_load();
+    struct nccl_world w[2];
+    exo_array arrays[2][NCCL_WORLD_SIZE] = {0};
+    exo_request *requests[2][NCCL_WORLD_SIZE] = {0};
+    for (int g = 0; g < 2; g++)
+        nccl_world_open(&w[g], true, false);
+    for (int g = 0; g < 2; g++)
+        begin_on_gpus(&w[g], arrays[g], requests[g]);
+    for (int g = 0; g < 2; g++)
+        exo_comm_fail(w[g].comms[0], NCCL_WORLD_SIZE - 1, "killed by signal 9");
+    for (int g = 0; g < 2; g++)
+        expect_end(&w[g], arrays[g], requests[g], EXO_PEER_LOST, "(rank 3) died");
+    for (int g = 0; g < 2; g++)
+        nccl_world_close(&w[g]);
+    nccl_world_expect_empty(nccl, "two groups", 0);
 }
 
 /* --- Members that leave ----------------------------------------------------------------------- */
