@@ -275,7 +275,7 @@ write_record(exo_joint *s, const exo_device *device, exo_err *err)
     r->share = s->share;
     r->share.memory = NULL;
     exo_object_set_kind(s->object, EXO_JOINT_KIND(s->dtype));
-    exo_object_set_elsewhere(s->object, exo_joint_bytes(s), read_part);
+    exo_object_set_elsewhere(s->object, exo_joint_bytes(s), (uint32_t)s->share.ordinal, read_part);
     exo_object_seal(s->object);
     return EXO_OK;
 }

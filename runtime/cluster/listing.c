@@ -221,6 +221,8 @@ add_objects(json_t *list, const char *node, const exo_payload *reply)
                                  "borrowers", (int)o.borrowers, "sealed", (int)o.sealed, "imported",
                                  (int)o.imported, "on_device", (int)o.elsewhere);
         json_object_set_new(json, "id", json_sprintf("%016" PRIx64 ".%u", o.nonce, o.slot));
+        if (o.elsewhere && !o.imported)
+            json_object_set_new(json, "gpu", json_integer(o.place));
         json_array_append_new(list, json);
     }
 }
@@ -260,8 +262,9 @@ take_objects(json_t *list, struct asked *from, exo_time deadline)
     if (st == EXO_OK)
         add_objects(list, from->node, reply);
     else if (st != EXO_PEER_LOST) /* it ends just now */
-        json_array_append_new(list, json_pack("{s:o, s:o}", "node", text_of(from->node), "error",
-                                              text_of(from->reason.text)));
+        json_array_append_new(list,
+                              json_pack("{s:o, s:o, s:b}", "node", text_of(from->node), "error",
+                                        text_of(from->reason.text), "denied", st == EXO_DENIED));
     exo_future_drop(&from->future);
 }
 

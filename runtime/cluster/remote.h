@@ -104,6 +104,7 @@ enum {
 typedef struct exo_remote_object {
     uint64_t size, nonce;
     uint32_t slot, references, borrowers, sealed, imported, elsewhere;
+    uint32_t place, zero; /* place: exo_object_info.place */
 } exo_remote_object;
 
 /* For exo_remote_ops; context: the exo_remote. */

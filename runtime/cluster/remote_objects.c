@@ -214,7 +214,8 @@ gather_object(void *context, const exo_object_info *info)
                                                  .borrowers = info->borrowers,
                                                  .sealed = info->sealed,
                                                  .imported = info->imported,
-                                                 .elsewhere = info->handle.elsewhere};
+                                                 .elsewhere = info->handle.elsewhere,
+                                                 .place = info->place};
 }
 
 static exo_status

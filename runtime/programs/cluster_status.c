@@ -82,6 +82,75 @@ print_gpus(const json_t *actors)
     json_decref(having);
 }
 
+/* Whether a process of the cluster has offered a GPU. */
+static bool
+has_gpus(const json_t *nodes)
+{
+    bool has = false;
+    size_t i;
+    const json_t *node;
+    json_array_foreach ((json_t *)(uintptr_t)nodes, i, node)
+        has = has || json_number_value(json_object_get(json_object_get(node, "total"), "gpus")) > 0;
+    return has;
+}
+
+static void
+add_to(json_t *row, const char *key, json_int_t amount)
+{
+    const json_int_t sum = json_integer_value(json_object_get(row, key)) + amount;
+    json_object_set_new(row, key, json_integer(sum));
+}
+
+/* The row of a process and its GPU, where the object's bytes are. */
+static json_t *
+row_of(json_t *rows, const json_t *object)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach (rows, i, row)
+        if (json_equal(json_object_get(row, "node"), json_object_get(object, "node")) &&
+            json_equal(json_object_get(row, "gpu"), json_object_get(object, "gpu")))
+            return row;
+    row = json_pack("{s:O, s:O}", "node", json_object_get(object, "node"), "gpu",
+                    json_object_get(object, "gpu"));
+    json_array_append_new(rows, row);
+    return row;
+}
+
+/* The arrays that processes have on each GPU for others, if this process's role may ask for them. One that
+ * does not answer has a row with the reason. */
+static exo_status
+look_at_device_memory(exo_visit *visit, json_t *listing, exo_err *err)
+{
+    char *text = NULL;
+    size_t i;
+    json_t *object, *rows = json_array();
+    exo_status st = exo_cluster_list_objects(visit->cluster, visit->deadline, &text, err);
+    json_t *objects = st == EXO_OK ? json_loads(text, 0, NULL) : NULL;
+    json_array_foreach (objects, i, object) {
+        if (json_object_get(object, "error") && !json_is_true(json_object_get(object, "denied")))
+            json_array_append(rows, object);
+        if (!json_object_get(object, "gpu"))
+            continue;
+        json_t *row = row_of(rows, object);
+        add_to(row, "arrays", 1);
+        add_to(row, "bytes", json_integer_value(json_object_get(object, "bytes")));
+    }
+    json_object_set_new(listing, "device_memory", rows);
+    json_decref(objects);
+    exo_free(text);
+    return st;
+}
+
+static void
+print_device_memory(const json_t *rows)
+{
+    if (json_array_size(rows) == 0)
+        return;
+    printf("\n");
+    exo_print_rows("device_memory", rows, true);
+}
+
 /* Prints the reports of the jobs that have one. */
 static void
 print_reports(const json_t *jobs)
@@ -97,16 +166,9 @@ print_reports(const json_t *jobs)
     }
 }
 
-static exo_status
-status(exo_visit *visit, const void *arguments, exo_err *err)
+static void
+print_overview(const json_t *listing)
 {
-    const struct status_args *args = arguments;
-    json_t *listing = NULL;
-    exo_status st = exo_visit_list(visit, &listing, err);
-    if (st != EXO_OK)
-        return st;
-    if (args->where.json)
-        return exo_print_json(listing, err);
     const json_t *nodes = json_object_get(listing, "nodes"),
                  *actors = json_object_get(listing, "actors"),
                  *jobs = json_object_get(listing, "jobs");
@@ -124,8 +186,26 @@ status(exo_visit *visit, const void *arguments, exo_err *err)
         exo_print_rows("nodes", nodes, false);
     }
     print_gpus(actors);
+    print_device_memory(json_object_get(listing, "device_memory"));
     print_peers(json_object_get(listing, "peers"));
     print_reports(jobs);
+}
+
+static exo_status
+status(exo_visit *visit, const void *arguments, exo_err *err)
+{
+    const struct status_args *args = arguments;
+    json_t *listing = NULL;
+    exo_status st = exo_visit_list(visit, &listing, err);
+    if (st == EXO_OK && has_gpus(json_object_get(listing, "nodes")))
+        st = look_at_device_memory(visit, listing, err);
+    if (st != EXO_OK) {
+        json_decref(listing);
+        return st;
+    }
+    if (args->where.json)
+        return exo_print_json(listing, err);
+    print_overview(listing);
     json_decref(listing);
     return EXO_OK;
 }
@@ -198,7 +278,8 @@ const exo_command exo_command_status = {
         "Nodes with what is free of their cpus, gpus and memory, and how many actors and jobs "
         "there are. Nodes that left in good order, as drivers do, are counted only; `exogym list "
         "nodes` has them. Then the actors to which the head gave GPUs (`--resource gpus=1`), with "
-        "the numbers of these at their node.\n\n"
+        "the numbers of these at their node; and the arrays that each process has on its GPUs for "
+        "others, as weight updates and items (docs/objects.md), which it is asked for.\n\n"
         "Of each job that `exogym run` runs there: its time, its figures, and what went over its "
         "edges so far (the ledger; docs/graph.md explains its columns), as it said about a second "
         "ago.\n\n"

@@ -319,6 +319,25 @@ add_memory(json_t *cells, const json_t *object, const char *key)
     add_cell(cells, !on_device ? "" : json_is_true(on_device) ? "device" : "shared");
 }
 
+/* "GPU 1", of a process; or why it is not known. */
+static void
+add_gpu(json_t *cells, const json_t *row, const char *key)
+{
+    char text[32];
+    const json_t *gpu = json_object_get(row, key);
+    const char *error = json_string_value(json_object_get(row, "error"));
+    snprintf(text, sizeof text, "GPU %" JSON_INTEGER_FORMAT, json_integer_value(gpu));
+    add_cell(cells, gpu ? text : error ? error : "?");
+}
+
+static void
+add_bytes(json_t *cells, const json_t *row, const char *key)
+{
+    char text[32];
+    const json_t *bytes = json_object_get(row, key);
+    add_cell(cells, bytes ? exo_text_bytes((double)json_integer_value(bytes), text) : "");
+}
+
 /* The tables by name, column by column. */
 static const struct column {
     const char *table, *title, *key;
@@ -347,6 +366,10 @@ static const struct column {
     {"jobs", "job", "name", add_text},
     {"jobs", "state", "state", add_text},
     {"jobs", "cause", "cause", add_text},
+    {"device_memory", "shared on", "gpu", add_gpu},
+    {"device_memory", "node", "node", add_text},
+    {"device_memory", "arrays", "arrays", add_count},
+    {"device_memory", "memory", "bytes", add_bytes},
     {"objects", "object", "id", add_text},
     {"objects", "node", "node", add_text},
     {"objects", "bytes", "bytes", add_number},

@@ -521,12 +521,14 @@ exo_object_kind(const exo_object *object)
 }
 
 void
-exo_object_set_elsewhere(exo_object *object, uint64_t bytes, exo_object_reader *read)
+exo_object_set_elsewhere(exo_object *object, uint64_t bytes, uint32_t place,
+                         exo_object_reader *read)
 {
     assert(object->size == EXO_OBJECT_RECORD && !object->elsewhere);
     pthread_mutex_lock(&object->store->lock);
     object->elsewhere = true;
     object->bytes_elsewhere = bytes;
+    object->place = place;
     object->read = read;
     object->store->bytes_elsewhere += bytes;
     describe_locked(object);
@@ -661,6 +663,7 @@ look(exo_store *store, exo_object_info *infos, size_t room)
                         .handle = exo_store_handle_of(o),
                         .references = references,
                         .borrowers = exo_slot_borrowers(&s->memory, i),
+                        .place = o->place,
                         .sealed = atomic_load_explicit(&o->sealed, memory_order_relaxed),
                         .imported = s->memory.foreign,
                     };

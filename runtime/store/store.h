@@ -113,10 +113,11 @@ enum {
  * a device. NOT_FOUND: the bytes are being dropped. */
 typedef exo_status exo_object_reader(const exo_object *object, uint64_t first, uint64_t size,
                                      void *to, exo_err *err);
-/* Says that the object stands for `bytes` bytes elsewhere, such as on a device. Its own
- * EXO_OBJECT_RECORD bytes say where, for processes of the host that reach them. The object's process
+/* Says that the object stands for `bytes` bytes elsewhere, such as on a device; place: its number, for
+ * people. Its own EXO_OBJECT_RECORD bytes say where, for processes of the host that reach them. The object's process
  * reads them for all others (exo_object_get), by `read`. Before the seal, by its maker. */
-void exo_object_set_elsewhere(exo_object *object, uint64_t bytes, exo_object_reader *read);
+void exo_object_set_elsewhere(exo_object *object, uint64_t bytes, uint32_t place,
+                              exo_object_reader *read);
 bool exo_object_is_elsewhere(const exo_object *object);
 /* The number of bytes, wherever they are. */
 uint64_t exo_object_bytes(const exo_object *object);
@@ -157,6 +158,7 @@ typedef struct exo_object_info {
     /* Processes that import it, at most 257. Other processes' imports of a small object are copies
      * and do not count. */
     uint32_t borrowers;
+    uint32_t place; /* of bytes that this process has elsewhere: exo_object_set_elsewhere */
     bool sealed, imported;
 } exo_object_info;
 

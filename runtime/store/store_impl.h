@@ -48,6 +48,7 @@ struct exo_object {
     /* Guarded by the store's lock until the seal. */
     uint8_t kind;
     bool elsewhere;
+    uint32_t place;
     uint64_t bytes_elsewhere;
     exo_object_reader *read; /* NULL in other processes */
     /* The copy of another process's small object, in `room`. NULL: the object lies in the

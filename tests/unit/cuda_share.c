@@ -330,7 +330,7 @@ run_liar(int from, int to)
         cr_assert_eq(exo_object_new(&object, EXO_OBJECT_RECORD, NULL), EXO_OK);
         memcpy(exo_object_data(object), exo_object_data(truth), EXO_OBJECT_RECORD);
         exo_object_set_kind(object, exo_object_kind(truth));
-        exo_object_set_elsewhere(object, exo_object_bytes(truth), NULL);
+        exo_object_set_elsewhere(object, exo_object_bytes(truth), 0, NULL);
         exo_object_seal(object);
         memcpy((char *)exo_object_data(object) + lies[i].at, &lies[i].value, sizeof lies[i].value);
         cr_assert_eq(exo_object_export(object, (exo_object_handle *)(void *)&lie, NULL), EXO_OK);
