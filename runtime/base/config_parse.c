@@ -49,13 +49,11 @@ fail_syntax(struct reader *r)
 {
     void *iterator = NULL;
     struct fy_diag_error *error = fy_diag_errors_iterate(r->diag, &iterator);
+    exo_config_place place = {.origin = r->origin, .source = r->source, .line = 1, .column = 1};
     if (!error || !error->msg)
-        return exo_config_fail_at(r->doc, &(exo_config_place){r->origin, r->source, 1, 1}, r->err,
-                                  "this is not YAML");
-    exo_config_place place = {.origin = r->origin,
-                              .source = r->source,
-                              .line = error->line > 0 ? (unsigned)error->line : 1,
-                              .column = error->column > 0 ? (unsigned)error->column : 1};
+        return exo_config_fail_at(r->doc, &place, r->err, "this is not YAML");
+    place.line = error->line > 0 ? (unsigned)error->line : 1;
+    place.column = error->column > 0 ? (unsigned)error->column : 1;
     return exo_config_fail_at(r->doc, &place, r->err, "%.*s", (int)strcspn(error->msg, "\r\n"),
                               error->msg);
 }
@@ -134,6 +132,16 @@ remember_anchor(struct reader *r, struct fy_token *token, exo_config *node)
     return EXO_OK;
 }
 
+/* The place of what an alias stands for: where it is written, and where it is used. */
+static exo_config_place
+through(const exo_config_place *written, const exo_config_place *alias)
+{
+    exo_config_place place = *written;
+    place.alias_line = alias->line;
+    place.alias_column = alias->column;
+    return place;
+}
+
 static exo_status
 copy_at_depth(struct reader *r, const exo_config *from, const exo_config_place *alias,
               unsigned depth, exo_config **out)
@@ -142,7 +150,8 @@ copy_at_depth(struct reader *r, const exo_config *from, const exo_config_place *
         return exo_config_fail_at(r->doc, alias, r->err, "nested deeper than %d levels",
                                   EXO_CONFIG_MAX_DEPTH);
     exo_config *node = NULL;
-    exo_status st = exo_config_new(r->doc, from->kind, &from->place, &node, r->err);
+    exo_config_place place = through(&from->place, alias);
+    exo_status st = exo_config_new(r->doc, from->kind, &place, &node, r->err);
     if (st != EXO_OK)
         return st;
     node->text = from->text;
@@ -150,9 +159,9 @@ copy_at_depth(struct reader *r, const exo_config *from, const exo_config_place *
     for (size_t i = 0; i < from->length; i++) {
         exo_config *child = NULL;
         st = copy_at_depth(r, from->entries[i].value, alias, depth + 1, &child);
+        place = through(&from->entries[i].place, alias);
         if (st == EXO_OK)
-            st = exo_config_append(node, from->entries[i].key, &from->entries[i].place, child,
-                                   r->err);
+            st = exo_config_append(node, from->entries[i].key, &place, child, r->err);
         if (st != EXO_OK)
             return st;
     }

@@ -119,7 +119,11 @@ fail_at(const exo_config_doc *doc, const exo_config_place *place, exo_err *err, 
         va_list args)
 {
     char reason[EXO_ERR_TEXT];
-    vsnprintf(reason, sizeof reason, format, args);
+    int length = vsnprintf(reason, sizeof reason, format, args);
+    if (place->alias_line > 0 && length > 0 && (size_t)length < sizeof reason)
+        snprintf(reason + length, sizeof reason - (size_t)length,
+                 " (used by the alias in line %u, column %u)", place->alias_line,
+                 place->alias_column);
     if (place->origin)
         return exo_fail(err, EXO_INVAL, "%s: %s", place->origin, reason);
     return exo_fail(err, EXO_INVAL, "%s:%u:%u: %s", place->source ? place->source : doc->source,

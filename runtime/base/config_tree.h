@@ -31,8 +31,9 @@ typedef enum exo_config_kind {
  * it instead of a place. */
 typedef struct exo_config_place {
     const char *origin;
-    const char *source;    /* the file; NULL: the document's */
-    unsigned line, column; /* from 1 */
+    const char *source;                /* the file; NULL: the document's */
+    unsigned line, column;             /* from 1 */
+    unsigned alias_line, alias_column; /* of the alias that stands for it; 0: none */
 } exo_config_place;
 
 typedef struct exo_config_entry {

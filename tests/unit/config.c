@@ -287,6 +287,25 @@ Test(config, aliases_and_merge_keys)
     exo_config_free(&doc);
 }
 
+/* A value that an alias stands for has two places: where it is written, and where it is used. */
+Test(config, an_error_behind_an_alias_names_both_places)
+{
+    exo_config_doc *doc = parse("base: &b {H: x, p: [y]}\none: *b\ntwo:\n  <<: *b\n");
+    exo_config *root = exo_config_root(doc), *one = exo_config_get(root, "one");
+    exo_config *two = exo_config_get(root, "two"), *base = exo_config_get(root, "base");
+    char where[64];
+    exo_err err = {0};
+    exo_config_fail(exo_config_get(base, "H"), &err, "no");
+    cr_expect_str_eq(err.text, "job.yaml:1:14: no");
+    exo_config_fail(exo_config_get(one, "H"), &err, "no");
+    cr_expect_str_eq(err.text, "job.yaml:1:14: no (used by the alias in line 2, column 6)");
+    exo_config_fail(exo_config_item(exo_config_get(two, "p"), 0), &err, "no");
+    cr_expect_str_eq(err.text, "job.yaml:1:21: no (used by the alias in line 4, column 7)");
+    exo_config_where(one, where, sizeof where);
+    cr_expect_str_eq(where, "job.yaml:1:10");
+    exo_config_free(&doc);
+}
+
 Test(config, a_document_cannot_grow_without_bound)
 {
     /* "Billion laughs": each level has nine times the values of the one before. */
