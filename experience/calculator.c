@@ -9,6 +9,7 @@
 
 #include "experience/builtin.h"
 #include "experience/calculate.h"
+#include "experience/reward_task.h"
 
 enum {
     MAX_MARK = 64,
@@ -192,6 +193,34 @@ expected_value(const exo_answer *a, double *value, exo_err *err)
 }
 
 static exo_status
+check_answers(const struct calculation *c, const exo_tokenizer *tokenizer, bool has_tool,
+              exo_err *err)
+{
+    if (!tokenizer)
+        return exo_fail(err, EXO_INVAL, "calculation: the prompts are numbers, not texts");
+    if (!has_tool && !c->of_policy)
+        return exo_fail(err, EXO_INVAL,
+                        "calculation: the maker has no tool whose result it compares; set tool, or "
+                        "by: policy");
+    return EXO_OK;
+}
+
+exo_status
+exo_calculation_reward_check(const void *self, const exo_reward_task *task, exo_err *err)
+{
+    const exo_tokenizer *tokenizer = exo_prompts_tokenizer(task->prompts);
+    double value = 0;
+    exo_status st = check_answers(self, tokenizer, task->has_tool, err);
+    for (size_t i = 0; st == EXO_OK && i < exo_prompts_count(task->prompts); i++) {
+        const exo_prompt prompt = exo_prompts_at(task->prompts, i);
+        const exo_answer a = {
+            .prompt = prompt.tokens, .prompt_length = prompt.length, .tokenizer = tokenizer};
+        st = expected_value(&a, &value, err);
+    }
+    return st;
+}
+
+static exo_status
 calculation_score(void *self, const exo_answer *a, double *out, exo_err *err)
 {
     const struct calculation *c = self;
@@ -199,13 +228,9 @@ calculation_score(void *self, const exo_answer *a, double *out, exo_err *err)
     size_t size = 0, end = a->length;
     double expected = 0, value = 0;
     *out = 0;
-    if (!a->tokenizer)
-        return exo_fail(err, EXO_INVAL, "calculation: the prompts are numbers, not texts");
-    if (!a->mask && !c->of_policy)
-        return exo_fail(err, EXO_INVAL,
-                        "calculation: the maker has no tool whose result it compares; set tool, or "
-                        "by: policy");
-    exo_status st = expected_value(a, &expected, err);
+    exo_status st = check_answers(c, a->tokenizer, a->mask != NULL, err);
+    if (st == EXO_OK)
+        st = expected_value(a, &expected, err);
     while (a->mask && end > 0 && (a->mask[end - 1] != 0) != c->of_policy)
         end--;
     size_t first = end;

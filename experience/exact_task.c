@@ -6,6 +6,7 @@
 
 #include "base/config_edit.h"
 #include "experience/builtin.h"
+#include "experience/reward_task.h"
 
 enum {
     MAX_VOCABULARY = 1024,
@@ -57,16 +58,24 @@ exo_exact_rewards_release(exo_exact_rewards *t)
     t->rewards = NULL;
 }
 
+static exo_status
+check_prompt(const exo_exact_rewards *t, const int32_t *prompt, size_t length, exo_err *err)
+{
+    if (length == 1 && (uint64_t)prompt[0] == t->prompt)
+        return EXO_OK;
+    return exo_fail(err, EXO_INVAL,
+                    "exact: a prompt is not the token %llu alone: set prompts: {tokens: [[%llu]]}",
+                    (unsigned long long)t->prompt, (unsigned long long)t->prompt);
+}
+
 exo_status
 exo_exact_rewards_of(const exo_exact_rewards *t, const int32_t *prompt, size_t prompt_length,
                      const int32_t *tokens, size_t length, double *out, exo_err *err)
 {
     const exo_exact_task task = {.vocabulary = (size_t)t->vocabulary, .length = (size_t)t->length};
-    if (prompt_length != 1 || (uint64_t)prompt[0] != t->prompt)
-        return exo_fail(err, EXO_INVAL,
-                        "exact: a prompt is not the token %llu alone: set prompts: {tokens: "
-                        "[[%llu]]}",
-                        (unsigned long long)t->prompt, (unsigned long long)t->prompt);
+    exo_status st = check_prompt(t, prompt, prompt_length, err);
+    if (st != EXO_OK)
+        return st;
     if (length != t->length)
         return exo_fail(err, EXO_INVAL,
                         "exact: an answer has %zu tokens, a sequence of the task %llu: set "
@@ -99,6 +108,34 @@ static exo_status
 exact_score(void *self, const exo_answer *a, double *out, exo_err *err)
 {
     return exo_exact_rewards_of(self, a->prompt, a->prompt_length, a->tokens, a->length, out, err);
+}
+
+/* An answer has as many tokens as a sequence of the task if nothing ends it before, or lets it go on. */
+exo_status
+exo_exact_reward_check(const void *self, const exo_reward_task *task, exo_err *err)
+{
+    const exo_exact_rewards *t = self;
+    bool stops = false;
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < exo_prompts_count(task->prompts); i++) {
+        const exo_prompt prompt = exo_prompts_at(task->prompts, i);
+        st = check_prompt(t, prompt.tokens, prompt.length, err);
+    }
+    for (size_t i = 0; i < task->num_stop; i++)
+        stops = stops || (uint64_t)task->stop[i] < t->vocabulary;
+    if (st != EXO_OK)
+        return st;
+    if (task->vocabulary > t->vocabulary)
+        return exo_fail(err, EXO_INVAL,
+                        "exact: the model's vocabulary is %zu, the task's %llu: "
+                        "set model.vocabulary",
+                        task->vocabulary, (unsigned long long)t->vocabulary);
+    if (task->max_new_tokens != t->length || (stops && t->length > 1) || task->has_tool)
+        return exo_fail(err, EXO_INVAL,
+                        "exact: a sequence of the task has %llu tokens: set generate: "
+                        "{max_new_tokens: %llu}, and neither stop tokens nor a tool",
+                        (unsigned long long)t->length, (unsigned long long)t->length);
+    return EXO_OK;
 }
 
 const exo_reward_class exo_exact_reward = {

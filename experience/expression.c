@@ -11,8 +11,17 @@
 #include "base/utf8.h"
 #include "experience/builtin.h"
 #include "experience/expression_impl.h"
+#include "experience/reward_task.h"
 
 /* --- Features of the text --------------------------------------------------------------------- */
+
+static exo_status
+refuse_numbers(exo_err *err)
+{
+    return exo_fail(err, EXO_INVAL,
+                    "the reward's expression looks at the text of answers, but the prompts are "
+                    "token numbers: use tokens(N), share(N) or length, or prompts of texts");
+}
 
 /* Decodes the answer, once for all features that look at its text. */
 static exo_status
@@ -23,9 +32,7 @@ take_text(exo_expression *e, const exo_answer *a, exo_err *err)
     if (e->has_text)
         return EXO_OK;
     if (!a->tokenizer)
-        return exo_fail(err, EXO_INVAL,
-                        "the reward's expression looks at the text of answers, but the prompts are "
-                        "token numbers: use tokens(N), share(N) or length, or prompts of texts");
+        return refuse_numbers(err);
     exo_status st =
         exo_tokenizer_decode(a->tokenizer, a->tokens, a->length, false, &text, &size, err);
     if (st != EXO_OK)
@@ -224,6 +231,30 @@ expression_init(void *self, exo_config *config, exo_err *err)
     if (st == EXO_OK || st == EXO_NOMEM)
         return st == EXO_OK ? st : exo_fail(err, st, "%s", reason.text);
     return exo_config_fail(exo_config_get(config, "formula"), err, "formula: %s", reason.text);
+}
+
+static bool
+looks_at_text(exo_expression_op op)
+{
+    return op == EXO_OP_CHARACTERS || op == EXO_OP_WORDS || op == EXO_OP_CONTAINS ||
+           op == EXO_OP_COUNT || op == EXO_OP_MATCHES;
+}
+
+exo_status
+exo_expression_reward_check(const void *self, const exo_reward_task *task, exo_err *err)
+{
+    const exo_expression *e = *(exo_expression *const *)self;
+    for (size_t i = 0; i < e->count; i++) {
+        const exo_expression_node *n = &e->nodes[i];
+        if (looks_at_text(n->op) && !exo_prompts_tokenizer(task->prompts))
+            return refuse_numbers(err);
+        if ((n->op == EXO_OP_TOKENS || n->op == EXO_OP_SHARE) &&
+            n->number >= (double)task->vocabulary)
+            return exo_fail(err, EXO_INVAL,
+                            "formula: no answer has the token %.15g: the model's vocabulary is %zu",
+                            n->number, task->vocabulary);
+    }
+    return EXO_OK;
 }
 
 static exo_status

@@ -1,11 +1,13 @@
 /* The rule of options of makers and trainers that depend on other actors or on edges, which the check of a
  * graph applies before a run. Actors find the same when they begin, in graphs whose edges such a
  * rule does not see through. No state. Read next: edges.c (who hears whom). */
+#include <math.h>
 #include <string.h>
 
 #include "base/config_edit.h"
 #include "experience/builtin.h"
 #include "experience/objective.h"
+#include "experience/prompts.h"
 #include "graph/spec.h"
 
 static bool
@@ -87,8 +89,8 @@ check_maker(const exo_graph_spec *spec, uint32_t index, uint32_t maker, exo_err 
     if (st == EXO_OK && answers < 2)
         return exo_config_fail(
             place_of(m, "answers"), err,
-            "'%s' makes one answer to a prompt, but the algorithm of '%s' "
-            "compares the answers of a prompt: let makers have at least 2 answers",
+            "'%s' makes one answer to a prompt, but '%s' compares the answers of a prompt: let "
+            "makers have at least 2 answers",
             m->name, t->name);
     return st;
 }
@@ -106,6 +108,88 @@ check_answers(const exo_graph_spec *spec, uint32_t index, exo_err *err)
             if (is_of(spec, e->from, &exo_replay_buffer_class) && f->to == e->from)
                 st = check_maker(spec, index, f->from, err);
     }
+    return st;
+}
+
+/* --- Draws before the first version ------------------------------------------------------------- */
+
+/* The draws that makers may make with version 0. */
+static exo_status
+read_quota(const exo_actor_spec *trainer, double *quota, exo_err *err)
+{
+    uint64_t batch = 0, steps = 0, staleness = 0;
+    double factor = 1;
+    exo_status st = exo_config_u64(trainer->config, "batch", 8, 1, UINT64_MAX, &batch, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(trainer->config, "update_steps", 1, 1, UINT64_MAX, &steps, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(trainer->config, "staleness", 0, 0, UINT64_MAX, &staleness, err);
+    if (st == EXO_OK)
+        st = exo_config_double(trainer->config, "oversample", 1 + (double)staleness, 1, INFINITY,
+                               &factor, err);
+    *quota = ceil(factor * (double)batch * (double)steps - 1e-9) * trainer->count;
+    return st;
+}
+
+/* The draws that the makers make in all. */
+static exo_status
+count_draws(const exo_actor_spec *maker, double *draws, exo_err *err)
+{
+    uint64_t epochs = 0, steps = 0, batch = 0;
+    exo_prompts *prompts = NULL;
+    exo_status st = exo_config_u64(maker->config, "epochs", 1, 0, UINT64_MAX, &epochs, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(maker->config, "steps", 0, 0, UINT64_MAX, &steps, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(maker->config, "batch", 8, 1, UINT64_MAX, &batch, err);
+    if (st == EXO_OK && steps == 0 && epochs > 0)
+        st = exo_prompts_read(&prompts, maker->config, err);
+    *draws = steps > 0 ? (double)steps * (double)batch * maker->count
+             : prompts ? (double)epochs * (double)exo_prompts_count(prompts)
+                       : INFINITY;
+    exo_prompts_free(&prompts);
+    return st;
+}
+
+/* Draws that makers would begin with version 0, though it does not allow them. */
+static exo_status
+check_start(const exo_actor_spec *maker, const exo_actor_spec *trainer, exo_err *err)
+{
+    exo_config *start = exo_config_get(maker->config, "start");
+    uint64_t draws = 0;
+    double quota = 0, all = 0;
+    bool balance = false;
+    exo_status st = start ? exo_config_u64(start, "draws", 0, 0, UINT64_MAX, &draws, err) : EXO_OK;
+    if (st != EXO_OK || draws == 0)
+        return st;
+    const exo_config *place = exo_config_get(start, "draws");
+    st = exo_config_bool(trainer->config, "balance", false, &balance, err);
+    if (st == EXO_OK && balance)
+        return exo_config_fail(
+            place, err, "start.draws and balance of '%s' exclude each other: set one of them",
+            trainer->name);
+    if (st == EXO_OK)
+        st = read_quota(trainer, &quota, err);
+    if (st == EXO_OK && (double)draws > quota)
+        st = count_draws(maker, &all, err);
+    if (st != EXO_OK || (double)draws <= quota || all <= quota)
+        return st;
+    return exo_config_fail(
+        place, err,
+        "start.draws: with version 0 of '%s' makers may make %.15g draws (batch, "
+        "update_steps, staleness), got %llu: set at most that",
+        trainer->name, quota, (unsigned long long)draws);
+}
+
+static exo_status
+check_starts(const exo_graph_spec *spec, uint32_t index, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    const exo_edge_spec *end = spec->edges + spec->num_edges;
+    for (const exo_edge_spec *e = spec->edges; st == EXO_OK && e < end; e++)
+        if (e->from == index && strcmp(e->carries, "parameters") == 0 &&
+            is_of(spec, e->to, &exo_experience_maker_class))
+            st = check_start(&spec->actors[e->to], &spec->actors[index], err);
     return st;
 }
 
@@ -143,6 +227,8 @@ check_ppo_trainer(const exo_graph_spec *spec, uint32_t index, exo_err *err)
         st = check_slices(t, err);
     if (st == EXO_OK)
         st = check_pace(spec, index, err);
+    if (st == EXO_OK)
+        st = check_starts(spec, index, err);
     return st == EXO_OK && objective.groups ? check_answers(spec, index, err) : st;
 }
 
@@ -165,12 +251,12 @@ check_comparisons(const exo_graph_spec *spec, uint32_t index, exo_err *err)
             edge->node, err,
             "edge '%s': '%s' has both `data` and an edge that carries experience: leave one out",
             edge->name, t->name);
-    return edge && t->count > 1
-               ? exo_config_fail(t->node, err,
-                                 "one trainer learns from items, and '%s' has a count of %u: "
-                                 "several learn from a file, data: {path: FILE}",
-                                 t->name, t->count)
-               : EXO_OK;
+    if (edge && t->count > 1)
+        return exo_config_fail(t->node, err,
+                               "one trainer learns from items, and '%s' has a count of %u: "
+                               "several learn from a file, data: {path: FILE}",
+                               t->name, t->count);
+    return edge ? check_answers(spec, index, err) : EXO_OK;
 }
 
 static exo_status
@@ -207,6 +293,37 @@ check_shared(const exo_graph_spec *spec, uint32_t index, exo_err *err)
                                  (unsigned long long)tensor, m->name, m->name);
 }
 
+/* --- Edges ------------------------------------------------------------------------------------ */
+
+/* An actor that learns, or keeps what others learn from; a class of a plugin may only look. */
+static bool
+takes_experience(const exo_graph_spec *spec, uint32_t actor)
+{
+    return is_of(spec, actor, &exo_ppo_trainer_class) ||
+           is_of(spec, actor, &exo_replay_buffer_class) ||
+           is_of(spec, actor, &exo_reward_trainer_class) ||
+           is_of(spec, actor, &exo_dpo_trainer_class);
+}
+
+/* An item of experience that an edge drops is lost: a ppo_trainer waits for its draw, and for the reply
+ * that may be dropped as well; others learn from fewer answers than their makers made. */
+static exo_status
+check_edge(const exo_graph_spec *spec, const exo_edge_spec *edge, exo_err *err)
+{
+    const bool drops = edge->on_full == EXO_FULL_LATEST || edge->on_full == EXO_FULL_DROP_OLDEST ||
+                       edge->on_full == EXO_FULL_DROP_NEWEST;
+    if (!drops || strcmp(edge->carries, "experience") != 0 ||
+        (!is_of(spec, edge->from, &exo_experience_maker_class) &&
+         !is_of(spec, edge->from, &exo_replay_buffer_class)) ||
+        !takes_experience(spec, edge->to))
+        return EXO_OK;
+    return exo_config_fail(
+        exo_config_get(exo_config_get(edge->node, "buffer"), "on_full"), err,
+        "edge '%s': on_full: what it drops of '%s' is never made again, and '%s' "
+        "needs every draw: leave on_full out, so that the edge blocks",
+        edge->name, spec->actors[edge->from].name, spec->actors[edge->to].name);
+}
+
 /* --- All -------------------------------------------------------------------------------------- */
 
 static exo_status
@@ -234,6 +351,8 @@ check(const exo_graph_spec *spec, exo_err *err)
     exo_status st = EXO_OK;
     for (uint32_t i = 0; st == EXO_OK && i < spec->num_actors; i++)
         st = check_actor(spec, i, err);
+    for (size_t i = 0; st == EXO_OK && i < spec->num_edges; i++)
+        st = check_edge(spec, &spec->edges[i], err);
     return st;
 }
 

@@ -278,6 +278,12 @@ exo_prompts_tokenizer(const exo_prompts *p)
     return p->tokenizer;
 }
 
+exo_prompt
+exo_prompts_at(const exo_prompts *p, size_t index)
+{
+    return (exo_prompt){.index = index, .tokens = p->tokens[index], .length = p->lengths[index]};
+}
+
 exo_status
 exo_prompts_draw(exo_prompts *p, uint64_t seed, uint64_t draw, exo_prompt *out, exo_err *err)
 {
@@ -296,7 +302,7 @@ exo_prompts_draw(exo_prompts *p, uint64_t seed, uint64_t draw, exo_prompt *out, 
     }
     if (p->shuffle)
         index = p->order[index];
-    *out = (exo_prompt){
-        .index = index, .epoch = epoch, .tokens = p->tokens[index], .length = p->lengths[index]};
+    *out = exo_prompts_at(p, index);
+    out->epoch = epoch;
     return EXO_OK;
 }

@@ -32,6 +32,8 @@ typedef struct exo_prompt {
     size_t length;
 } exo_prompt;
 
+/* The prompt of an index, in the order of the file; its epoch is 0. */
+exo_prompt exo_prompts_at(const exo_prompts *prompts, size_t index);
 /* The prompt of a draw. NOMEM. */
 exo_status exo_prompts_draw(exo_prompts *prompts, uint64_t seed, uint64_t draw, exo_prompt *out,
                             exo_err *err);

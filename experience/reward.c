@@ -8,6 +8,7 @@
 #include "base/registry.h"
 #include "experience/builtin.h"
 #include "experience/named_class.h"
+#include "experience/reward_task.h"
 
 /* A class with its options, or a weighted sum of such rewards. */
 struct exo_reward {
@@ -192,6 +193,30 @@ exo_reward_batches(const exo_reward *r)
     return batches;
 }
 
+/* --- The check ---------------------------------------------------------------------------------- */
+
+static exo_status share_check(const void *self, const exo_reward_task *task, exo_err *err);
+
+exo_status
+exo_reward_check(const exo_reward *r, const exo_reward_task *task, exo_err *err)
+{
+    static const struct {
+        const exo_reward_class *of;
+        exo_status (*check)(const void *self, const exo_reward_task *task, exo_err *err);
+    } checks[] = {{&exo_share_reward, share_check},
+                  {&exo_exact_reward, exo_exact_reward_check},
+                  {&exo_calculation_reward, exo_calculation_reward_check},
+                  {&exo_expression_reward, exo_expression_reward_check},
+                  {&exo_model_reward, exo_model_reward_check}};
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < sizeof checks / sizeof *checks; i++)
+        if (r->of == checks[i].of)
+            st = checks[i].check(r->self, task, err);
+    for (size_t i = 0; st == EXO_OK && i < r->count; i++)
+        st = exo_reward_check(r->parts[i], task, err);
+    return st;
+}
+
 /* --- The class "share" ------------------------------------------------------------------------ */
 
 struct share {
@@ -205,6 +230,17 @@ share_init(void *self, exo_config *config, exo_err *err)
     if (!exo_config_has(config, "token"))
         return exo_config_fail(config, err, "share: the key 'token' is missing: its number");
     return exo_config_u64(config, "token", 0, 0, INT32_MAX, &s->token, err);
+}
+
+static exo_status
+share_check(const void *self, const exo_reward_task *task, exo_err *err)
+{
+    const struct share *s = self;
+    return s->token < task->vocabulary
+               ? EXO_OK
+               : exo_fail(err, EXO_INVAL,
+                          "share: no answer has the token %llu: the model's vocabulary is %zu",
+                          (unsigned long long)s->token, task->vocabulary);
 }
 
 static exo_status

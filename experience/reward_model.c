@@ -13,6 +13,7 @@
 #include "experience/given.h"
 #include "experience/named_device.h"
 #include "experience/named_model.h"
+#include "experience/reward_task.h"
 #include "nn/pretrained/pretrained.h"
 
 enum {
@@ -148,6 +149,32 @@ check_length(const struct model_reward *r, const exo_answer *a, exo_err *err)
                     a->prompt_length, a->length, context);
 }
 
+static exo_status
+refuse_token(const struct model_reward *r, int32_t token, exo_err *err)
+{
+    return exo_fail(err, EXO_INVAL,
+                    "the token %d is beyond the reward model's vocabulary of %zu: policy and "
+                    "reward model must have one tokenizer",
+                    token, exo_decoder_spec_of(r->model)->vocabulary);
+}
+
+/* The prompts fit the reward model, each with an answer of a token. */
+exo_status
+exo_model_reward_check(const void *self, const exo_reward_task *task, exo_err *err)
+{
+    const struct model_reward *r = self;
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < exo_prompts_count(task->prompts); i++) {
+        const exo_prompt prompt = exo_prompts_at(task->prompts, i);
+        const exo_answer a = {.prompt = prompt.tokens, .prompt_length = prompt.length, .length = 1};
+        st = check_length(r, &a, err);
+        for (size_t k = 0; st == EXO_OK && k < prompt.length; k++)
+            if ((size_t)prompt.tokens[k] >= exo_decoder_spec_of(r->model)->vocabulary)
+                st = refuse_token(r, prompt.tokens[k], err);
+    }
+    return st;
+}
+
 /* Copies an answer's tokens and its prompt's to `tokens`. */
 static exo_status
 take_tokens(const struct model_reward *r, const exo_answer *a, int32_t *tokens, exo_err *err)
@@ -157,10 +184,7 @@ take_tokens(const struct model_reward *r, const exo_answer *a, int32_t *tokens, 
     memcpy(tokens + a->prompt_length, a->tokens, a->length * sizeof *tokens);
     for (size_t i = 0; i < length_of(a); i++)
         if ((size_t)tokens[i] >= vocabulary)
-            return exo_fail(err, EXO_INVAL,
-                            "the token %d is beyond the reward model's vocabulary of %zu: policy "
-                            "and reward model must have one tokenizer",
-                            tokens[i], vocabulary);
+            return refuse_token(r, tokens[i], err);
     return EXO_OK;
 }
 

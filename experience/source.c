@@ -13,6 +13,7 @@
 #include "experience/draft.h"
 #include "experience/named_device.h"
 #include "experience/named_model.h"
+#include "experience/reward_task.h"
 
 enum {
     MAX_BATCH = 1 << 16,
@@ -165,6 +166,22 @@ check_model(const exo_experience_source *s, exo_config *config, exo_err *err)
     return EXO_OK;
 }
 
+/* The reward can score what the model and the tool will write. */
+static exo_status
+check_reward(const exo_experience_source *s, exo_config *config, exo_err *err)
+{
+    const exo_reward_task task = {.prompts = s->prompts,
+                                  .vocabulary = exo_decoder_spec_of(s->model)->vocabulary,
+                                  .max_new_tokens = s->sampling.max_new_tokens,
+                                  .stop = s->stop,
+                                  .num_stop = s->sampling.num_stop_tokens,
+                                  .has_tool = s->rules.tool != NULL};
+    exo_status st = exo_reward_check(s->reward, &task, err);
+    return st == EXO_OK || st == EXO_NOMEM
+               ? st
+               : exo_config_add_place(exo_config_get(config, "reward"), err);
+}
+
 /* Reads `parallel`, and tries its first part. */
 static exo_status
 read_parallel(exo_experience_source *s, exo_config *config, exo_err *err)
@@ -215,6 +232,8 @@ exo_experience_source_read(exo_experience_source **out, exo_config *config, exo_
         st = exo_config_fail(exo_config_get(config, "weights"), err, "weights: %s", reason.text);
     if (st == EXO_OK)
         st = check_model(s, config, err);
+    if (st == EXO_OK)
+        st = check_reward(s, config, err);
     if (st == EXO_OK)
         st = exo_named_device_read(&s->device, config, err);
     if (st == EXO_OK)

@@ -94,6 +94,8 @@ bad 2 "normalize: 'runs/rlhf_sft/model_sft_0/reward.json' cannot be read" run "$
     --set actors.maker.config.reward.path=runs/rlhf_sft/model_sft_0
 bad 2 'set model.values: true' run "$example/2_reward.yaml" --name w --set actors.reward.config.model.values=false
 bad 2 'formula: column 3: expected' run "$example/2_reward.yaml" --name w --set 'actors.maker.config.reward.formula=1 ?'
+bad 2 "'maker' makes one answer to a prompt, but 'reward' compares" graph check "$example/2_reward.yaml" --set actors.maker.config.answers=1
+bad 2 'on_full: what it drops' graph check "$example/2_reward.yaml" --set 'edges.0.buffer={on_full: latest}'
 bad 2 'there is no comparison in the makers' run "$example/2_reward.yaml" --name w --preset quick --set 'actors.maker.config.reward.formula="1"'
 grep -v 'data:' graph.yaml >bare.yaml
 bad 2 "the key 'data' is missing" run bare.yaml --name w2 --set actors.trainer.class=sft_trainer

@@ -130,12 +130,33 @@ static const struct graph graphs[] = {
     {2, 1, "", "staleness: 1, oversample: 1.5", MODULO, "g:6:106: oversample needs an edge"},
     /* answers that are compared */
     {1, 1, "", "", MODULO BROADCAST "  - {from: single, to: other, carries: experience}\n",
-     "g:10:63: 'single' makes one answer to a prompt, but the algorithm of 'other' compares the "
+     "g:10:63: 'single' makes one answer to a prompt, but 'other' compares the "
      "answers of a prompt: let makers have at least 2 answers"},
     {1, 1, "", "",
      MODULO BROADCAST "  - {from: single, to: buffer, carries: experience}\n"
                       "  - {from: buffer, to: other, carries: experience}\n",
      "g:10:63: 'single' makes one answer"},
+    /* draws before the first version: no more than that allows, unless there are no more */
+    {1, 1, "epochs: 0, start: {draws: 8}", "", MODULO BROADCAST, NULL},
+    {1, 1, "start: {draws: 9}", "", MODULO BROADCAST, NULL},
+    {1, 1, "epochs: 0, start: {draws: 9}", "staleness: 1", MODULO BROADCAST, NULL},
+    {1, 1, "epochs: 9, start: {draws: 9}", "", MODULO BROADCAST,
+     "g:5:267: start.draws: with version 0 of 'trainer' makers may make 8 draws"},
+    {1, 1, "epochs: 0, start: {draws: 1}", "balance: true", MODULO BROADCAST,
+     "g:5:267: start.draws and balance of 'trainer' exclude each other"},
+    /* edges that would drop items */
+    {1, 1, "", "",
+     "  - {from: maker, to: trainer, carries: experience, buffer: {on_full: latest}}\n" BROADCAST,
+     "g:13:71: edge 'maker>trainer:experience': on_full: what it drops of 'maker' is never made "
+     "again"},
+    {1, 1, "", "",
+     "  - {from: maker, to: buffer, carries: experience}\n"
+     "  - {from: buffer, to: trainer, carries: experience, buffer: {on_full: "
+     "drop_oldest}}\n" BROADCAST,
+     "g:14:72: edge 'buffer>trainer:experience': on_full: what it drops of 'buffer'"},
+    {1, 1, "", "",
+     "  - {from: maker, to: trainer, carries: experience, buffer: {on_full: fail}}\n" BROADCAST,
+     NULL},
     /* makers that share a model */
     {3, 1, "parallel: {tensor: 2}", "update: {form: whole}", MODULO BROADCAST SHARED,
      "g:5:251: parallel: {tensor: 2} does not divide the 3 makers 'maker'"},
@@ -198,6 +219,68 @@ Test(experience_edges, graphs_that_would_wait_for_ever_are_refused)
         else
             cr_expect(st == EXO_INVAL && strncmp(err.text, g->refused, strlen(g->refused)) == 0,
                       "%zu: %s\n%s\n%s", i, err.text, g->refused, text);
+    }
+}
+
+/* Prompts, a reward and further options of a maker; the message, NULL: answers can be scored. */
+static const struct {
+    const char *prompts, *reward, *options, *refused;
+} tasks[] = {
+    {"{tokens: [[1]]}", "{name: share, token: 6}", "", NULL},
+    {"{tokens: [[1]]}", "{name: share, token: 7}", "",
+     "share: no answer has the token 7: the model's vocabulary is 7"},
+    {"{tokens: [[1]]}", "[{name: share, token: 6}, {name: share, token: 99}]", "",
+     "share: no answer has the token 99"},
+    {"{tokens: [[1]]}", "{name: expression, formula: tokens(6) - length}", "", NULL},
+    {"{tokens: [[1]]}", "{name: expression, formula: tokens(7) - length}", "",
+     "formula: no answer has the token 7"},
+    {"{tokens: [[1]]}", "{name: expression, formula: words - length}", "",
+     "the reward's expression looks at the text of answers"},
+    {"{tokens: [[2]]}", "{name: exact, vocabulary: 7, length: 3, prompt: 2}", "", NULL},
+    {"{tokens: [[2], [1]]}", "{name: exact, vocabulary: 7, length: 3, prompt: 2}", "",
+     "exact: a prompt is not the token 2 alone: set prompts: {tokens: [[2]]}"},
+    {"{tokens: [[2, 2]]}", "{name: exact, vocabulary: 7, length: 3, prompt: 2}", "",
+     "exact: a prompt is not"},
+    {"{tokens: [[2]]}", "{name: exact, vocabulary: 7, length: 2, prompt: 2}", "",
+     "exact: a sequence of the task has 2 tokens: set generate: {max_new_tokens: 2}"},
+    {"{tokens: [[2]]}", "{name: exact, vocabulary: 7, length: 3, prompt: 2}", ", stop: [1]",
+     "exact: a sequence"},
+    {"{tokens: [[0]]}", "{name: exact, vocabulary: 3, length: 3}", "",
+     "exact: the model's vocabulary is 7, the task's 3: set model.vocabulary"},
+    {"{alphabet: '12+=?', lines: ['1+2=']}", "{name: calculation, by: policy}", "", NULL},
+    {"{alphabet: '12+=?', lines: ['1+2=', '?1+2']}", "{name: calculation, by: policy}", "",
+     "calculation: the prompt '?1+2' does not begin with an expression"},
+    {"{alphabet: '12+=?', lines: ['1+2=']}", "calculation", "",
+     "calculation: the maker has no tool"},
+    {"{tokens: [[1]]}", "{name: calculation, by: policy}", "",
+     "calculation: the prompts are numbers, not texts"},
+};
+
+Test(experience_edges, rewards_that_can_score_no_answer_are_refused)
+{
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++) {
+        char text[2048];
+        exo_graph_spec *spec = NULL;
+        exo_err err = {0};
+        snprintf(
+            text, sizeof text,
+            "exogym: 1\nclock: virtual\nactors:\n"
+            "  m: {class: experience_maker, config: {prompts: %s, answers: 2,\n"
+            "    reward: %s,\n"
+            "    generate: {max_new_tokens: 3%s}, model: {name: gpt, layers: 1, heads: 2, "
+            "width: 8, context: 8, vocabulary: 7}}}\n"
+            "  t: {class: ppo_trainer, config: {algorithm: grpo, model: {name: gpt, layers: 1, "
+            "heads: 2, width: 8, context: 8, vocabulary: 7}}}\n"
+            "edges: [{from: m, to: t, carries: experience}]\n",
+            tasks[i].prompts, tasks[i].reward, tasks[i].options);
+        exo_status st = exo_graph_parse(&spec, "g", text, NULL, &err);
+        exo_graph_spec_free(&spec);
+        if (!tasks[i].refused)
+            cr_expect_eq(st, EXO_OK, "%zu: %s\n%s", i, err.text, text);
+        else
+            cr_expect(st == EXO_INVAL && strncmp(err.text, "g:5:13: ", 8) == 0 &&
+                          strstr(err.text, tasks[i].refused),
+                      "%zu: %s\n%s\n%s", i, err.text, tasks[i].refused, text);
     }
 }
 
