@@ -21,6 +21,7 @@
 
 #include "actors/autocast.h"
 #include "actors/builtin_classes.h"
+#include "actors/graph_train_node.h"
 #include "actors/replica.h"
 #include "base/config_edit.h"
 #include "base/file.h"
@@ -61,6 +62,7 @@ struct train_node {
     exo_text document;   /* the part that all nodes have in common, without its end */
     exo_fit_opts train;  /* the settings of `train` */
     const char *refused; /* a setting of `train` that only a job supports; NULL: none */
+    bool automatic;      /* it is `minibatch_size: auto` */
     const char *device;  /* its name, in the config */
     bool awaits_units;   /* the strategy awaits units */
     exo_replica *replica;
@@ -141,7 +143,7 @@ is_word(exo_config *map, const char *key, const char *word)
     return own && strcmp(own, word) == 0;
 }
 
-/* Reads the keys of a job as a whole. The first are refused, when the node starts, like a
+/* Reads the keys of a job as a whole. The first are refused where the node will run, like a
  * minibatch_size that depends on the free memory; the others have no effect in a graph. */
 static void
 read_rest(struct train_node *n, exo_config *train)
@@ -153,7 +155,7 @@ read_rest(struct train_node *n, exo_config *train)
         if (exo_config_get(train, refused[i]))
             n->refused = refused[i];
     if (is_word(train, "minibatch_size", "auto"))
-        n->refused = "minibatch_size: auto";
+        n->refused = "minibatch_size", n->automatic = true;
     for (size_t i = 0; i < sizeof of_jobs / sizeof *of_jobs; i++)
         exo_config_get(train, of_jobs[i]);
 }
@@ -183,6 +185,8 @@ read_train(struct train_node *n, exo_config *config, exo_err *err)
                             err);
     if (st == EXO_OK)
         st = exo_fit_read_autocast(train, &o->autocast, err);
+    o->batch_size = (size_t)batch;
+    o->minibatch_size = (size_t)mini;
     if (st == EXO_OK)
         st = exo_fit_check_autocast(o->autocast,
                                     exo_config_scalar(exo_config_get(config, "device")), err);
@@ -221,6 +225,47 @@ init(void *self, exo_config *config, exo_err *err)
                : st;
 }
 
+/* A job has these settings, and stands for a graph, but its nodes are not of this class. */
+static exo_status
+check_runs(const struct train_node *n, exo_err *err)
+{
+    if (n->refused)
+        return exo_fail(err, EXO_UNSUPPORTED,
+                        "train.%s%s: a node of a graph does not support this setting: remove it, "
+                        "or run a job with exogym run JOB.yaml",
+                        n->refused, n->automatic ? ": auto" : "");
+    if (n->awaits_units)
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "strategy: units are gathered by all nodes together, but each node of a graph "
+            "evaluates alone: run a job with exogym run JOB.yaml");
+    return n->train.max_steps > 0
+               ? EXO_OK
+               : exo_fail(err, EXO_INVAL, "train.max_steps is missing: a node of a graph needs it");
+}
+
+static void release(void *self);
+
+exo_status
+exo_train_node_check(exo_fit_opts *train, exo_config *config, exo_err *err)
+{
+    struct train_node n = {0};
+    exo_config *map = exo_config_get(config, "train"), *place = map ? map : config;
+    exo_status st = init(&n, config, err);
+    *train = n.train;
+    if (st == EXO_OK && (st = check_runs(&n, err)) != EXO_OK) {
+        exo_config *key = n.refused        ? exo_config_get(map, n.refused)
+                          : n.awaits_units ? exo_config_get(config, "strategy")
+                                           : NULL;
+        exo_config_add_place(key ? key : place, err);
+        st = EXO_INVAL;
+        if (err)
+            err->code = st;
+    }
+    release(&n);
+    return st;
+}
+
 /* --- A node ----------------------------------------------------------------------------------- */
 
 static exo_time
@@ -241,18 +286,9 @@ open_replica(struct train_node *n, exo_graph_actor *actor, exo_err *err)
                                      .pace = &p->pace,
                                      .step_cost = step_cost(p),
                                      .meters = exo_graph_meters(actor)};
-    if (n->refused)
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "train.%s: a node of a graph does not support this setting: remove it, or "
-                        "run a job with exogym run JOB.yaml",
-                        n->refused);
-    if (n->awaits_units)
-        return exo_fail(
-            err, EXO_UNSUPPORTED,
-            "strategy: units are gathered by all nodes together, but each node of a graph "
-            "evaluates alone: run a job with exogym run JOB.yaml");
-    if (n->train.max_steps == 0)
-        return exo_fail(err, EXO_INVAL, "train.max_steps is missing: a node of a graph needs it");
+    exo_status st = check_runs(n, err);
+    if (st != EXO_OK)
+        return st;
     exo_text_add(&n->document,
                  "\"run\": \"graph %p %s\", \"rank\": %u, \"nodes\": %u, \"seed\": %llu}",
                  (void *)actor->site, p->spec->name, exo_graph_index(actor), exo_graph_count(actor),

@@ -77,7 +77,7 @@ static const void *const graph_classes[] = {
 };
 
 static const void *const graph_rules[] = {&exo_experience_rule, &exo_experience_options_rule,
-                                          &exo_rollout_options_rule};
+                                          &exo_rollout_options_rule, &exo_train_node_rule};
 
 static const void *const actor_classes[] = {
     &exo_graph_far_actor_class,

@@ -9,14 +9,17 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <exogym/memory.h>
 
+#include "base/file.h"
 #include "base/plugin_dir.h"
 
 struct plugin {
@@ -46,8 +49,23 @@ exo_plugin_check_file(const char *path, exo_err *err)
     struct stat info;
     if (stat(path, &info) != 0)
         return exo_fail(err, EXO_NOT_FOUND, "plugin '%s': %s", path, strerror(errno));
-    return S_ISREG(info.st_mode) ? EXO_OK
-                                 : exo_fail(err, EXO_INVAL, "plugin '%s': not a file", path);
+    if (!S_ISREG(info.st_mode))
+        return exo_fail(err, EXO_INVAL, "plugin '%s': not a file", path);
+    int descriptor = -1;
+    ElfW(Ehdr) header = {0};
+    const unsigned char class = sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32;
+    exo_status st = exo_file_open(path, &descriptor, err);
+    if (st != EXO_OK)
+        return st;
+    bool whole = pread(descriptor, &header, sizeof header, 0) == (ssize_t)sizeof header;
+    close(descriptor);
+    if (!whole || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+        header.e_ident[EI_CLASS] != class || header.e_type != ET_DYN)
+        return exo_fail(err, EXO_INVAL,
+                        "cannot load plugin '%s': it is no shared object of this system: build it "
+                        "with cc -shared -fPIC",
+                        path);
+    return EXO_OK;
 }
 
 /* Opens the file; *handle stays NULL on an error. */

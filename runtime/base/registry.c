@@ -7,6 +7,8 @@
 
 #include "base/nearest.h"
 
+static _Atomic size_t num_unknown;
+
 static const char *
 name_of(const void *class_of)
 {
@@ -81,9 +83,16 @@ exo_registry_add(exo_registry *registry, const void *class_of, exo_err *err)
                                    registry->what, name, EXO_REGISTRY_MAX);
 }
 
+size_t
+exo_registry_num_unknown(void)
+{
+    return num_unknown;
+}
+
 exo_status
 exo_registry_unknown(exo_registry *registry, const char *name, exo_err *err)
 {
+    num_unknown++;
     exo_nearest nearest = {.word = name};
     char known[EXO_ERR_TEXT / 2] = "none";
     size_t used = 0;

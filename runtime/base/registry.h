@@ -42,5 +42,8 @@ exo_status exo_registry_add(exo_registry *registry, const void *class_of, exo_er
 /* Returns NOT_FOUND with the name that was probably meant, or else with as many known names as
  * fit. */
 exo_status exo_registry_unknown(exo_registry *registry, const char *name, exo_err *err);
+/* How often exo_registry_unknown was called in this process: after an error a larger number says that a
+ * name was not found, which a plugin may have. Any thread. */
+size_t exo_registry_num_unknown(void);
 
 #endif

@@ -84,6 +84,7 @@ read_top(exo_graph_spec *spec, const exo_graph_opts *opts, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_plugins(spec->root, &spec->plugins, &spec->num_plugins, err);
     spec->virtual_clock = clock == 1;
+    spec->runs = opts->runs;
     return st;
 }
 

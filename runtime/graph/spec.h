@@ -159,6 +159,7 @@ typedef struct exo_graph_spec {
     const char *name;
     uint64_t seed;
     bool virtual_clock;
+    bool runs;                  /* exo_graph_opts.runs */
     exo_time until;             /* end of the run, on its clock; 0: when its actors have ended */
     const char *const *plugins; /* absolute paths */
     size_t num_plugins;
@@ -184,6 +185,8 @@ typedef struct exo_graph_opts {
     const char *name; /* NULL: the file's */
     /* the calling program made the document, which has no files, presets or variables */
     bool literal;
+    /* its actors will run: rules also check whether they could begin, which reads their data */
+    bool runs;
     /* a text from another process: `include` and `plugins` are errors, and no file is read */
     bool closed;
 } exo_graph_opts;

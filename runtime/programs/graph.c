@@ -15,6 +15,7 @@
 
 #include "base/config_edit.h"
 #include "base/file.h"
+#include "base/registry.h"
 #include "graph/plan.h"
 #include "graph/prove.h"
 #include "programs/apply.h"
@@ -39,6 +40,7 @@ struct graphs {
     const char **labels; /* labels of the runs; NULL for a graph */
     size_t count;
     bool without_plugins; /* the file names plugins, which were not loaded */
+    size_t unknown;       /* names that were not found before the file was read */
 };
 
 static void
@@ -108,8 +110,10 @@ open_graphs(struct graphs *graphs, const struct graph_args *args, exo_err *err)
         st = exo_job_from(&graphs->job, &doc,
                           &(exo_job_opts){.preset = args->preset, .sets = args->sets}, err);
     } else {
-        const exo_graph_opts opts = {
-            .preset = args->preset, .sets = args->sets.items, .num_sets = args->sets.length};
+        const exo_graph_opts opts = {.preset = args->preset,
+                                     .sets = args->sets.items,
+                                     .num_sets = args->sets.length,
+                                     .runs = strcmp(args->action, "check") == 0};
         st = exo_graph_from(&graphs->own, &doc, &opts, err);
     }
     if (st != EXO_OK)
@@ -121,6 +125,8 @@ open_graphs(struct graphs *graphs, const struct graph_args *args, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "out of memory");
     if (is_job) {
         st = refuse_sharing(&graphs->job, args->action, err);
+        if (st == EXO_OK && strcmp(args->action, "check") == 0)
+            st = exo_job_check_edges(&graphs->job, err);
         return st == EXO_OK ? choose_runs(graphs, args->run, err) : st;
     }
     if (args->run)
@@ -486,8 +492,9 @@ graph_command(const exo_command_line *line)
         exo_status st = exo_print_json(exo_schema(), &err);
         return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
     }
+    graphs.unknown = exo_registry_num_unknown();
     exo_status st = open_graphs(&graphs, args, &err);
-    if (st != EXO_OK && graphs.without_plugins) {
+    if (st != EXO_OK && graphs.without_plugins && exo_registry_num_unknown() > graphs.unknown) {
         exo_err reason = err;
         exo_fail(&err, st, "%.400s (its plugins were not loaded: --load-plugins runs their code)",
                  reason.text);

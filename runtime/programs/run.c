@@ -109,6 +109,15 @@ open_cluster(exo_local_cluster *cluster, exo_local_cluster_opts *opts, const cha
     return st;
 }
 
+/* root: of a file whose actors or nodes would run on workers. */
+static exo_status
+refuse_virtual(exo_config *root, exo_err *err)
+{
+    return exo_config_fail(exo_config_get(root, "clock"), err,
+                           "the virtual clock is for one process: run without --workers, "
+                           "--head, --cluster and mpirun, or set clock: real");
+}
+
 /* Runs a file that has a graph of actors and edges instead of a training job. */
 static int
 run_graph_file(const exo_run_args *args, exo_config_doc **doc, exo_local_cluster_opts *cluster_opts)
@@ -119,16 +128,20 @@ run_graph_file(const exo_run_args *args, exo_config_doc **doc, exo_local_cluster
     const exo_graph_opts opts = {.preset = args->job.preset,
                                  .sets = args->job.sets.items,
                                  .num_sets = args->job.sets.length,
-                                 .name = args->job.name};
+                                 .name = args->job.name,
+                                 .runs = true};
     exo_status st = exo_graph_from(&spec, doc, &opts, &err);
     if (st == EXO_OK && args->dry_run)
         st = exo_fail(&err, EXO_INVAL,
                       "--dry-run is for training jobs: '%s' is a graph (see `exogym graph plan`)",
                       args->job_path);
+    const bool far = wants_cluster(args) || cluster_opts->mpi;
     if (st == EXO_OK)
         st = exo_run_graph_check(args->job.save_dir, spec, args->overwrite, args->resume != NULL,
                                  &err);
-    if (st == EXO_OK && (wants_cluster(args) || cluster_opts->mpi)) {
+    if (st == EXO_OK && far && spec->virtual_clock)
+        st = refuse_virtual(spec->root, &err);
+    if (st == EXO_OK && far) {
         cluster_opts->job = spec->name;
         cluster_opts->lost = &exo_stop_reason;
         cluster_opts->plugins = spec->plugins;
@@ -155,6 +168,22 @@ run_graph_file(const exo_run_args *args, exo_config_doc **doc, exo_local_cluster
     exo_local_cluster_close(&cluster);
     exo_graph_spec_free(&spec);
     return status;
+}
+
+/* Checks a job against where it runs. */
+static exo_status
+check_job(const exo_run_args *args, const exo_job *job, bool far, exo_err *err)
+{
+    exo_config *root = exo_config_root(job->doc);
+    exo_status st = exo_job_check_edges(job, err);
+    if (st == EXO_OK && job->opts.engine && strcmp(job->opts.engine, "mpi") == 0 &&
+        wants_cluster(args))
+        return exo_config_fail(exo_config_get(root, "engine"), err,
+                               "engine mpi is for processes that MPI starts: mpirun -n N exogym "
+                               "run ..., without --workers, --head and --cluster");
+    if (st == EXO_OK && far && job->runs[0].graph->virtual_clock)
+        return refuse_virtual(root, err);
+    return st == EXO_OK && !far && !args->dry_run ? check_device(job, err) : st;
 }
 
 /* Can the path be read only once? */
@@ -186,16 +215,9 @@ run_file(const exo_command_line *line, exo_mpi_job *mpi)
         st = exo_config_json(exo_config_root(doc), &text, &err);
     if (st == EXO_OK)
         st = exo_job_from(&job, &doc, &args->job, &err);
+    const bool far = wants_cluster(args) || cluster_opts.mpi;
     if (st == EXO_OK)
-        st = exo_job_check_edges(&job, &err);
-    if (st == EXO_OK && job.opts.engine && strcmp(job.opts.engine, "mpi") == 0 &&
-        wants_cluster(args))
-        st = exo_fail(&err, EXO_INVAL,
-                      "engine mpi is for processes that MPI starts: mpirun -n N exogym run ..., "
-                      "without --workers, --head and --cluster");
-    bool far = wants_cluster(args) || cluster_opts.mpi;
-    if (st == EXO_OK && !far && !args->dry_run)
-        st = check_device(&job, &err);
+        st = check_job(args, &job, far, &err);
     if (args->dry_run) {
         status = st == EXO_OK ? exo_dry_run(&job, args->json) : exo_report(&err);
         exo_job_release(&job);

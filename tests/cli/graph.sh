@@ -275,6 +275,17 @@ for what in check expand dot plan; do
 done
 sed 's|^seed:.*|&\nplugins: [evil.so]|' job.yaml >evil_job.yaml
 ok graph check evil_job.yaml
+# What a plugin could not change is said without a word about plugins.
+expect 2 "exogym: --set nodes: nodes must be at least 1, got 0" graph check evil_job.yaml --set nodes=0
+"$EXOGYM" graph check evil_job.yaml --set 'compare=[dilcoo]' >out 2>err </dev/null && fail 'an unknown strategy is right'
+has err "did you mean 'diloco'? (its plugins were not loaded"
+echo 'no shared object' >evil.so
+"$EXOGYM" graph check evil_job.yaml >out 2>err </dev/null && fail 'a text is a plugin'
+has err "evil_job.yaml:$(grep -n '^plugins' evil_job.yaml | cut -d: -f1):11: cannot load plugin 'evil.so': it is no shared object"
+cc -shared -fPIC evil.c -o evil.so || fail 'no plugin can be built'
+# A job that run refuses for its strategy.
+"$EXOGYM" graph check job.yaml --set 'compare=[islands]' >out 2>err </dev/null && fail 'a job with islands is right'
+has err "exogym: --set compare: the strategy 'islands' sends over 2 edges"
 [ ! -e was_run ] || fail "graph check of a job ran a plugin's code"
 sed 's|^plugins:.*|plugins: [none.so]|' evil_job.yaml >none_job.yaml
 "$EXOGYM" graph check none_job.yaml >out 2>err </dev/null && fail 'graph check does not miss a plugin'

@@ -89,16 +89,26 @@ ok run graph.yaml --name diverged --set 'actors.node.config.strategy={name: ddp,
 [ "$(result diverged train_loss)" = None ] || fail "a loss that is not finite: $(cat runs/diverged/final_node_0.json)"
 
 # Mistakes.
-bad 2 'no edge from these nodes to themselves carries that' run "$graph" --name e1 --set 'edges=[{from: node, to: node, carries: gradients}]'
+bad 2 'two_islands.yaml:21:9: the strategy sends parameters, which no edge of these nodes carries' graph check "$graph" --set 'edges=[{from: node, to: node, carries: gradients}]'
+bad 2 'which no edge of these nodes carries: add {from: node, to: node, carries: parameters}' run "$graph" --name e1 --set 'edges=[{from: node, to: node, carries: gradients}]'
 bad 2 "'ddp' does not begin with a step of the node's own" run "$graph" --name e2 --set actors.node.config.strategy.across=ddp
 bad 2 "'diloco' inside and 'fedavg' across both send parameters" graph check "$graph" --set \
     'actors.node.config.strategy={name: islands, island_size: 2, inside: diloco, across: fedavg}'
 bad 2 "no strategy 'dilco'" graph check "$graph" --set actors.node.config.strategy.across=dilco
+bad 2 'island_size must be at most 4' graph check "$graph" --set actors.node.config.strategy.island_size=5
 bad 2 'island_size must be at most 4' run "$graph" --name e3 --set actors.node.config.strategy.island_size=5
 bad 2 'train.max_steps is missing' run graph.yaml --name e4 --set 'actors.node.config.train={batch_size: 8}'
-bad 1 'train.checkpoint_interval: a node of a graph does not support this setting' run graph.yaml --name e5 --set actors.node.config.train.checkpoint_interval=2
-ok graph check graph.yaml --set actors.node.config.train.minibatch_size=auto
-bad 1 'train.minibatch_size: auto: a node of a graph does not support this setting' run graph.yaml --name e6 --set actors.node.config.train.minibatch_size=auto
+bad 2 'train.checkpoint_interval: a node of a graph does not support this setting' run graph.yaml --name e5 --set actors.node.config.train.checkpoint_interval=2
+bad 2 'train.minibatch_size: auto: a node of a graph does not support this setting' graph check graph.yaml --set actors.node.config.train.minibatch_size=auto
+bad 2 'train.minibatch_size: auto: a node of a graph does not support this setting' run graph.yaml --name e6 --set actors.node.config.train.minibatch_size=auto
+bad 2 'batch_size 4096 is more than a node' graph check graph.yaml --set actors.node.config.train.batch_size=4096
+bad 2 'minibatch_size 5 does not divide batch_size 8' graph check graph.yaml --set 'actors.node.config.train={max_steps: 2, batch_size: 8, minibatch_size: 5}'
+bad 2 "there is no model 'mpl'; did you mean 'mlp'" graph check graph.yaml --set actors.node.config.model=mpl
+bad 2 "there is no data set 'sintetic'; did you mean 'synthetic'" graph check graph.yaml --set actors.node.config.data=sintetic
+bad 2 "unknown key 'cnt'; did you mean 'count'" graph check graph.yaml --set 'actors.node.config.data={name: synthetic, cnt: 9}'
+bad 2 'the model does not fit the samples of the data' graph check graph.yaml --set 'actors.node.config.model={name: mlp, in: 783}'
+bad 2 'evaluates alone: run a job' graph check graph.yaml --set actors.node.config.strategy=fsdp
+ok graph check graph.yaml --set 'actors.node.config.data={name: fashion_mnist, path: /on/a/worker}'
 bad 2 "unknown key 'max_step'" graph check graph.yaml --set 'actors.node.config.train={max_step: 8}'
 sed 's/^nodes: 2/nodes: 4/; s/^strategy:.*/strategy: {name: islands, island_size: 2}/' job.yaml >islands.yaml
 # Found before anything starts, also behind other strategies.

@@ -110,7 +110,7 @@ Test(plugin, refuses_what_is_none)
 {
     expect_refused("/nowhere/libmine.so", EXO_NOT_FOUND, "No such file");
     expect_refused(EXO_TEST_BINARY_DIR, EXO_INVAL, "not a file");
-    expect_refused(EXO_TEST_SOURCE_DIR "/unit/plugin.c", EXO_INVAL, "cannot load plugin");
+    expect_refused(EXO_TEST_SOURCE_DIR "/unit/plugin.c", EXO_INVAL, "no shared object");
     expect_refused(PLUGIN("no_plugin"), EXO_INVAL, "EXO_PLUGIN");
     expect_refused(PLUGIN("unresolved"), EXO_INVAL, "exo_of_a_later_version");
     expect_refused(PLUGIN("other_abi"), EXO_INVAL, "12345");
