@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <exogym/log.h>
 #include <exogym/memory.h>
 
 #include "nn/cuda/cudnn_library.h"
@@ -12,28 +13,37 @@
 
 enum {
     MOST_WORKSPACE = 256 << 20, /* bytes. What is free does not count: it would change bits */
-    MOST_ADVICE = 16            /* algorithms of a pass */
+    MOST_ADVICE = 64,           /* engines of a heuristic; cuDNN 9.28 advises 40 */
+    MOST_NOTES = 32,
+    MOST_THINGS = MOST_ADVICE + 8,
+    ALIGNMENT = 16 /* bytes, of arrays: their kernels on the tensor cores need it */
 };
 
 struct exo_cuda_cudnn {
     const exo_cudnn_table *call;
     exo_cudnn_handle handle;
-    int ordinal; /* of the GPU */
+    exo_cudnn_thing machine; /* in place of the handle: for tests, without a GPU */
+    int ordinal;             /* of the GPU */
     bool tf32;
 };
 
-/* One of the three passes: each has an algorithm and a kind of math. */
+/* Descriptors, which are made one after the other until a call fails, and destroyed together. */
+struct maker {
+    const exo_cudnn_table *call;
+    int status, count;
+    exo_cudnn_thing things[MOST_THINGS];
+};
+
+/* One of the three passes. */
 struct pass {
-    exo_cudnn_windows windows;
-    int algorithm;
+    maker parts; /* what the plan was made of, which it may refer to */
+    exo_cudnn_thing plan;
     size_t bytes; /* of workspace */
 };
 
 struct exo_cuda_cudnn_conv {
     exo_cuda_device *cuda;
     exo_conv_shape shape;
-    exo_cudnn_tensor x, y;
-    exo_cudnn_filter weights;
     pass forward, data, filter;
 };
 
@@ -47,7 +57,108 @@ check(const exo_cuda_cudnn *c, int status, const char *what, exo_err *err)
                     c->call->GetErrorString(status));
 }
 
+/* --- Descriptors ------------------------------------------------------------------------------ */
+
+static exo_cudnn_thing
+make(maker *m, int kind)
+{
+    exo_cudnn_thing thing = NULL;
+    if (m->status != EXO_CUDNN_SUCCESS)
+        return NULL;
+    if (m->count == MOST_THINGS) {
+        m->status = EXO_CUDNN_NO_HOST_MEMORY;
+        return NULL;
+    }
+    m->status = m->call->BackendCreateDescriptor(kind, &thing);
+    if (m->status == EXO_CUDNN_SUCCESS)
+        m->things[m->count++] = thing;
+    return thing;
+}
+
+static void
+set_many(maker *m, exo_cudnn_thing thing, int attribute, int type, int64_t count,
+         const void *values)
+{
+    if (m->status == EXO_CUDNN_SUCCESS)
+        m->status = m->call->BackendSetAttribute(thing, attribute, type, count, values);
+}
+
+template <typename T>
+static void
+set(maker *m, exo_cudnn_thing thing, int attribute, int type, const T &value)
+{
+    set_many(m, thing, attribute, type, 1, &value);
+}
+
+/* Reads an attribute that has one value. */
+static void
+get(maker *m, exo_cudnn_thing thing, int attribute, int type, void *out)
+{
+    int64_t count = 0;
+    if (m->status == EXO_CUDNN_SUCCESS)
+        m->status = m->call->BackendGetAttribute(thing, attribute, type, 1, &count, out);
+}
+
+static exo_cudnn_thing
+finish(maker *m, exo_cudnn_thing thing)
+{
+    if (m->status == EXO_CUDNN_SUCCESS)
+        m->status = m->call->BackendFinalize(thing);
+    return thing;
+}
+
+static void
+destroy_all(maker *m)
+{
+    while (m->count > 0)
+        (void)m->call->BackendDestroyDescriptor(m->things[--m->count]);
+}
+
+/* Moves a descriptor to another maker, which destroys it. */
+static void
+move(maker *from, maker *to, exo_cudnn_thing thing)
+{
+    for (int i = 0; i < from->count && to->count < MOST_THINGS; i++)
+        if (from->things[i] == thing) {
+            from->things[i] = from->things[--from->count];
+            to->things[to->count++] = thing;
+            return;
+        }
+}
+
+static bool
+is_unsupported(int status)
+{
+    return status / 1000 * 1000 == EXO_CUDNN_NOT_SUPPORTED;
+}
+
 /* --- Life ------------------------------------------------------------------------------------- */
+
+/* The properties of the GPU that a test names. */
+static int
+make_machine(exo_cuda_cudnn *c, const char *json)
+{
+    maker m = {c->call, EXO_CUDNN_SUCCESS, 0, {}};
+    c->machine = make(&m, EXO_CUDNN_MACHINE);
+    set_many(&m, c->machine, EXO_CUDNN_MACHINE_JSON, EXO_CUDNN_OF_CHAR,
+             static_cast<int64_t>(strlen(json)), json);
+    (void)finish(&m, c->machine);
+    return m.status;
+}
+
+static exo_status
+open_cudnn(exo_cuda_cudnn *c, const exo_cuda_device *cuda, exo_err *err)
+{
+    const char *json = exo_cudnn_planned_for();
+    exo_status st = exo_cudnn_load(&c->call, NULL, err);
+    if (st == EXO_OK && json)
+        return check(c, make_machine(c, json), "the properties of a GPU", err);
+    if (st == EXO_OK)
+        st = check(c, c->call->Create(&c->handle), "the start", err);
+    if (st == EXO_OK)
+        st = check(c, c->call->SetStream(c->handle, cuda->stream), "the stream", err);
+    return st;
+}
 
 exo_status
 exo_cuda_cudnn_new(exo_cuda_cudnn **out, exo_cuda_device *cuda, exo_err *err)
@@ -64,11 +175,7 @@ exo_cuda_cudnn_new(exo_cuda_cudnn **out, exo_cuda_device *cuda, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for cuDNN");
     c->ordinal = cuda->ordinal;
     c->tf32 = strcmp(asked, "tf32") == 0;
-    exo_status st = exo_cudnn_load(&c->call, NULL, err);
-    if (st == EXO_OK)
-        st = check(c, c->call->Create(&c->handle), "the start", err);
-    if (st == EXO_OK)
-        st = check(c, c->call->SetStream(c->handle, cuda->stream), "the stream", err);
+    const exo_status st = open_cudnn(c, cuda, err);
     if (st == EXO_OK)
         *out = c;
     else
@@ -88,6 +195,8 @@ destroy_handle(void *cudnn)
 void
 exo_cuda_cudnn_free(exo_cuda_cudnn *cudnn)
 {
+    if (cudnn && cudnn->machine)
+        (void)cudnn->call->BackendDestroyDescriptor(cudnn->machine);
     if (cudnn && cudnn->handle)
         exo_cuda_when_quiet(cudnn->ordinal, destroy_handle, cudnn);
     else
@@ -96,7 +205,7 @@ exo_cuda_cudnn_free(exo_cuda_cudnn *cudnn)
 
 /* --- Shapes ----------------------------------------------------------------------------------- */
 
-/* cuDNN counts in ints, and knows no empty tensors. */
+/* cuDNN knows no empty tensors, and its kernels count in ints. */
 static bool
 fits(const exo_conv_shape *s)
 {
@@ -113,120 +222,191 @@ fits(const exo_conv_shape *s)
     return s->stride <= INT_MAX && s->padding <= INT_MAX;
 }
 
-static int
-type_of(const exo_conv_shape *s)
+/* A tensor of n items of c channels, or of weights, which lies as (n, h, w, c). */
+static exo_cudnn_thing
+make_tensor(maker *m, const exo_conv_shape *s, int64_t id, size_t n, size_t c, size_t h, size_t w)
 {
-    return s->dtype == EXO_BF16 ? EXO_CUDNN_BF16 : EXO_CUDNN_F32;
+    const auto number = [](size_t count) { return static_cast<int64_t>(count); };
+    const int64_t sizes[] = {number(n), number(c), number(h), number(w)};
+    const int64_t strides[] = {number(h * w * c), 1, number(w * c), number(c)};
+    const int type = s->dtype == EXO_BF16 ? EXO_CUDNN_BF16 : EXO_CUDNN_F32;
+    const exo_cudnn_thing out = make(m, EXO_CUDNN_TENSOR);
+    set(m, out, EXO_CUDNN_TENSOR_TYPE, EXO_CUDNN_OF_DATA_TYPE, type);
+    set_many(m, out, EXO_CUDNN_TENSOR_DIMENSIONS, EXO_CUDNN_OF_INT64, 4, sizes);
+    set_many(m, out, EXO_CUDNN_TENSOR_STRIDES, EXO_CUDNN_OF_INT64, 4, strides);
+    set(m, out, EXO_CUDNN_TENSOR_ID, EXO_CUDNN_OF_INT64, id);
+    set(m, out, EXO_CUDNN_TENSOR_ALIGNMENT, EXO_CUDNN_OF_INT64, static_cast<int64_t>(ALIGNMENT));
+    return finish(m, out);
 }
 
-static int
-number(size_t count)
+static exo_cudnn_thing
+make_windows(maker *m, const exo_conv_shape *s)
 {
-    return static_cast<int>(count);
+    const int64_t padding = static_cast<int64_t>(s->padding);
+    const int64_t stride = static_cast<int64_t>(s->stride);
+    const int64_t paddings[] = {padding, padding}, strides[] = {stride, stride}, ones[] = {1, 1};
+    const int type = EXO_CUDNN_F32, mode = EXO_CUDNN_CROSS_CORRELATION;
+    const exo_cudnn_thing out = make(m, EXO_CUDNN_CONVOLUTION);
+    set(m, out, EXO_CUDNN_CONVOLUTION_TYPE, EXO_CUDNN_OF_DATA_TYPE, type);
+    set(m, out, EXO_CUDNN_CONVOLUTION_MODE, EXO_CUDNN_OF_CONVOLUTION_MODE, mode);
+    set(m, out, EXO_CUDNN_CONVOLUTION_DIMENSIONS, EXO_CUDNN_OF_INT64, static_cast<int64_t>(2));
+    set_many(m, out, EXO_CUDNN_CONVOLUTION_DILATIONS, EXO_CUDNN_OF_INT64, 2, ones);
+    set_many(m, out, EXO_CUDNN_CONVOLUTION_STRIDES, EXO_CUDNN_OF_INT64, 2, strides);
+    set_many(m, out, EXO_CUDNN_CONVOLUTION_PRE_PADDINGS, EXO_CUDNN_OF_INT64, 2, paddings);
+    set_many(m, out, EXO_CUDNN_CONVOLUTION_POST_PADDINGS, EXO_CUDNN_OF_INT64, 2, paddings);
+    return finish(m, out);
 }
 
-static int
-make_windows(const exo_cuda_cudnn *c, const exo_conv_shape *s, pass *p)
+/* The names of the arrays of an operation: x or dx, the weights or their gradient, y or dy. */
+static const int64_t ids[] = {'x', 'w', 'y'};
+
+/* The graph of a pass, which is one operation. kind: EXO_CUDNN_FORWARD, ... */
+static exo_cudnn_thing
+make_graph(maker *m, const exo_cuda_cudnn *c, const exo_conv_shape *s, int kind)
 {
-    const int padding = number(s->padding), stride = number(s->stride);
-    const int status = c->call->CreateConvolutionDescriptor(&p->windows);
-    return status != EXO_CUDNN_SUCCESS
-               ? status
-               : c->call->SetConvolution2dDescriptor(p->windows, padding, padding, stride, stride,
-                                                     1, 1, EXO_CUDNN_CROSS_CORRELATION,
-                                                     EXO_CUDNN_F32);
+    const int first = kind == EXO_CUDNN_FORWARD         ? EXO_CUDNN_FORWARD_FIRST
+                      : kind == EXO_CUDNN_BACKWARD_DATA ? EXO_CUDNN_BACKWARD_DATA_FIRST
+                                                        : EXO_CUDNN_BACKWARD_FILTER_FIRST;
+    const exo_cudnn_thing x =
+        make_tensor(m, s, ids[0], s->batch, s->in_channels, s->height, s->width);
+    const exo_cudnn_thing w = make_tensor(m, s, ids[1], s->out_channels, s->in_channels,
+                                          s->kernel_height, s->kernel_width);
+    const exo_cudnn_thing y =
+        make_tensor(m, s, ids[2], s->batch, s->out_channels, s->out_height, s->out_width);
+    const exo_cudnn_thing windows = make_windows(m, s);
+    const exo_cudnn_thing operation = make(m, kind);
+    set(m, operation, first + EXO_CUDNN_X, EXO_CUDNN_OF_THING, x);
+    set(m, operation, first + EXO_CUDNN_W, EXO_CUDNN_OF_THING, w);
+    set(m, operation, first + EXO_CUDNN_Y, EXO_CUDNN_OF_THING, y);
+    set(m, operation, first + EXO_CUDNN_WINDOWS, EXO_CUDNN_OF_THING, windows);
+    set(m, operation, first + EXO_CUDNN_ALPHA, EXO_CUDNN_OF_FLOAT, 1.0f);
+    set(m, operation, first + EXO_CUDNN_BETA, EXO_CUDNN_OF_FLOAT, 0.0f);
+    (void)finish(m, operation);
+    const exo_cudnn_thing graph = make(m, EXO_CUDNN_GRAPH);
+    if (c->handle)
+        set(m, graph, EXO_CUDNN_GRAPH_HANDLE, EXO_CUDNN_OF_HANDLE, c->handle);
+    set(m, graph, EXO_CUDNN_GRAPH_OPERATIONS, EXO_CUDNN_OF_THING, operation);
+    return finish(m, graph);
 }
 
-/* The images and the weights; then the windows of the passes. */
-static int
-describe(exo_cuda_cudnn_conv *v)
+/* --- Engines ---------------------------------------------------------------------------------- */
+
+/* Asks a heuristic which engines compute the graph. Returns how many configurations it has written to
+ * `out`; a heuristic that does not know the graph has none. */
+static int64_t
+ask_advice(maker *m, const exo_cuda_cudnn *c, exo_cudnn_thing graph, int mode, exo_cudnn_thing *out)
 {
-    const exo_cuda_cudnn *c = v->cuda->cudnn;
-    const exo_conv_shape *s = &v->shape;
-    const int type = type_of(s), batch = number(s->batch);
-    const int out = number(s->out_channels), in = number(s->in_channels);
-    int status = c->call->CreateTensorDescriptor(&v->x);
-    if (status == EXO_CUDNN_SUCCESS)
-        status = c->call->SetTensor4dDescriptor(v->x, EXO_CUDNN_NHWC, type, batch, in,
-                                                number(s->height), number(s->width));
-    if (status == EXO_CUDNN_SUCCESS)
-        status = c->call->CreateTensorDescriptor(&v->y);
-    if (status == EXO_CUDNN_SUCCESS)
-        status = c->call->SetTensor4dDescriptor(v->y, EXO_CUDNN_NHWC, type, batch, out,
-                                                number(s->out_height), number(s->out_width));
-    if (status == EXO_CUDNN_SUCCESS)
-        status = c->call->CreateFilterDescriptor(&v->weights);
-    if (status == EXO_CUDNN_SUCCESS)
-        status = c->call->SetFilter4dDescriptor(v->weights, type, EXO_CUDNN_NHWC, out, in,
-                                                number(s->kernel_height), number(s->kernel_width));
-    for (pass *p : {&v->forward, &v->data, &v->filter})
-        if (status == EXO_CUDNN_SUCCESS)
-            status = make_windows(c, s, p);
-    return status;
+    int64_t count = 0;
+    const exo_cudnn_thing heuristic = make(m, EXO_CUDNN_HEURISTIC);
+    set(m, heuristic, EXO_CUDNN_HEURISTIC_GRAPH, EXO_CUDNN_OF_THING, graph);
+    set(m, heuristic, EXO_CUDNN_HEURISTIC_MODE, EXO_CUDNN_OF_HEURISTIC_MODE, mode);
+    if (c->machine)
+        set(m, heuristic, EXO_CUDNN_HEURISTIC_MACHINE, EXO_CUDNN_OF_THING, c->machine);
+    (void)finish(m, heuristic);
+    if (m->status == EXO_CUDNN_SUCCESS)
+        m->status = m->call->BackendGetAttribute(heuristic, EXO_CUDNN_HEURISTIC_RESULTS,
+                                                 EXO_CUDNN_OF_THING, 0, &count, NULL);
+    if (is_unsupported(m->status))
+        m->status = EXO_CUDNN_SUCCESS;
+    const int64_t most = MOST_ADVICE, room = count < most ? count : most;
+    for (int64_t i = 0; i < room; i++)
+        out[i] = make(m, EXO_CUDNN_CONFIG);
+    if (m->status == EXO_CUDNN_SUCCESS && room > 0)
+        m->status = m->call->BackendGetAttribute(heuristic, EXO_CUDNN_HEURISTIC_RESULTS,
+                                                 EXO_CUDNN_OF_THING, room, &count, out);
+    return m->status != EXO_CUDNN_SUCCESS ? 0 : count < room ? count : room;
 }
 
-/* --- Algorithms ------------------------------------------------------------------------------- */
-
-static int
-ask_advice(const exo_cuda_cudnn_conv *v, const pass *p, int *count, exo_cudnn_advice *out)
-{
-    const exo_cuda_cudnn *c = v->cuda->cudnn;
-    if (p == &v->forward)
-        return c->call->GetConvolutionForwardAlgorithm_v7(c->handle, v->x, v->weights, p->windows,
-                                                          v->y, MOST_ADVICE, count, out);
-    if (p == &v->data)
-        return c->call->GetConvolutionBackwardDataAlgorithm_v7(
-            c->handle, v->weights, v->y, p->windows, v->x, MOST_ADVICE, count, out);
-    return c->call->GetConvolutionBackwardFilterAlgorithm_v7(c->handle, v->x, v->y, p->windows,
-                                                             v->weights, MOST_ADVICE, count, out);
-}
-
-static int
-ask_workspace(const exo_cuda_cudnn_conv *v, const pass *p, int algorithm, size_t *bytes)
-{
-    const exo_cuda_cudnn *c = v->cuda->cudnn;
-    if (p == &v->forward)
-        return c->call->GetConvolutionForwardWorkspaceSize(c->handle, v->x, v->weights, p->windows,
-                                                           v->y, algorithm, bytes);
-    if (p == &v->data)
-        return c->call->GetConvolutionBackwardDataWorkspaceSize(c->handle, v->weights, v->y,
-                                                                p->windows, v->x, algorithm, bytes);
-    return c->call->GetConvolutionBackwardFilterWorkspaceSize(c->handle, v->x, v->y, p->windows,
-                                                              v->weights, algorithm, bytes);
-}
-
-/* Whether the advised algorithm is taken: its bits are the same in each run, and fp32 is not
- * computed as tf32 unless that was asked for. */
+/* Whether the engine of a configuration is taken: its bits are the same in each run, its sums are of
+ * fp32, and fp32 is not computed as tf32 unless that was asked for. */
 static bool
-is_right(const exo_cuda_cudnn_conv *v, const exo_cudnn_advice *a)
+is_right(const exo_cuda_cudnn_conv *v, maker *parts, exo_cudnn_thing config, int64_t *index)
 {
-    return a->status == EXO_CUDNN_SUCCESS && a->determinism == EXO_CUDNN_DETERMINISTIC &&
-           (v->shape.dtype == EXO_BF16 || v->cuda->cudnn->tf32 || a->math == EXO_CUDNN_FMA_MATH);
+    maker m = {parts->call, parts->status, 0, {}};
+    int notes[MOST_NOTES];
+    int64_t count = 0;
+    exo_cudnn_thing engine = make(&m, EXO_CUDNN_ENGINE);
+    const bool exact = v->shape.dtype != EXO_BF16 && !v->cuda->cudnn->tf32;
+    get(&m, config, EXO_CUDNN_CONFIG_ENGINE, EXO_CUDNN_OF_THING, &engine);
+    get(&m, engine, EXO_CUDNN_ENGINE_INDEX, EXO_CUDNN_OF_INT64, index);
+    if (m.status == EXO_CUDNN_SUCCESS)
+        m.status = m.call->BackendGetAttribute(engine, EXO_CUDNN_ENGINE_NOTES, EXO_CUDNN_OF_NOTE,
+                                               MOST_NOTES, &count, notes);
+    bool right = m.status == EXO_CUDNN_SUCCESS && count <= MOST_NOTES;
+    for (int64_t i = 0; right && i < count; i++)
+        right =
+            notes[i] != EXO_CUDNN_NONDETERMINISTIC && notes[i] != EXO_CUDNN_REDUCES_SUMS &&
+            !(exact && (notes[i] == EXO_CUDNN_TENSOR_CORE || notes[i] == EXO_CUDNN_DOWN_CONVERTS));
+    destroy_all(&m);
+    parts->status = m.status;
+    return right;
 }
 
-/* Chooses the algorithm of a pass. *found: there is one. */
+/* Makes the plan of a configuration. False: cuDNN does not compute the shape so after all, or with too
+ * large a workspace; or a call has failed. */
+static bool
+make_plan(const exo_cuda_cudnn *c, pass *p, exo_cudnn_thing config)
+{
+    maker m = {c->call, EXO_CUDNN_SUCCESS, 0, {}};
+    int64_t bytes = 0;
+    const exo_cudnn_thing plan = make(&m, EXO_CUDNN_PLAN);
+    if (c->machine)
+        set(&m, plan, EXO_CUDNN_PLAN_MACHINE, EXO_CUDNN_OF_THING, c->machine);
+    else
+        set(&m, plan, EXO_CUDNN_PLAN_HANDLE, EXO_CUDNN_OF_HANDLE, c->handle);
+    set(&m, plan, EXO_CUDNN_PLAN_CONFIG, EXO_CUDNN_OF_THING, config);
+    (void)finish(&m, plan);
+    get(&m, plan, EXO_CUDNN_PLAN_WORKSPACE, EXO_CUDNN_OF_INT64, &bytes);
+    const bool taken = m.status == EXO_CUDNN_SUCCESS && bytes >= 0 && bytes <= MOST_WORKSPACE;
+    if (taken) {
+        m.count = 0; /* it is the pass's */
+        p->plan = plan;
+        p->bytes = static_cast<size_t>(bytes);
+    }
+    destroy_all(&m);
+    p->parts.status = is_unsupported(m.status) ? EXO_CUDNN_SUCCESS : m.status;
+    return taken;
+}
+
+static void
+say_choice(const exo_conv_shape *s, const pass *p, int kind, int64_t engine)
+{
+    EXO_LOG(DEBUG, CUDA,
+            "event=convolution pass=%s engine=%lld workspace=%zu batch=%zu in=%zu out=%zu "
+            "height=%zu width=%zu kernel=%zux%zu stride=%zu padding=%zu",
+            kind == EXO_CUDNN_FORWARD         ? "forward"
+            : kind == EXO_CUDNN_BACKWARD_DATA ? "data"
+                                              : "filter",
+            static_cast<long long>(engine), p->bytes, s->batch, s->in_channels, s->out_channels,
+            s->height, s->width, s->kernel_height, s->kernel_width, s->stride, s->padding);
+}
+
+/* Chooses the engine of a pass: the first right one that a heuristic advises. *found: there is one. */
 static int
-choose(exo_cuda_cudnn_conv *v, pass *p, bool *found)
+choose(exo_cuda_cudnn_conv *v, pass *p, int kind, bool *found)
 {
     const exo_cuda_cudnn *c = v->cuda->cudnn;
-    const int math = v->shape.dtype == EXO_BF16 ? EXO_CUDNN_TENSOR_OP_MATH
-                     : c->tf32                  ? EXO_CUDNN_DEFAULT_MATH
-                                                : EXO_CUDNN_FMA_MATH;
-    exo_cudnn_advice advice[MOST_ADVICE];
-    int count = 0, status = c->call->SetConvolutionMathType(p->windows, math);
-    if (status == EXO_CUDNN_SUCCESS)
-        status = ask_advice(v, p, &count, advice);
+    p->parts.call = c->call;
+    const exo_cudnn_thing graph = make_graph(&p->parts, c, &v->shape, kind);
     *found = false;
-    for (int i = 0; status == EXO_CUDNN_SUCCESS && i < count && !*found; i++) {
-        if (!is_right(v, &advice[i]))
-            continue;
-        p->algorithm = advice[i].algorithm;
-        status = c->call->SetConvolutionMathType(p->windows, advice[i].math);
-        if (status == EXO_CUDNN_SUCCESS)
-            status = ask_workspace(v, p, p->algorithm, &p->bytes);
-        *found = status == EXO_CUDNN_SUCCESS && p->bytes <= MOST_WORKSPACE;
+    for (int mode : {EXO_CUDNN_HEURISTIC_A, EXO_CUDNN_HEURISTIC_FALLBACK}) {
+        maker advice = {c->call, p->parts.status, 0, {}};
+        exo_cudnn_thing configs[MOST_ADVICE];
+        const int64_t count = ask_advice(&advice, c, graph, mode, configs);
+        p->parts.status = advice.status;
+        for (int64_t i = 0; i < count && !*found && p->parts.status == EXO_CUDNN_SUCCESS; i++) {
+            int64_t engine = 0;
+            *found = is_right(v, &p->parts, configs[i], &engine) && make_plan(c, p, configs[i]);
+            if (*found) {
+                move(&advice, &p->parts, configs[i]);
+                say_choice(&v->shape, p, kind, engine);
+            }
+        }
+        destroy_all(&advice);
+        if (*found)
+            break;
     }
-    return status;
+    return p->parts.status;
 }
 
 exo_status
@@ -245,15 +425,12 @@ exo_cuda_cudnn_conv_new(exo_cuda_cudnn_conv **out, exo_cuda_device *cuda,
     v->cuda = cuda;
     v->shape = *shape;
     bool found = true;
-    int status = describe(v);
-    if (status == EXO_CUDNN_SUCCESS)
-        status = choose(v, &v->forward, &found);
+    int status = choose(v, &v->forward, EXO_CUDNN_FORWARD, &found);
     if (status == EXO_CUDNN_SUCCESS && found && shape->backward)
-        status = choose(v, &v->filter, &found);
+        status = choose(v, &v->filter, EXO_CUDNN_BACKWARD_FILTER, &found);
     if (status == EXO_CUDNN_SUCCESS && found && shape->backward && shape->input_grad)
-        status = choose(v, &v->data, &found);
-    const bool supported = status / 1000 * 1000 != EXO_CUDNN_NOT_SUPPORTED;
-    st = supported ? check(cuda->cudnn, status, "a convolution", err) : EXO_OK;
+        status = choose(v, &v->data, EXO_CUDNN_BACKWARD_DATA, &found);
+    st = is_unsupported(status) ? EXO_OK : check(cuda->cudnn, status, "a convolution", err);
     if (status == EXO_CUDNN_SUCCESS && found)
         *out = v;
     else
@@ -261,22 +438,24 @@ exo_cuda_cudnn_conv_new(exo_cuda_cudnn_conv **out, exo_cuda_device *cuda,
     return st;
 }
 
+static void
+destroy_plans(void *convolution)
+{
+    exo_cuda_cudnn_conv *conv = static_cast<exo_cuda_cudnn_conv *>(convolution);
+    for (pass *p : {&conv->forward, &conv->data, &conv->filter}) {
+        if (p->plan)
+            (void)p->parts.call->BackendDestroyDescriptor(p->plan);
+        destroy_all(&p->parts);
+    }
+    exo_free(conv);
+}
+
+/* The end of a plan unloads kernels that cuDNN has compiled for it, for which CUDA may wait. */
 void
 exo_cuda_cudnn_conv_free(exo_cuda_cudnn_conv *conv)
 {
-    if (!conv)
-        return;
-    const exo_cudnn_table *call = conv->cuda->cudnn->call;
-    for (const pass *p : {&conv->forward, &conv->data, &conv->filter})
-        if (p->windows)
-            (void)call->DestroyConvolutionDescriptor(p->windows);
-    if (conv->weights)
-        (void)call->DestroyFilterDescriptor(conv->weights);
-    if (conv->y)
-        (void)call->DestroyTensorDescriptor(conv->y);
-    if (conv->x)
-        (void)call->DestroyTensorDescriptor(conv->x);
-    exo_free(conv);
+    if (conv)
+        exo_cuda_when_quiet(conv->cuda->ordinal, destroy_plans, conv);
 }
 
 /* --- Passes ----------------------------------------------------------------------------------- */
@@ -294,61 +473,56 @@ take_workspace(const exo_cuda_cudnn_conv *v, const pass *p, void **out, exo_err 
     return exo_cuda_say_full(v->cuda, "the workspace of a convolution", p->bytes, err);
 }
 
-/* Gives the workspace back behind the pass, which has returned `status`. */
+/* The arrays in the order of `ids`. */
 static exo_status
-end_pass(const exo_cuda_cudnn_conv *v, void *workspace, int status, const char *what, exo_err *err)
+execute(const exo_cuda_cudnn_conv *v, const pass *p, const void *const arrays[3], const char *what,
+        exo_err *err)
 {
+    const exo_cuda_cudnn *c = v->cuda->cudnn;
+    maker m = {c->call, EXO_CUDNN_SUCCESS, 0, {}};
+    void *workspace = NULL;
+    for (int i = 0; i < 3; i++)
+        if (reinterpret_cast<uintptr_t>(arrays[i]) % ALIGNMENT != 0)
+            return exo_fail(
+                err, EXO_FAILED,
+                "cuDNN: %s: an array begins at no multiple of %d bytes: unset EXOGYM_CUDNN", what,
+                ALIGNMENT);
+    const exo_status st = take_workspace(v, p, &workspace, err);
+    if (st != EXO_OK)
+        return st;
+    const exo_cudnn_thing pack = make(&m, EXO_CUDNN_PACK);
+    set_many(&m, pack, EXO_CUDNN_PACK_IDS, EXO_CUDNN_OF_INT64, 3, ids);
+    set_many(&m, pack, EXO_CUDNN_PACK_POINTERS, EXO_CUDNN_OF_POINTER, 3, arrays);
+    set(&m, pack, EXO_CUDNN_PACK_WORKSPACE, EXO_CUDNN_OF_POINTER, workspace);
+    (void)finish(&m, pack);
+    if (m.status == EXO_CUDNN_SUCCESS)
+        m.status = c->call->BackendExecute(c->handle, p->plan, pack);
+    destroy_all(&m);
     if (workspace && cudaFreeAsync(workspace, v->cuda->stream) != cudaSuccess)
         (void)cudaGetLastError();
-    return check(v->cuda->cudnn, status, what, err);
+    return check(c, m.status, what, err);
 }
-
-static const float one = 1, zero = 0;
 
 exo_status
 exo_cuda_cudnn_forward(exo_cuda_cudnn_conv *conv, const void *x, const void *weights, void *y,
                        exo_err *err)
 {
-    const exo_cuda_cudnn *c = conv->cuda->cudnn;
-    const pass *p = &conv->forward;
-    void *workspace = NULL;
-    const exo_status st = take_workspace(conv, p, &workspace, err);
-    if (st != EXO_OK)
-        return st;
-    const int status =
-        c->call->ConvolutionForward(c->handle, &one, conv->x, x, conv->weights, weights, p->windows,
-                                    p->algorithm, workspace, p->bytes, &zero, conv->y, y);
-    return end_pass(conv, workspace, status, "a convolution", err);
+    const void *const arrays[] = {x, weights, y};
+    return execute(conv, &conv->forward, arrays, "a convolution", err);
 }
 
 exo_status
 exo_cuda_cudnn_backward_data(exo_cuda_cudnn_conv *conv, const void *weights, const void *dy,
                              void *dx, exo_err *err)
 {
-    const exo_cuda_cudnn *c = conv->cuda->cudnn;
-    const pass *p = &conv->data;
-    void *workspace = NULL;
-    const exo_status st = take_workspace(conv, p, &workspace, err);
-    if (st != EXO_OK)
-        return st;
-    const int status = c->call->ConvolutionBackwardData(c->handle, &one, conv->weights, weights,
-                                                        conv->y, dy, p->windows, p->algorithm,
-                                                        workspace, p->bytes, &zero, conv->x, dx);
-    return end_pass(conv, workspace, status, "the gradient of a convolution's input", err);
+    const void *const arrays[] = {dx, weights, dy};
+    return execute(conv, &conv->data, arrays, "the gradient of a convolution's input", err);
 }
 
 exo_status
 exo_cuda_cudnn_backward_filter(exo_cuda_cudnn_conv *conv, const void *x, const void *dy,
                                void *gradient, exo_err *err)
 {
-    const exo_cuda_cudnn *c = conv->cuda->cudnn;
-    const pass *p = &conv->filter;
-    void *workspace = NULL;
-    const exo_status st = take_workspace(conv, p, &workspace, err);
-    if (st != EXO_OK)
-        return st;
-    const int status = c->call->ConvolutionBackwardFilter(c->handle, &one, conv->x, x, conv->y, dy,
-                                                          p->windows, p->algorithm, workspace,
-                                                          p->bytes, &zero, conv->weights, gradient);
-    return end_pass(conv, workspace, status, "the gradient of a convolution's weights", err);
+    const void *const arrays[] = {x, gradient, dy};
+    return execute(conv, &conv->filter, arrays, "the gradient of a convolution's weights", err);
 }

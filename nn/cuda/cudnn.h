@@ -2,9 +2,10 @@
  * also lets cuDNN compute fp32 as tf32. Else conv.cu computes them.
  *
  * Images are (N, H, W, C) and weights (O, R, S, I): the layout of the table, which is also that of
- * the tensor cores. The algorithm of a shape is the first one that cuDNN's heuristic advises among
- * those whose bits are the same in each run, so it depends on the shape, the GPU and the version of
- * cuDNN alone. A shape for which there is none is left to conv.cu.
+ * the tensor cores. Each pass is a graph of one operation. Its engine is the first one that cuDNN's
+ * heuristic advises among those whose bits are the same in each run and whose sums are of fp32, so it
+ * depends on the shape, the GPU and the version of cuDNN alone. A shape for which there is none is left
+ * to conv.cu.
  *
  * Workspaces come from the pool, so no graph may record a convolution (graphs.h).
  *
@@ -14,7 +15,7 @@
 
 #include "nn/cuda/device.h"
 
-typedef struct exo_cuda_cudnn_conv exo_cuda_cudnn_conv; /* the descriptors of a shape */
+typedef struct exo_cuda_cudnn_conv exo_cuda_cudnn_conv; /* the plans of a shape */
 
 /* *out is NULL if the environment does not ask for cuDNN. Errors: UNSUPPORTED (there is no cuDNN),
  * INVAL (an impossible EXOGYM_CUDNN), NOMEM, FAILED. */
@@ -27,7 +28,7 @@ exo_status exo_cuda_cudnn_conv_new(exo_cuda_cudnn_conv **out, exo_cuda_device *c
 void exo_cuda_cudnn_conv_free(exo_cuda_cudnn_conv *conv); /* accepts NULL */
 
 /* Ask on the device's stream for y = x * weights; for dx, which is overwritten; and for the gradient
- * (O, R, S, I) of the weights, which is overwritten, too. All arrays have the shape's type. */
+ * (O, R, S, I) of the weights, which is overwritten, too. All arrays have the shape's type, and begin at a multiple of 16 bytes. */
 exo_status exo_cuda_cudnn_forward(exo_cuda_cudnn_conv *conv, const void *x, const void *weights,
                                   void *y, exo_err *err);
 exo_status exo_cuda_cudnn_backward_data(exo_cuda_cudnn_conv *conv, const void *weights,

@@ -9,11 +9,24 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *file = "libcudnn.so.9";
 static exo_cudnn_table table;
 static bool loaded;
+static const char *machine; /* of tests */
 
 void
 exo_cudnn_use(const char *path)
 {
     file = path;
+}
+
+void
+exo_cudnn_plan_for(const char *json)
+{
+    machine = json;
+}
+
+const char *
+exo_cudnn_planned_for(void)
+{
+    return machine;
 }
 
 /* Looks a function up. False: it is not there. */

@@ -7,6 +7,7 @@
 #define EXO_CUDA_CUDNN_LIBRARY_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include <exogym/status.h>
 
@@ -22,30 +23,91 @@ enum { /* cudnnDataType_t */
     EXO_CUDNN_BF16 = 9
 };
 
-enum {                          /* cudnnMathType_t */
-    EXO_CUDNN_DEFAULT_MATH = 0, /* fp32 may be computed as tf32 */
-    EXO_CUDNN_TENSOR_OP_MATH = 1,
-    EXO_CUDNN_FMA_MATH = 3 /* fp32 alone */
-};
-
 enum {
-    EXO_CUDNN_NHWC = 1,              /* cudnnTensorFormat_t */
     EXO_CUDNN_CROSS_CORRELATION = 1, /* cudnnConvolutionMode_t */
-    EXO_CUDNN_DETERMINISTIC = 1      /* cudnnDeterminism_t */
+    EXO_CUDNN_HEURISTIC_A = 3,       /* cudnnBackendHeurMode_t: the advised engines, best first */
+    EXO_CUDNN_HEURISTIC_FALLBACK = 2 /* those that take more shapes */
 };
 
-/* cudnnConvolution{Fwd,BwdData,BwdFilter}AlgoPerf_t: an algorithm that a heuristic advises. */
-typedef struct exo_cudnn_advice {
-    int algorithm, status;
-    float time;
-    size_t memory;
-    int determinism, math, reserved[3];
-} exo_cudnn_advice;
+enum { /* cudnnBackendNumericalNote_t: what an engine does to numbers */
+    EXO_CUDNN_TENSOR_CORE = 0,
+    EXO_CUDNN_DOWN_CONVERTS = 1, /* operands */
+    EXO_CUDNN_REDUCES_SUMS = 2,  /* sums are of less than fp32 */
+    EXO_CUDNN_NONDETERMINISTIC = 4
+};
 
-typedef void *exo_cudnn_handle;  /* cudnnHandle_t */
-typedef void *exo_cudnn_tensor;  /* cudnnTensorDescriptor_t */
-typedef void *exo_cudnn_filter;  /* cudnnFilterDescriptor_t */
-typedef void *exo_cudnn_windows; /* cudnnConvolutionDescriptor_t */
+enum { /* cudnnBackendDescriptorType_t */
+    EXO_CUDNN_CONVOLUTION = 1,
+    EXO_CUDNN_ENGINE = 2,
+    EXO_CUDNN_CONFIG = 3, /* of an engine */
+    EXO_CUDNN_HEURISTIC = 4,
+    EXO_CUDNN_PLAN = 5,
+    EXO_CUDNN_FORWARD = 10,
+    EXO_CUDNN_BACKWARD_FILTER = 11,
+    EXO_CUDNN_BACKWARD_DATA = 12,
+    EXO_CUDNN_GRAPH = 15,
+    EXO_CUDNN_PACK = 16, /* the arrays of a call */
+    EXO_CUDNN_TENSOR = 17,
+    EXO_CUDNN_MACHINE = 38 /* the properties of a GPU, from 9.8 on */
+};
+
+enum { /* cudnnBackendAttributeType_t: types of the values of attributes */
+    EXO_CUDNN_OF_HANDLE = 0,
+    EXO_CUDNN_OF_DATA_TYPE = 1,
+    EXO_CUDNN_OF_INT64 = 3,
+    EXO_CUDNN_OF_FLOAT = 4,
+    EXO_CUDNN_OF_POINTER = 6,
+    EXO_CUDNN_OF_CONVOLUTION_MODE = 7,
+    EXO_CUDNN_OF_HEURISTIC_MODE = 8,
+    EXO_CUDNN_OF_NOTE = 11,
+    EXO_CUDNN_OF_THING = 15,
+    EXO_CUDNN_OF_CHAR = 24
+};
+
+enum {                                /* cudnnBackendAttributeName_t */
+    EXO_CUDNN_CONVOLUTION_TYPE = 100, /* of sums */
+    EXO_CUDNN_CONVOLUTION_MODE = 101,
+    EXO_CUDNN_CONVOLUTION_DILATIONS = 102,
+    EXO_CUDNN_CONVOLUTION_STRIDES = 103,
+    EXO_CUDNN_CONVOLUTION_POST_PADDINGS = 104,
+    EXO_CUDNN_CONVOLUTION_PRE_PADDINGS = 105,
+    EXO_CUDNN_CONVOLUTION_DIMENSIONS = 106,
+    EXO_CUDNN_HEURISTIC_MODE = 200,
+    EXO_CUDNN_HEURISTIC_GRAPH = 201,
+    EXO_CUDNN_HEURISTIC_RESULTS = 202,
+    EXO_CUDNN_HEURISTIC_MACHINE = 204,
+    EXO_CUDNN_CONFIG_ENGINE = 300,
+    EXO_CUDNN_PLAN_HANDLE = 400,
+    EXO_CUDNN_PLAN_CONFIG = 401,
+    EXO_CUDNN_PLAN_WORKSPACE = 402,
+    EXO_CUDNN_PLAN_MACHINE = 407,
+    /* The attributes of each of the three operations begin at a number: */
+    EXO_CUDNN_FORWARD_FIRST = 700,
+    EXO_CUDNN_BACKWARD_DATA_FIRST = 706,
+    EXO_CUDNN_BACKWARD_FILTER_FIRST = 712,
+    EXO_CUDNN_ALPHA = 0, /* and go on in this order */
+    EXO_CUDNN_BETA = 1,
+    EXO_CUDNN_WINDOWS = 2,
+    EXO_CUDNN_W = 3,
+    EXO_CUDNN_X = 4,
+    EXO_CUDNN_Y = 5,
+    EXO_CUDNN_GRAPH_HANDLE = 800,
+    EXO_CUDNN_GRAPH_OPERATIONS = 801,
+    EXO_CUDNN_TENSOR_ALIGNMENT = 900,
+    EXO_CUDNN_TENSOR_TYPE = 901,
+    EXO_CUDNN_TENSOR_DIMENSIONS = 902,
+    EXO_CUDNN_TENSOR_STRIDES = 903,
+    EXO_CUDNN_TENSOR_ID = 906,
+    EXO_CUDNN_PACK_IDS = 1000,
+    EXO_CUDNN_PACK_POINTERS = 1001,
+    EXO_CUDNN_PACK_WORKSPACE = 1003,
+    EXO_CUDNN_ENGINE_INDEX = 1301,
+    EXO_CUDNN_ENGINE_NOTES = 1303,
+    EXO_CUDNN_MACHINE_JSON = 2702
+};
+
+typedef void *exo_cudnn_handle; /* cudnnHandle_t */
+typedef void *exo_cudnn_thing;  /* cudnnBackendDescriptor_t */
 
 /* The functions: exo_cudnn_table.NAME is cudnnNAME. X(result, NAME, (parameters)). */
 #define EXO_CUDNN_FUNCTIONS(X)                                                                     \
@@ -54,52 +116,15 @@ typedef void *exo_cudnn_windows; /* cudnnConvolutionDescriptor_t */
     X(int, Create, (exo_cudnn_handle * out))                                                       \
     X(int, Destroy, (exo_cudnn_handle handle))                                                     \
     X(int, SetStream, (exo_cudnn_handle handle, void *stream))                                     \
-    X(int, CreateTensorDescriptor, (exo_cudnn_tensor * out))                                       \
-    X(int, DestroyTensorDescriptor, (exo_cudnn_tensor tensor))                                     \
-    X(int, SetTensor4dDescriptor,                                                                  \
-      (exo_cudnn_tensor tensor, int format, int type, int n, int c, int h, int w))                 \
-    X(int, CreateFilterDescriptor, (exo_cudnn_filter * out))                                       \
-    X(int, DestroyFilterDescriptor, (exo_cudnn_filter filter))                                     \
-    X(int, SetFilter4dDescriptor,                                                                  \
-      (exo_cudnn_filter filter, int type, int format, int k, int c, int h, int w))                 \
-    X(int, CreateConvolutionDescriptor, (exo_cudnn_windows * out))                                 \
-    X(int, DestroyConvolutionDescriptor, (exo_cudnn_windows windows))                              \
-    X(int, SetConvolution2dDescriptor,                                                             \
-      (exo_cudnn_windows windows, int pad_h, int pad_w, int stride_h, int stride_w,                \
-       int dilation_h, int dilation_w, int mode, int type))                                        \
-    X(int, SetConvolutionMathType, (exo_cudnn_windows windows, int math))                          \
-    X(int, GetConvolutionForwardAlgorithm_v7,                                                      \
-      (exo_cudnn_handle handle, exo_cudnn_tensor x, exo_cudnn_filter w, exo_cudnn_windows windows, \
-       exo_cudnn_tensor y, int room, int *count, exo_cudnn_advice *out))                           \
-    X(int, GetConvolutionBackwardDataAlgorithm_v7,                                                 \
-      (exo_cudnn_handle handle, exo_cudnn_filter w, exo_cudnn_tensor dy,                           \
-       exo_cudnn_windows windows, exo_cudnn_tensor dx, int room, int *count,                       \
-       exo_cudnn_advice *out))                                                                     \
-    X(int, GetConvolutionBackwardFilterAlgorithm_v7,                                               \
-      (exo_cudnn_handle handle, exo_cudnn_tensor x, exo_cudnn_tensor dy,                           \
-       exo_cudnn_windows windows, exo_cudnn_filter dw, int room, int *count,                       \
-       exo_cudnn_advice *out))                                                                     \
-    X(int, GetConvolutionForwardWorkspaceSize,                                                     \
-      (exo_cudnn_handle handle, exo_cudnn_tensor x, exo_cudnn_filter w, exo_cudnn_windows windows, \
-       exo_cudnn_tensor y, int algorithm, size_t *bytes))                                          \
-    X(int, GetConvolutionBackwardDataWorkspaceSize,                                                \
-      (exo_cudnn_handle handle, exo_cudnn_filter w, exo_cudnn_tensor dy,                           \
-       exo_cudnn_windows windows, exo_cudnn_tensor dx, int algorithm, size_t *bytes))              \
-    X(int, GetConvolutionBackwardFilterWorkspaceSize,                                              \
-      (exo_cudnn_handle handle, exo_cudnn_tensor x, exo_cudnn_tensor dy,                           \
-       exo_cudnn_windows windows, exo_cudnn_filter dw, int algorithm, size_t *bytes))              \
-    X(int, ConvolutionForward,                                                                     \
-      (exo_cudnn_handle handle, const void *alpha, exo_cudnn_tensor x_is, const void *x,           \
-       exo_cudnn_filter w_is, const void *w, exo_cudnn_windows windows, int algorithm,             \
-       void *workspace, size_t bytes, const void *beta, exo_cudnn_tensor y_is, void *y))           \
-    X(int, ConvolutionBackwardData,                                                                \
-      (exo_cudnn_handle handle, const void *alpha, exo_cudnn_filter w_is, const void *w,           \
-       exo_cudnn_tensor dy_is, const void *dy, exo_cudnn_windows windows, int algorithm,           \
-       void *workspace, size_t bytes, const void *beta, exo_cudnn_tensor dx_is, void *dx))         \
-    X(int, ConvolutionBackwardFilter,                                                              \
-      (exo_cudnn_handle handle, const void *alpha, exo_cudnn_tensor x_is, const void *x,           \
-       exo_cudnn_tensor dy_is, const void *dy, exo_cudnn_windows windows, int algorithm,           \
-       void *workspace, size_t bytes, const void *beta, exo_cudnn_filter dw_is, void *dw))
+    X(int, BackendCreateDescriptor, (int kind, exo_cudnn_thing *out))                              \
+    X(int, BackendDestroyDescriptor, (exo_cudnn_thing thing))                                      \
+    X(int, BackendSetAttribute,                                                                    \
+      (exo_cudnn_thing thing, int attribute, int type, int64_t count, const void *values))         \
+    X(int, BackendGetAttribute,                                                                    \
+      (exo_cudnn_thing thing, int attribute, int type, int64_t room, int64_t *count,               \
+       void *values))                                                                              \
+    X(int, BackendFinalize, (exo_cudnn_thing thing))                                               \
+    X(int, BackendExecute, (exo_cudnn_handle handle, exo_cudnn_thing plan, exo_cudnn_thing pack))
 
 typedef struct exo_cudnn_table {
 #define EXO_CUDNN_MEMBER(result, name, parameters) result(*name) parameters;
@@ -115,6 +140,10 @@ EXO_DECLS_BEGIN
 exo_status exo_cudnn_load(const exo_cudnn_table **out, bool *there, exo_err *err);
 /* For tests: the file to load in place of libcudnn.so.9. Before the first load. */
 void exo_cudnn_use(const char *path);
+/* For tests: plans are for the GPU that the JSON describes, as cuDNN 9.8 and later read it, and no GPU
+ * is needed. Nothing of them can run. Before the first device; NULL: no longer. */
+void exo_cudnn_plan_for(const char *json);
+const char *exo_cudnn_planned_for(void);
 
 EXO_DECLS_END
 

@@ -1,4 +1,5 @@
-/* The cuDNN of the tests: see cudnn_test.h. Functions and numbers are those of cuDNN 9's cudnn.h. */
+/* The cuDNN of the tests: see cudnn_test.h. Functions and numbers are those of cuDNN 9's
+ * cudnn_graph.h. */
 #include "cudnn/cudnn_test.h"
 
 #include <math.h>
@@ -6,6 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "base/bf16.h"
 #include "cuda/outside.h"
@@ -16,25 +23,45 @@ enum {
     SUCCESS = 0,
     FLOAT = 0,
     BFLOAT16 = 9,
-    NHWC = 1,
-    CROSS_CORRELATION = 1,
-    DEFAULT_MATH = 0,
-    TENSOR_OP_MATH = 1,
-    FMA_MATH = 3,
-    NOT_SUPPORTED = 3000,
-    RIGHT = 1, /* the algorithm of each pass that may be used */
-    HUGE_ONE = 5
+    NOT_SUPPORTED = 3000
 };
+
+/* Kinds of descriptors. */
+enum {
+    CONVOLUTION = 1,
+    ENGINE = 2,
+    CONFIG = 3,
+    HEURISTIC = 4,
+    PLAN = 5,
+    FORWARD = 10,
+    FILTER = 11,
+    DATA = 12,
+    GRAPH = 15,
+    PACK = 16,
+    TENSOR = 17
+};
+
+/* Engines of the heuristics. */
+enum {
+    DRAWN = 3,    /* has other bits in each run */
+    SHORT_SUMS,   /* sums are of less than fp32 */
+    NOT_FOR_THIS, /* its plan is not supported */
+    HUGE_ONE,     /* needs a workspace beyond bounds */
+    DOWN,         /* rounds operands of fp32 to tf32 */
+    TENSORS,      /* computes on the tensor cores, fp32 as tf32 */
+    RIGHT,
+    ENGINES
+};
+
+static const std::vector<int> notes_of[ENGINES] = {{}, {}, {}, {4}, {2}, {}, {}, {0, 1}, {0}, {9}};
 
 /* A tensor of images (n, c, h, w), or weights (n to c, h x w). The elements lie as (n, h, w, c). */
 struct tensor {
-    bool weights, set;
     int type, n, c, h, w;
 };
 
 struct windows {
-    bool set;
-    int pad, stride, math;
+    int pad, stride;
 };
 
 struct context {
@@ -43,13 +70,15 @@ struct context {
     int gpu; /* of the thread that made it */
 };
 
-struct advice {
-    int algorithm, status;
-    float time;
-    size_t memory;
-    int determinism, math, reserved[3];
+/* A descriptor, with the values of its attributes as bytes. */
+struct thing {
+    int kind, engine; /* engine: of a configuration or an engine */
+    bool finished;
+    std::map<int, std::string> values;
+    const thing *graph; /* of a configuration */
 };
 
+static std::set<thing *> descriptors; /* those that are there */
 static uint64_t things, calls, fail_at, forwards, backwards;
 static int failure, tf32;
 static bool without_advice;
@@ -144,91 +173,140 @@ cudnnSetStream(context *handle, cudaStream_t stream)
 }
 
 CUDNN int
-cudnnCreateTensorDescriptor(tensor **out)
+cudnnBackendCreateDescriptor(int kind, thing **out)
 {
-    return make(out, tensor{});
+    return serve([=]() {
+        const std::set<int> known = {CONVOLUTION, ENGINE, CONFIG, HEURISTIC, PLAN,  FORWARD,
+                                     FILTER,      DATA,   GRAPH,  PACK,      TENSOR};
+        forbid(!known.count(kind), "an unknown kind of descriptors");
+        *out = new thing{kind, 0, false, {}, nullptr};
+        descriptors.insert(*out);
+        things++;
+        return SUCCESS;
+    });
 }
 
 CUDNN int
-cudnnDestroyTensorDescriptor(tensor *t)
+cudnnBackendDestroyDescriptor(thing *t)
 {
-    return destroy(t);
+    cuda_emulated_locked([&]() {
+        forbid(!descriptors.erase(t), "a descriptor that is not there is destroyed");
+        things--;
+    });
+    delete t;
+    return SUCCESS;
 }
 
-CUDNN int
-cudnnCreateFilterDescriptor(tensor **out)
+/* --- Attributes ------------------------------------------------------------------------------- */
+
+enum {
+    OF_HANDLE = 0,
+    OF_DATA_TYPE = 1,
+    OF_INT64 = 3,
+    OF_FLOAT = 4,
+    OF_POINTER = 6,
+    OF_CONVOLUTION_MODE = 7,
+    OF_HEURISTIC_MODE = 8,
+    OF_NOTE = 11,
+    OF_THING = 15
+};
+
+static size_t
+size_of(int type)
 {
-    return make(out, tensor{});
+    return type == OF_DATA_TYPE || type == OF_FLOAT || type == OF_CONVOLUTION_MODE ||
+                   type == OF_HEURISTIC_MODE || type == OF_NOTE
+               ? 4
+               : 8;
 }
 
-CUDNN int
-cudnnDestroyFilterDescriptor(tensor *t)
+/* An attribute that can be set: all have to be. */
+struct attribute {
+    int kind, name, type;
+    int64_t count;
+};
+
+/* Of the operations, whose numbers begin at `first`. */
+#define OPERATION(kind, first)                                                                     \
+    {kind, first, OF_FLOAT, 1}, {kind, (first) + 1, OF_FLOAT, 1},                                  \
+        {kind, (first) + 2, OF_THING, 1}, {kind, (first) + 3, OF_THING, 1},                        \
+        {kind, (first) + 4, OF_THING, 1},                                                          \
+    {                                                                                              \
+        kind, (first) + 5, OF_THING, 1                                                             \
+    }
+
+static const attribute attributes[] = {{CONVOLUTION, 100, OF_DATA_TYPE, 1},
+                                       {CONVOLUTION, 101, OF_CONVOLUTION_MODE, 1},
+                                       {CONVOLUTION, 102, OF_INT64, 2},
+                                       {CONVOLUTION, 103, OF_INT64, 2},
+                                       {CONVOLUTION, 104, OF_INT64, 2},
+                                       {CONVOLUTION, 105, OF_INT64, 2},
+                                       {CONVOLUTION, 106, OF_INT64, 1},
+                                       {HEURISTIC, 200, OF_HEURISTIC_MODE, 1},
+                                       {HEURISTIC, 201, OF_THING, 1},
+                                       {PLAN, 400, OF_HANDLE, 1},
+                                       {PLAN, 401, OF_THING, 1},
+                                       OPERATION(FORWARD, 700),
+                                       OPERATION(DATA, 706),
+                                       OPERATION(FILTER, 712),
+                                       {GRAPH, 800, OF_HANDLE, 1},
+                                       {GRAPH, 801, OF_THING, 1},
+                                       {TENSOR, 900, OF_INT64, 1},
+                                       {TENSOR, 901, OF_DATA_TYPE, 1},
+                                       {TENSOR, 902, OF_INT64, 4},
+                                       {TENSOR, 903, OF_INT64, 4},
+                                       {TENSOR, 906, OF_INT64, 1},
+                                       {PACK, 1000, OF_INT64, 3},
+                                       {PACK, 1001, OF_POINTER, 3},
+                                       {PACK, 1003, OF_POINTER, 1}};
+
+/* A value of an attribute; of things, one that is there. */
+template <typename T>
+static T
+value_of(const thing *t, int name, size_t at = 0)
 {
-    return destroy(t);
+    T value;
+    forbid(!descriptors.count(const_cast<thing *>(t)), "a descriptor that is not there is used");
+    forbid(!t->values.count(name), "an attribute that is not set");
+    memcpy(&value, t->values.at(name).data() + at * sizeof value, sizeof value);
+    return value;
 }
 
-CUDNN int
-cudnnCreateConvolutionDescriptor(windows **out)
+static const thing *
+thing_at(const thing *t, int name, int kind)
 {
-    return make(out, windows{});
-}
-
-CUDNN int
-cudnnDestroyConvolutionDescriptor(windows *v)
-{
-    return destroy(v);
+    const thing *other = value_of<thing *>(t, name);
+    forbid(!descriptors.count(const_cast<thing *>(other)), "a descriptor has lost another one");
+    forbid(other->kind != kind, "a descriptor of another kind");
+    forbid(!other->finished && kind != CONFIG, "a descriptor that is not finished");
+    return other;
 }
 
 static int
-set_tensor(tensor *t, const tensor &value, int format)
+int_at(const thing *t, int name, size_t at = 0)
 {
-    return serve([&]() {
-        forbid(format != NHWC, "images and weights are not channels-last");
-        forbid(value.type != FLOAT && value.type != BFLOAT16, "an impossible type");
-        forbid(value.n < 1 || value.c < 1 || value.h < 1 || value.w < 1, "an empty tensor");
-        *t = value;
-        return SUCCESS;
-    });
+    return static_cast<int>(value_of<int64_t>(t, name, at));
 }
 
 CUDNN int
-cudnnSetTensor4dDescriptor(tensor *t, int format, int type, int n, int c, int h, int w)
-{
-    return set_tensor(t, tensor{false, true, type, n, c, h, w}, format);
-}
-
-CUDNN int
-cudnnSetFilter4dDescriptor(tensor *t, int type, int format, int k, int c, int h, int w)
-{
-    return set_tensor(t, tensor{true, true, type, k, c, h, w}, format);
-}
-
-CUDNN int
-cudnnSetConvolution2dDescriptor(windows *v, int pad_h, int pad_w, int stride_h, int stride_w,
-                                int dilation_h, int dilation_w, int mode, int type)
+cudnnBackendSetAttribute(thing *t, int name, int type, int64_t count, const void *values)
 {
     return serve([=]() {
-        forbid(pad_h != pad_w || stride_h != stride_w || pad_h < 0 || stride_h < 1,
-               "impossible windows");
-        forbid(dilation_h != 1 || dilation_w != 1, "a dilation");
-        forbid(mode != CROSS_CORRELATION, "the weights would be turned round");
-        forbid(type != FLOAT, "sums are not in fp32");
-        *v = windows{true, pad_h, stride_h, DEFAULT_MATH};
+        const attribute *found = nullptr;
+        for (const attribute &a : attributes)
+            if (a.kind == t->kind && a.name == name)
+                found = &a;
+        forbid(!found, "an unknown attribute");
+        forbid(found->type != type, "an attribute of another type");
+        forbid(found->count != count, "too many values, or too few");
+        forbid(t->finished, "an attribute of a descriptor that is finished");
+        t->values[name].assign(static_cast<const char *>(values),
+                               static_cast<size_t>(count) * size_of(type));
         return SUCCESS;
     });
 }
 
-CUDNN int
-cudnnSetConvolutionMathType(windows *v, int math)
-{
-    return serve([=]() {
-        forbid(!v->set, "windows that are not set");
-        v->math = math;
-        return SUCCESS;
-    });
-}
-
-/* --- Algorithms ------------------------------------------------------------------------------- */
+/* --- Graphs ----------------------------------------------------------------------------------- */
 
 static size_t
 count_of(const tensor &t)
@@ -237,101 +315,208 @@ count_of(const tensor &t)
            static_cast<size_t>(t.w);
 }
 
+static tensor
+tensor_of(const thing *t)
+{
+    return {value_of<int>(t, 901), int_at(t, 902, 0), int_at(t, 902, 1), int_at(t, 902, 2),
+            int_at(t, 902, 3)};
+}
+
+static windows
+windows_of(const thing *t)
+{
+    return {int_at(t, 105), int_at(t, 103)};
+}
+
+static void
+check_tensor(const thing *t)
+{
+    const tensor v = tensor_of(t);
+    forbid(v.type != FLOAT && v.type != BFLOAT16, "an impossible type");
+    forbid(v.n < 1 || v.c < 1 || v.h < 1 || v.w < 1, "an empty tensor");
+    forbid(int_at(t, 903, 0) != v.h * v.w * v.c || int_at(t, 903, 1) != 1 ||
+               int_at(t, 903, 2) != v.w * v.c || int_at(t, 903, 3) != v.c,
+           "images or weights are not channels-last");
+    forbid(int_at(t, 900) != 16, "another alignment");
+}
+
+static void
+check_windows(const thing *t)
+{
+    for (size_t i = 0; i < 2; i++) {
+        forbid(int_at(t, 104, i) != int_at(t, 105, 0) || int_at(t, 105, i) != int_at(t, 105, 0) ||
+                   int_at(t, 103, i) != int_at(t, 103, 0) || int_at(t, 105, i) < 0 ||
+                   int_at(t, 103, i) < 1,
+               "impossible windows");
+        forbid(int_at(t, 102, i) != 1, "a dilation");
+    }
+    forbid(int_at(t, 106) != 2, "not of two dimensions");
+    forbid(value_of<int>(t, 101) != 1, "the weights would be turned round");
+    forbid(value_of<int>(t, 100) != FLOAT, "sums are not in fp32");
+}
+
 static int
 extent(int size, int window, const windows &v)
 {
     return (size + 2 * v.pad - window) / v.stride + 1;
 }
 
-/* Whether the four belong together. */
-static void
-check(const context *handle, const tensor *x, const tensor *w, const windows *v, const tensor *y)
+/* What an operation has. */
+struct operation {
+    int kind;
+    const thing *ids[3]; /* the tensors x, w and y */
+    tensor x, w, y;
+    windows v;
+};
+
+static operation
+operation_of(const thing *t)
 {
-    forbid(!handle->has_stream, "a handle on no stream of its own");
-    forbid(!x->set || !w->set || !v->set || !y->set, "a descriptor that is not set");
-    forbid(x->weights || y->weights || !w->weights, "weights in place of images");
-    forbid(x->type != w->type || y->type != w->type, "types differ");
-    forbid(x->n != y->n || x->c != w->c || y->c != w->n, "batch or channels differ");
-    forbid(y->h != extent(x->h, w->h, *v) || y->w != extent(x->w, w->w, *v),
+    const int first = t->kind == FORWARD ? 700 : t->kind == DATA ? 706 : 712;
+    operation o = {};
+    o.kind = t->kind;
+    o.ids[0] = thing_at(t, first + 4, TENSOR);
+    o.ids[1] = thing_at(t, first + 3, TENSOR);
+    o.ids[2] = thing_at(t, first + 5, TENSOR);
+    o.x = tensor_of(o.ids[0]);
+    o.w = tensor_of(o.ids[1]);
+    o.y = tensor_of(o.ids[2]);
+    o.v = windows_of(thing_at(t, first + 2, CONVOLUTION));
+    forbid(value_of<float>(t, first) != 1 || value_of<float>(t, first + 1) != 0, "factors");
+    return o;
+}
+
+/* Whether what belongs to an operation fits together. */
+static void
+check_operation(const thing *t)
+{
+    const operation o = operation_of(t);
+    forbid(o.x.type != o.w.type || o.y.type != o.w.type, "types differ");
+    forbid(o.x.n != o.y.n || o.x.c != o.w.c || o.y.c != o.w.n, "batch or channels differ");
+    forbid(o.y.h != extent(o.x.h, o.w.h, o.v) || o.y.w != extent(o.x.w, o.w.w, o.v),
            "the output has another size");
 }
 
-static int
-advise(const context *handle, const tensor *x, const tensor *w, const windows *v, const tensor *y,
-       int room, int *count, advice *out)
+static const thing *
+operation_in(const thing *graph)
 {
-    return serve([=]() {
-        check(handle, x, w, v, y);
-        const int math = x->type == FLOAT && v->math != FMA_MATH ? TENSOR_OP_MATH : v->math;
-        const advice all[] = {
-            {3, SUCCESS, 0.1f, 0, 0, math, {}},        /* other bits in each run */
-            {4, NOT_SUPPORTED, -1, 0, 1, math, {}},    /* not for this shape */
-            {HUGE_ONE, SUCCESS, 0.2f, 0, 1, math, {}}, /* a workspace beyond bounds */
-            /* tf32, where fp32 was asked for */
-            {6, math == FMA_MATH ? SUCCESS : NOT_SUPPORTED, 0.3f, 0, 1, TENSOR_OP_MATH, {}},
-            {RIGHT, SUCCESS, 0.4f, count_of(*x), 1, math, {}} /* right */
-        };
-        const int known = without_advice ? 4 : 5;
-        *count = known < room ? known : room;
-        memcpy(out, all, static_cast<size_t>(*count) * sizeof *all);
-        return SUCCESS;
-    });
+    const thing *other = value_of<thing *>(graph, 801);
+    return thing_at(graph, 801,
+                    other->kind == FORWARD || other->kind == DATA ? other->kind : FILTER);
 }
 
 static int
-say_workspace(const tensor *x, int algorithm, size_t *bytes)
+finish_plan(const thing *t)
+{
+    const thing *config = thing_at(t, 401, CONFIG);
+    forbid(config->engine < DRAWN, "a configuration that no heuristic has given");
+    forbid(!value_of<context *>(t, 400)->has_stream, "a handle on no stream of its own");
+    return config->engine == NOT_FOR_THIS ? NOT_SUPPORTED : SUCCESS;
+}
+
+CUDNN int
+cudnnBackendFinalize(thing *t)
 {
     return serve([=]() {
-        *bytes = algorithm == HUGE_ONE ? SIZE_MAX / 2 : count_of(*x);
-        return SUCCESS;
+        int status = SUCCESS;
+        forbid(t->finished, "a descriptor is finished twice");
+        for (const attribute &a : attributes)
+            forbid(a.kind == t->kind && !t->values.count(a.name), "an attribute is missing");
+        if (t->kind == TENSOR)
+            check_tensor(t);
+        else if (t->kind == CONVOLUTION)
+            check_windows(t);
+        else if (t->kind == FORWARD || t->kind == DATA || t->kind == FILTER)
+            check_operation(t);
+        else if (t->kind == GRAPH)
+            check_operation(operation_in(t));
+        else if (t->kind == HEURISTIC)
+            forbid(value_of<int>(t, 200) != 3 && value_of<int>(t, 200) != 2, "another heuristic");
+        else if (t->kind == PLAN)
+            status = finish_plan(t);
+        t->finished = status == SUCCESS;
+        return status;
     });
 }
 
-CUDNN int
-cudnnGetConvolutionForwardAlgorithm_v7(context *handle, const tensor *x, const tensor *w,
-                                       const windows *v, const tensor *y, int room, int *count,
-                                       advice *out)
+/* --- Engines ---------------------------------------------------------------------------------- */
+
+/* The engines of a heuristic; the fallback has the right one, so both have to be asked. */
+static std::vector<int>
+advice_of(const thing *heuristic)
 {
-    return advise(handle, x, w, v, y, room, count, out);
+    const bool fallback = value_of<int>(heuristic, 200) == 2;
+    const operation o = operation_of(operation_in(thing_at(heuristic, 201, GRAPH)));
+    if (fallback)
+        return without_advice ? std::vector<int>{} : std::vector<int>{DRAWN, RIGHT};
+    if (o.x.type == BFLOAT16)
+        return {DRAWN, SHORT_SUMS, NOT_FOR_THIS, HUGE_ONE};
+    return {DRAWN, NOT_FOR_THIS, HUGE_ONE, DOWN, TENSORS};
+}
+
+static thing *
+answer_at(void *values, int64_t at, int kind)
+{
+    thing *out = static_cast<thing **>(values)[at];
+    forbid(!descriptors.count(out) || out->kind != kind, "an answer needs a descriptor");
+    return out;
+}
+
+static void
+answer_advice(const thing *heuristic, int64_t room, int64_t *count, void *values)
+{
+    const std::vector<int> engines = advice_of(heuristic);
+    const int64_t known = static_cast<int64_t>(engines.size());
+    *count = room > 0 && room < known ? room : known;
+    for (int64_t i = 0; i < *count && room > 0; i++) {
+        thing *config = answer_at(values, i, CONFIG);
+        config->engine = engines[static_cast<size_t>(i)];
+        config->graph = thing_at(heuristic, 201, GRAPH);
+    }
+}
+
+/* The operation of a plan, whose graph is there. */
+static operation
+operation_of_plan(const thing *plan)
+{
+    const thing *config = thing_at(plan, 401, CONFIG);
+    forbid(!descriptors.count(const_cast<thing *>(config->graph)), "a plan has lost its graph");
+    return operation_of(operation_in(config->graph));
+}
+
+static size_t
+workspace_of(const thing *plan)
+{
+    return thing_at(plan, 401, CONFIG)->engine == HUGE_ONE ? static_cast<size_t>(INT64_MAX / 2)
+                                                           : count_of(operation_of_plan(plan).x);
 }
 
 CUDNN int
-cudnnGetConvolutionBackwardDataAlgorithm_v7(context *handle, const tensor *w, const tensor *dy,
-                                            const windows *v, const tensor *dx, int room,
-                                            int *count, advice *out)
+cudnnBackendGetAttribute(thing *t, int name, int type, int64_t room, int64_t *count, void *values)
 {
-    return advise(handle, dx, w, v, dy, room, count, out);
-}
-
-CUDNN int
-cudnnGetConvolutionBackwardFilterAlgorithm_v7(context *handle, const tensor *x, const tensor *dy,
-                                              const windows *v, const tensor *dw, int room,
-                                              int *count, advice *out)
-{
-    return advise(handle, x, dw, v, dy, room, count, out);
-}
-
-CUDNN int
-cudnnGetConvolutionForwardWorkspaceSize(context *, const tensor *x, const tensor *, const windows *,
-                                        const tensor *, int algorithm, size_t *bytes)
-{
-    return say_workspace(x, algorithm, bytes);
-}
-
-CUDNN int
-cudnnGetConvolutionBackwardDataWorkspaceSize(context *, const tensor *, const tensor *,
-                                             const windows *, const tensor *dx, int algorithm,
-                                             size_t *bytes)
-{
-    return say_workspace(dx, algorithm, bytes);
-}
-
-CUDNN int
-cudnnGetConvolutionBackwardFilterWorkspaceSize(context *, const tensor *x, const tensor *,
-                                               const windows *, const tensor *, int algorithm,
-                                               size_t *bytes)
-{
-    return say_workspace(x, algorithm, bytes);
+    return serve([=]() {
+        forbid(!descriptors.count(t), "a descriptor that is not there is read");
+        *count = 1;
+        if (t->kind == HEURISTIC && name == 202 && type == OF_THING) {
+            forbid(!t->finished, "a heuristic that is not finished");
+            answer_advice(t, room, count, values);
+        } else if (t->kind == CONFIG && name == 300 && type == OF_THING && room == 1) {
+            answer_at(values, 0, ENGINE)->engine = t->engine;
+        } else if (t->kind == ENGINE && name == 1301 && type == OF_INT64 && room == 1) {
+            *static_cast<int64_t *>(values) = t->engine;
+        } else if (t->kind == ENGINE && name == 1303 && type == OF_NOTE) {
+            const std::vector<int> &notes = notes_of[t->engine];
+            *count = static_cast<int64_t>(notes.size());
+            for (size_t i = 0; i < notes.size() && static_cast<int64_t>(i) < room; i++)
+                static_cast<int *>(values)[i] = notes[i];
+        } else if (t->kind == PLAN && name == 402 && type == OF_INT64 && room == 1) {
+            forbid(!t->finished, "a plan that is not finished");
+            *static_cast<int64_t *>(values) = static_cast<int64_t>(workspace_of(t));
+        } else {
+            forbid(true, "an unknown attribute is read");
+        }
+        return SUCCESS;
+    });
 }
 
 /* --- Convolutions ----------------------------------------------------------------------------- */
@@ -391,24 +576,18 @@ struct operand {
     void *data;
 };
 
-enum which {
-    FORWARD,
-    DATA,
-    FILTER
-};
-
 static void
-compute(which pass, const operand &x, const operand &w, const windows &v, const operand &y)
+compute(int kind, const operand &x, const operand &w, const windows &v, const operand &y,
+        bool short_ones)
 {
-    const operand &to = pass == FORWARD ? y : pass == DATA ? x : w;
-    const bool small = x.is.type == FLOAT && v.math != FMA_MATH;
-    const reader in_x = {x.data, x.is.type, small}, in_w = {w.data, w.is.type, small},
-                 in_y = {y.data, y.is.type, small};
+    const operand &to = kind == FORWARD ? y : kind == DATA ? x : w;
+    const reader in_x = {x.data, x.is.type, short_ones}, in_w = {w.data, w.is.type, short_ones},
+                 in_y = {y.data, y.is.type, short_ones};
     std::unique_ptr<double[]> sums(new double[count_of(to.is)]());
     each_product(x.is, w.is, v, y.is, [&](size_t i, size_t j, size_t k) {
-        if (pass == FORWARD)
+        if (kind == FORWARD)
             sums[k] += static_cast<double>(in_x[i]) * static_cast<double>(in_w[j]);
-        else if (pass == DATA)
+        else if (kind == DATA)
             sums[i] += static_cast<double>(in_y[k]) * static_cast<double>(in_w[j]);
         else
             sums[j] += static_cast<double>(in_x[i]) * static_cast<double>(in_y[k]);
@@ -422,63 +601,48 @@ check_operand(const operand &o)
 {
     const size_t size = o.is.type == FLOAT ? sizeof(float) : sizeof(uint16_t);
     forbid(!cuda_emulated_holds(o.data, count_of(o.is) * size), "an array beyond its memory");
+    forbid(reinterpret_cast<uintptr_t>(o.data) % 16 != 0, "an array of another alignment");
 }
 
-static int
-convolve(which pass, const context *handle, const operand &x, const operand &w, const windows *v,
-         const operand &y, int algorithm, void *workspace, size_t bytes, const void *alpha,
-         const void *beta)
+/* The array of a call for the tensor. */
+static operand
+operand_of(const thing *pack, const thing *t, const tensor &is)
 {
-    return serve([&]() {
-        check(handle, &x.is, &w.is, v, &y.is);
-        check_operand(x);
-        check_operand(w);
-        check_operand(y);
-        forbid(algorithm != RIGHT, "an algorithm that was not to be taken");
-        forbid(*static_cast<const float *>(alpha) != 1 || *static_cast<const float *>(beta) != 0,
-               "factors");
-        forbid(bytes < count_of(x.is) || !cuda_emulated_holds(workspace, bytes),
-               "a workspace that is too small");
-        forbid(x.is.type == BFLOAT16 && v->math != TENSOR_OP_MATH, "bf16 without tensor cores");
-        const windows kept = *v;
+    for (size_t i = 0; i < 3; i++)
+        if (int_at(pack, 1000, i) == int_at(t, 906))
+            return {is, value_of<void *>(pack, 1001, i)};
+    forbid(true, "a tensor without an array");
+    return {is, nullptr};
+}
+
+CUDNN int
+cudnnBackendExecute(context *handle, const thing *plan, const thing *pack)
+{
+    return serve([=]() {
+        forbid(!plan->finished || !pack->finished, "what is executed is not finished");
+        forbid(value_of<context *>(plan, 400) != handle, "a plan of another handle");
+        const operation o = operation_of_plan(plan);
+        const int engine = thing_at(plan, 401, CONFIG)->engine;
+        const operand x = operand_of(pack, o.ids[0], o.x), w = operand_of(pack, o.ids[1], o.w),
+                      y = operand_of(pack, o.ids[2], o.y);
+        for (const operand &each : {x, w, y})
+            check_operand(each);
+        forbid(engine != RIGHT && engine != TENSORS && engine != DOWN,
+               "an engine that was not to be taken");
+        void *workspace = value_of<void *>(pack, 1003);
+        const size_t bytes = workspace_of(plan);
+        forbid(!cuda_emulated_holds(workspace, bytes), "a workspace that is too small");
+        const int kind = o.kind;
+        const windows v = o.v;
+        tf32 = x.is.type == FLOAT && engine != RIGHT;
+        const bool short_ones = tf32;
         cuda_emulated_push(handle->stream, nullptr, [=]() {
             memset(workspace, 0xA5, bytes);
-            compute(pass, x, w, kept, y);
+            compute(kind, x, w, v, y, short_ones);
         });
-        tf32 = x.is.type == FLOAT && v->math != FMA_MATH;
-        (pass == FORWARD ? forwards : backwards)++;
+        (kind == FORWARD ? forwards : backwards)++;
         return SUCCESS;
     });
-}
-
-CUDNN int
-cudnnConvolutionForward(context *handle, const void *alpha, const tensor *x_is, void *x,
-                        const tensor *w_is, void *w, const windows *v, int algorithm,
-                        void *workspace, size_t bytes, const void *beta, const tensor *y_is,
-                        void *y)
-{
-    return convolve(FORWARD, handle, {*x_is, x}, {*w_is, w}, v, {*y_is, y}, algorithm, workspace,
-                    bytes, alpha, beta);
-}
-
-CUDNN int
-cudnnConvolutionBackwardData(context *handle, const void *alpha, const tensor *w_is, void *w,
-                             const tensor *dy_is, void *dy, const windows *v, int algorithm,
-                             void *workspace, size_t bytes, const void *beta, const tensor *dx_is,
-                             void *dx)
-{
-    return convolve(DATA, handle, {*dx_is, dx}, {*w_is, w}, v, {*dy_is, dy}, algorithm, workspace,
-                    bytes, alpha, beta);
-}
-
-CUDNN int
-cudnnConvolutionBackwardFilter(context *handle, const void *alpha, const tensor *x_is, void *x,
-                               const tensor *dy_is, void *dy, const windows *v, int algorithm,
-                               void *workspace, size_t bytes, const void *beta, const tensor *dw_is,
-                               void *dw)
-{
-    return convolve(FILTER, handle, {*x_is, x}, {*dw_is, dw}, v, {*dy_is, dy}, algorithm, workspace,
-                    bytes, alpha, beta);
 }
 
 /* --- What tests say --------------------------------------------------------------------------- */
