@@ -99,7 +99,9 @@ run(const char *clock, const struct what *w, int sources, int sinks, int large)
     if (st == EXO_OK)
         CHECK(exo_meters_walk(result.meters, add_items, &items, &err) == EXO_OK);
     uint64_t all = (uint64_t)(ITEMS * sources * (strstr(w->edge, "broadcast") ? sinks : 1));
-    if (st == EXO_OK && (w->cut ? items == 0 || items > all : items != all)) {
+    /* on the real clock a run's time may pass before the first item has come */
+    bool may_be_none = strcmp(clock, "real") == 0 && w->more && strstr(w->more, "until");
+    if (st == EXO_OK && (w->cut ? (items == 0 && !may_be_none) || items > all : items != all)) {
         fprintf(stderr, "%s clock, %s, %s: %llu items of %llu\n", clock, w->edge,
                 w->sink ? w->sink : "", (unsigned long long)items, (unsigned long long)all);
         abort();

@@ -427,6 +427,7 @@ Test(remote_pair, whoever_the_head_asks_for_has_turns_at_a_worker)
                      err.text);
         exo_future_drop(&spawns[i]);
     }
+    cr_expect_eq(at_gate, (int)count); /* the spawns, and so their letters, came before */
     cr_expect_eq(strlen(order), count);
     cr_expect_eq(strncmp(order, "aaaabbbb", 8), 0, "each has a few turns: %s", order);
     for (const char *asker = "cd"; *asker; asker++)
