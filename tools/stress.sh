@@ -4,7 +4,7 @@
 #
 #   tools/stress.sh [OPTION...] TEST...
 #
-#   TEST             as ctest names it, such as cluster/chaos or race/actors
+#   TEST             as ctest names it, such as cluster/chaos, race/actors or unit/net
 #
 #   --runs N         of each test (20)
 #   --load N         processes that keep processors busy (2)
@@ -50,15 +50,15 @@ done
 }
 
 build=$PWD/build/$preset logs=$PWD/build/stress
-schedule=$build/tests/schedule.so
+schedule=$build/tests/schedule.so plain=$build/tests/plain.so
 for test in "${tests[@]}"; do
     [ -x "$build/tests/test_${test//\//_}" ] || {
         echo "stress: $test has no program in build/$preset; build it first" >&2
         exit 2
     }
 done
-[ -e "$schedule" ] || {
-    echo "stress: there is no $schedule: cmake --build --preset $preset --target schedule" >&2
+[ -e "$schedule" ] && [ -e "$plain" ] || {
+    echo "stress: there is no $schedule or no $plain: cmake --build --preset $preset --target schedule plain" >&2
     exit 2
 }
 mkdir -p "$logs"
@@ -84,7 +84,7 @@ for test in "${tests[@]}"; do
         status=0
         # The clusters' tests leave their options to the programs that they start; this one is for
         # the test itself.
-        env EXO_SCHEDULE_SEED=$at EXO_CHAOS_SEED=$at ${rounds:+EXO_CHAOS_ROUNDS=$rounds} LD_PRELOAD="$schedule" \
+        env EXO_SCHEDULE_SEED=$at EXO_CHAOS_SEED=$at ${rounds:+EXO_CHAOS_ROUNDS=$rounds} LD_PRELOAD="$plain $schedule" \
             ASAN_OPTIONS="verify_asan_link_order=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}" \
             ${wrapper[@]+"${wrapper[@]}"} timeout -k 10 "$limit" "$build/tests/test_${test//\//_}" >"$log" 2>&1 </dev/null &
         run=$!
