@@ -38,7 +38,9 @@
 enum {
     PACE_MIN = 64, /* calls until a thread draws another pace */
     PACE_SPAN = 960,
-    ATOMIC_SHARE = 16 /* one atomic operation in so many is considered for a delay */
+    ATOMIC_SHARE = 16, /* one atomic operation in so many is considered for a delay */
+    LONG_NS = 500000,  /* a yield beside other work: each of it gets a turn */
+    SKIPS = 64         /* yields that are left out after a long one */
 };
 
 /* One call in `yield` yields the processor, and one in `sleep` sleeps for at most `max_ns`; 0: no
@@ -60,6 +62,7 @@ static _Thread_local struct {
     uint64_t random; /* 0: this thread has not drawn yet */
     const struct pace *pace;
     unsigned left;
+    unsigned skips; /* yields that are left out */
 } self;
 
 /* splitmix64 */
@@ -134,6 +137,31 @@ sleep_ns(uint64_t ns)
                      : "rcx", "r11", "memory");
 }
 
+static int64_t
+now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+/* Yields the processor, unless that took long a short time ago: beside other work a program would get
+ * no further. */
+static void
+yield(void)
+{
+    if (self.skips > 0) {
+        self.skips--;
+        return;
+    }
+    int before = errno;
+    int64_t began = now_ns();
+    sched_yield();
+    if (now_ns() - began > LONG_NS)
+        self.skips = SKIPS;
+    errno = before;
+}
+
 static void
 draw_pace(void)
 {
@@ -162,11 +190,8 @@ meet(uint64_t fewer)
     const struct pace *pace = self.pace;
     if (pace->sleep && below(pace->sleep) == 0)
         sleep_ns(1 + below(pace->max_ns));
-    else if (pace->yield && below(pace->yield) == 0) {
-        int before = errno;
-        sched_yield();
-        errno = before;
-    }
+    else if (pace->yield && below(pace->yield) == 0)
+        yield();
     if (pace->once)
         self.pace = paces;
 }
