@@ -24,11 +24,13 @@ turned(const exo_cuda_attention_call &k, const T *head, size_t t, unsigned d)
     return value * turn[0] + (d < half ? -other : other) * turn[half];
 }
 
-/* out (N, H + 2 G, T, D) = x (N T, (H + 2 G) D), whose keys and values are those of `others` (N T, 2 G D)
- * unless it is NULL; queries and keys are turned. A block is a token. */
+/* out (N, H + 2 G, T, D), or as bf16 (N T, (H + 2 G) D) = x (N T, (H + 2 G) D), whose keys and values are
+ * those of `others` (N T, 2 G D) unless it is NULL; queries and keys are turned. A block is a token. */
+template <typename T>
 __global__ static void
-lay_apart(exo_cuda_attention_call k, const float *x, const float *others, float *out)
+lay_apart(exo_cuda_attention_call k, const float *x, const float *others, T *out)
 {
+    const bool apart = sizeof(T) == sizeof(float);
     const unsigned all = static_cast<unsigned>(k.heads + 2 * k.kv_heads),
                    heads = static_cast<unsigned>(k.heads), width = static_cast<unsigned>(k.width);
     const size_t t = blockIdx.x % k.tokens, n = blockIdx.x / k.tokens;
@@ -40,9 +42,12 @@ lay_apart(exo_cuda_attention_call k, const float *x, const float *others, float 
     for (unsigned e = threadIdx.x; e < all * width; e += blockDim.x) {
         const unsigned head = e / width, d = e % width;
         const float *from = head < heads ? row + head * width : keys + (head - heads) * width;
-        out[((n * all + head) * k.tokens + t) * width + d] =
-            head < heads + k.kv_heads ? turned(k, from, head < heads ? of_query : of_key, d)
-                                      : from[d];
+        const size_t to = apart ? ((n * all + head) * k.tokens + t) * width + d
+                                : static_cast<size_t>(blockIdx.x) * all * width + e;
+        exo_cuda_set(out, to,
+                     head < heads + k.kv_heads
+                         ? turned(k, from, head < heads ? of_query : of_key, d)
+                         : from[d]);
     }
 }
 
@@ -57,6 +62,13 @@ turn_rows(exo_cuda_attention_call k, const exo_cuda_bf16 *x, exo_cuda_bf16 *out)
     out += static_cast<size_t>(blockIdx.x) * count;
     for (unsigned e = threadIdx.x; e < count; e += blockDim.x)
         exo_cuda_set(out, e, turned(k, x + e / width * width, t, e % width));
+}
+
+__global__ static void
+round_all(size_t count, const float *x, exo_cuda_bf16 *out)
+{
+    for (EXO_CUDA_EACH(i, count))
+        exo_cuda_set(out, i, x[i]);
 }
 
 /* Element d of a head's gradient: the sum of the parts that `share` heads of queries have of it. */
@@ -277,10 +289,12 @@ forward(exo_cuda_device *cuda, const exo_cuda_attention_call *call, float *y, fl
 /* --- Calls ------------------------------------------------------------------------------------ */
 
 struct room {
-    float *apart;          /* fp32: (N, H + 2 G, T, D) */
-    exo_cuda_bf16 *turned; /* bf16 with rotary positions: (N T, (H + G) D) */
-    float *delta;          /* for backward: (N, H, T) */
-    float *grads;          /* for backward, unless `direct`: (N, 3 H, T, D) */
+    float *apart; /* fp32: (N, H + 2 G, T, D) */
+    /* bf16 with rotary positions: (N T, (H + G) D); of a ring with products of bf16: (N T, (H + 2 G) D) */
+    exo_cuda_bf16 *turned;
+    exo_cuda_bf16 *dy; /* for backward of such a ring: (N T, H D) */
+    float *delta;      /* for backward: (N, H, T) */
+    float *grads;      /* for backward, unless `direct`: (N, 3 H, T, D) */
     size_t bytes;
 };
 
@@ -295,7 +309,7 @@ static room
 lay_out(const exo_attention_shape *s, exo_scratch_use use, void *scratch)
 {
     exo_cuda_room r = {static_cast<char *>(scratch), 0};
-    const bool half = s->dtype == EXO_BF16;
+    const bool half = s->dtype == EXO_BF16, ring = s->bf16_products != 0;
     size_t rows = 0, row = 0, elements = 0;
     room out = {};
     if (__builtin_mul_overflow(s->sequences, s->tokens, &rows) ||
@@ -303,13 +317,18 @@ lay_out(const exo_attention_shape *s, exo_scratch_use use, void *scratch)
         __builtin_mul_overflow(rows, row, &elements))
         r.bytes = SIZE_MAX;
     const size_t keys = rows * (s->heads + s->kv_heads) * s->width;
-    if (!half)
-        out.apart = static_cast<float *>(
-            exo_cuda_take(&r, keys + rows * s->kv_heads * s->width, sizeof(float)));
+    const size_t all = keys + rows * s->kv_heads * s->width;
+    if (ring)
+        out.turned = static_cast<exo_cuda_bf16 *>(exo_cuda_take(&r, all, sizeof(exo_cuda_bf16)));
+    else if (!half)
+        out.apart = static_cast<float *>(exo_cuda_take(&r, all, sizeof(float)));
     else if (s->turned > 0)
         out.turned = static_cast<exo_cuda_bf16 *>(exo_cuda_take(&r, keys, sizeof(exo_cuda_bf16)));
     if (use != EXO_SCRATCH_FORWARD) {
         out.delta = static_cast<float *>(exo_cuda_take(&r, rows * s->heads, sizeof(float)));
+        if (ring)
+            out.dy = static_cast<exo_cuda_bf16 *>(
+                exo_cuda_take(&r, rows * s->heads * s->width, sizeof(exo_cuda_bf16)));
         if (!direct(s))
             out.grads = static_cast<float *>(exo_cuda_take(&r, elements, sizeof(float)));
     }
@@ -358,21 +377,32 @@ at_sixteen(const void *address)
 }
 
 /* Lets the call find its heads: fp32 lays them apart, and bf16 reads them where they are, or turned
- * ones in the scratch. */
+ * ones in the scratch, where those of a ring with products of bf16 are, too. */
 static void
 find_heads(exo_cuda_device *cuda, exo_cuda_attention_call *call, bool half, const room *r,
            const void *x, const void *others)
 {
     const unsigned tokens = static_cast<unsigned>(call->sequences * call->tokens);
+    const size_t keys = (call->heads + call->kv_heads) * call->width;
+    if (!half && r->turned) {
+        call->queries = r->turned;
+        call->keys = call->queries + call->heads * call->width;
+        call->values = call->queries + keys;
+        call->pitch = call->value_pitch = keys + call->kv_heads * call->width;
+        call->aligned = call->width % 8 == 0;
+        exo_cuda_launch_each((lay_apart<exo_cuda_bf16>), tokens, EXO_CUDA_BLOCK, cuda->stream,
+                             *call, static_cast<const float *>(x),
+                             static_cast<const float *>(others), r->turned);
+        return;
+    }
     if (!half) {
         call->heads_of_x = r->apart;
-        exo_cuda_launch_each(lay_apart, tokens, EXO_CUDA_BLOCK, cuda->stream, *call,
+        exo_cuda_launch_each((lay_apart<float>), tokens, EXO_CUDA_BLOCK, cuda->stream, *call,
                              static_cast<const float *>(x), static_cast<const float *>(others),
                              r->apart);
         return;
     }
     const exo_cuda_bf16 *const from = static_cast<const exo_cuda_bf16 *>(x);
-    const size_t keys = (call->heads + call->kv_heads) * call->width;
     call->queries = r->turned ? r->turned : from;
     call->keys = call->queries + call->heads * call->width;
     call->values = from + keys;
@@ -396,8 +426,8 @@ exo_cuda_attention(exo_device *device, const exo_attention_args *k, exo_err *err
     if (s->sequences * s->tokens * s->heads * s->width == 0)
         return EXO_OK;
     find_heads(cuda, &call, half, &r, k->x, k->others);
-    return half ? exo_cuda_attention_bf16(cuda, &call, k->y, k->lse, err)
-                : forward(cuda, &call, static_cast<float *>(k->y), k->lse, err);
+    return half || r.turned ? exo_cuda_attention_bf16(cuda, &call, k->y, k->lse, err)
+                            : forward(cuda, &call, static_cast<float *>(k->y), k->lse, err);
 }
 
 exo_status
@@ -409,7 +439,7 @@ exo_cuda_attention_backward(exo_device *device, const exo_attention_backward_arg
     exo_cuda_device *cuda = exo_cuda_of(device);
     const room r = lay_out(s, EXO_SCRATCH_BACKWARD, k->scratch);
     exo_cuda_attention_call call = call_of(device, p, &k->drop, k->others != NULL);
-    const exo_cuda_attention_gradients g = {
+    exo_cuda_attention_gradients g = {
         k->y,    k->dy,   k->lse,
         r.delta, r.grads, direct(s) ? static_cast<exo_cuda_bf16 *>(k->dx) : NULL};
     if (s->sequences * s->tokens * s->heads * s->width == 0)
@@ -418,9 +448,15 @@ exo_cuda_attention_backward(exo_device *device, const exo_attention_backward_arg
     find_heads(cuda, &call, half, &r, k->x, k->others);
     exo_status st =
         exo_cuda_attention_delta(cuda, static_cast<exo_dtype>(s->dtype), &call, &g, err);
+    if (r.dy) {
+        const size_t count = s->sequences * s->tokens * s->heads * s->width;
+        exo_cuda_launch_each(round_all, exo_cuda_blocks(count, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
+                             cuda->stream, count, static_cast<const float *>(k->dy), r.dy);
+        g.dy = r.dy;
+    }
     if (st == EXO_OK)
-        st = half ? exo_cuda_attention_bf16_grads(cuda, &call, &g, err)
-                  : exo_cuda_attention_grads(cuda, &call, &g, err);
+        st = half || r.dy ? exo_cuda_attention_bf16_grads(cuda, &call, &g, err)
+                          : exo_cuda_attention_grads(cuda, &call, &g, err);
     if (st != EXO_OK || g.dx)
         return st;
     const unsigned tokens = static_cast<unsigned>(s->sequences * s->tokens);

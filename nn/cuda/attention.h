@@ -35,8 +35,8 @@ typedef struct exo_cuda_attention_call {
     size_t members, rank, from, first_query, seen_keys;
     bool foreign;
     const float *heads_of_x; /* fp32: (N, H + 2 G, T, D), queries and keys are turned */
-    /* bf16: rows of a token begin every `pitch` elements, of queries and keys, which are turned, and
-     * every `value_pitch` elements. aligned: heads begin at multiples of 16 bytes. */
+    /* Products of bf16: rows of a token begin every `pitch` elements, of queries and keys, which are
+     * turned, and every `value_pitch` elements. aligned: heads begin at multiples of 16 bytes. */
     const exo_cuda_bf16 *queries, *keys, *values;
     size_t pitch, value_pitch;
     bool aligned;
@@ -208,7 +208,8 @@ exo_status exo_cuda_attention_delta(exo_cuda_device *cuda, exo_dtype dtype,
                                     const exo_cuda_attention_gradients *g, exo_err *err);
 exo_status exo_cuda_attention_grads(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
                                     const exo_cuda_attention_gradients *g, exo_err *err);
-/* attention_mma.cu and attention_mma_backward.cu: both of bf16. */
+/* attention_mma.cu and attention_mma_backward.cu: both of products of bf16. y is bf16 or, with members,
+ * fp32. */
 exo_status exo_cuda_attention_bf16(exo_cuda_device *cuda, const exo_cuda_attention_call *k, void *y,
                                    float *lse, exo_err *err);
 exo_status exo_cuda_attention_bf16_grads(exo_cuda_device *cuda, const exo_cuda_attention_call *k,

@@ -16,7 +16,7 @@ template <int M, int D> struct warp_rows {
 /* Scales the scores of half h of a row of products, from keys j0 on; those that its query, `row`, does
  * not see become -infinity. Positions are apart by less than 2^31; few tiles have keys that are not
  * seen, and few models slopes, so the others do nothing for them. */
-template <int KEYS>
+template <int KEYS, bool RING>
 __device__ static void
 scale_scores(const exo_cuda_attention_call &k, float slope, size_t row, size_t j0, int h,
              float s[KEYS / 8][4])
@@ -33,7 +33,13 @@ scale_scores(const exo_cuda_attention_call &k, float slope, size_t row, size_t j
             s[c / 2][h * 2 + c % 2] =
                 fmaf(slope, static_cast<float>(ahead + c / 2 * 8 + c % 2), s[c / 2][h * 2 + c % 2]);
     }
-    if (j0 + KEYS > row + 1) {
+    if (RING && k.foreign) {
+        const size_t i = row + lane.row + static_cast<unsigned>(h) * 8, j = j0 + lane.column;
+        for (int c = 0; c < KEYS / 4 && !exo_cuda_sees_all<RING>(k, row, EXO_MMA_ROWS, j0, KEYS);
+             c++)
+            if (!exo_cuda_sees(k, i, j + static_cast<unsigned>(c / 2 * 8 + c % 2)))
+                s[c / 2][h * 2 + c % 2] = -INFINITY;
+    } else if (j0 + KEYS > row + 1) {
         EXO_CUDA_UNROLL
         for (int c = 0; c < KEYS / 4; c++)
             if (ahead + c / 2 * 8 + c % 2 > 0)
@@ -42,7 +48,7 @@ scale_scores(const exo_cuda_attention_call &k, float slope, size_t row, size_t j
 }
 
 /* Scores of a row of products become weights before dropout; the rows so far shrink. */
-template <int M, int D, int KEYS>
+template <int M, int D, int KEYS, bool RING>
 __device__ static void
 weigh(const exo_cuda_attention_call &k, float slope, size_t row, size_t j0, int m,
       float s[KEYS / 8][4], warp_rows<M, D> *rows)
@@ -50,7 +56,7 @@ weigh(const exo_cuda_attention_call &k, float slope, size_t row, size_t j0, int 
     EXO_CUDA_UNROLL
     for (int h = 0; h < 2; h++) {
         float most = rows->most[m][h];
-        scale_scores<KEYS>(k, slope, row, j0, h, s);
+        scale_scores<KEYS, RING>(k, slope, row, j0, h, s);
         EXO_CUDA_UNROLL
         for (int c = 0; c < KEYS / 4; c++)
             most = fmaxf(most, s[c / 2][h * 2 + c % 2]);
@@ -88,7 +94,7 @@ drop(const exo_cuda_attention_call &k, const uint8_t *keep, float s[KEYS / 8][4]
 }
 
 /* Adds a tile of keys to a warp's rows, whose first one is `row`; queries and keep are of that row. */
-template <int M, int D, int KEYS>
+template <int M, int D, int KEYS, bool RING>
 __device__ static void
 add_tile(const exo_cuda_attention_call &k, float slope, size_t row, size_t j0,
          const exo_cuda_bf16 *queries, const exo_cuda_bf16 *keys, const exo_cuda_bf16 *values,
@@ -99,18 +105,41 @@ add_tile(const exo_cuda_attention_call &k, float slope, size_t row, size_t j0,
     exo_cuda_mma_rows<M, KEYS / 8, D>(s, queries, keys, pitch);
     EXO_CUDA_UNROLL
     for (int m = 0; m < M; m++) {
-        weigh<M, D, KEYS>(k, slope, row + static_cast<unsigned>(m) * EXO_MMA_ROWS, j0, m, s[m],
-                          rows);
+        weigh<M, D, KEYS, RING>(k, slope, row + static_cast<unsigned>(m) * EXO_MMA_ROWS, j0, m,
+                                s[m], rows);
         if (k.drop.dropped)
             drop<KEYS>(k, keep + m * EXO_MMA_ROWS * (KEYS / 8), s[m]);
     }
     exo_cuda_mma_sums<M, D / 8, KEYS / 8>(rows->out, s, values, pitch);
 }
 
+/* The rows of keys before: y, and as a sum of one weight whose score is lse. */
 template <int M, int D>
 __device__ static void
+begin_rows(const exo_cuda_attention_call &k, size_t n, size_t head, size_t row, const float *y,
+           const float *lse, warp_rows<M, D> *rows)
+{
+    const exo_cuda_lane lane = exo_cuda_own_lane();
+    EXO_CUDA_UNROLL
+    for (int mh = 0; mh < M * 2; mh++) {
+        const size_t i = row + static_cast<unsigned>(mh * 8) + lane.row;
+        if (i >= k.tokens)
+            continue;
+        const float *const from = y + ((n * k.tokens + i) * k.heads + head) * k.width;
+        rows->most[mh / 2][mh % 2] = lse[(n * k.heads + head) * k.tokens + i];
+        rows->sum[mh / 2][mh % 2] = lane.column == 0 ? 1.0f : 0.0f;
+        EXO_CUDA_UNROLL
+        for (int c = 0; c < D / 4; c++) {
+            const size_t d = static_cast<unsigned>(c / 2 * 8 + c % 2) + lane.column;
+            rows->out[mh / 2][c / 2][mh % 2 * 2 + c % 2] = d < k.width ? from[d] : 0.0f;
+        }
+    }
+}
+
+template <int M, int D, typename Y>
+__device__ static void
 write_rows(const exo_cuda_attention_call &k, size_t n, size_t head, size_t row,
-           const warp_rows<M, D> *rows, exo_cuda_bf16 *y, float *lse)
+           const warp_rows<M, D> *rows, Y *y, float *lse)
 {
     const exo_cuda_lane lane = exo_cuda_own_lane();
     const bool at_once = k.width % 2 == 0 && reinterpret_cast<uintptr_t>(y) % 4 == 0;
@@ -124,7 +153,7 @@ write_rows(const exo_cuda_attention_call &k, size_t n, size_t head, size_t row,
         sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
         if (i >= k.tokens)
             continue;
-        exo_cuda_bf16 *to = y + ((n * k.tokens + i) * k.heads + head) * k.width;
+        Y *to = y + ((n * k.tokens + i) * k.heads + head) * k.width;
         EXO_CUDA_UNROLL
         for (int c = 0; c < D / 8; c++) {
             const float *const own = &rows->out[m][c][h * 2];
@@ -147,11 +176,10 @@ shared_bytes(void)
 }
 
 /* A block is a tile of the queries of one head of one sequence; late ones, which have the most keys,
- * come first. */
-template <int M, int D, int KEYS>
+ * come first. RING: y is fp32, and with foreign keys the rows go on from there. */
+template <int M, int D, int KEYS, typename Y, bool RING>
 __global__ static void
-__launch_bounds__(EXO_MMA_THREADS)
-    forward_mma(exo_cuda_attention_call k, exo_cuda_bf16 *y, float *lse)
+__launch_bounds__(EXO_MMA_THREADS) forward_mma(exo_cuda_attention_call k, Y *y, float *lse)
 {
     const int tile = EXO_MMA_WARPS * EXO_MMA_ROWS * M, pitch = D + EXO_MMA_PAD;
     EXO_CUDA_SHARED(exo_cuda_bf16, queries);
@@ -160,13 +188,20 @@ __launch_bounds__(EXO_MMA_THREADS)
     const size_t tiles = (k.tokens + tile - 1) / tile, pairs = k.sequences * k.heads;
     const size_t pair = blockIdx.x % pairs, n = pair / k.heads, head = pair % k.heads;
     const size_t i0 = (tiles - 1 - blockIdx.x / pairs) * tile;
-    const size_t end = i0 + tile < k.tokens ? i0 + tile : k.tokens;
+    const size_t end = RING && k.foreign      ? exo_cuda_keys_end(k, i0, tile)
+                       : i0 + tile < k.tokens ? i0 + tile
+                                              : k.tokens;
     const unsigned first = threadIdx.x / EXO_CUDA_WARP * EXO_MMA_ROWS * M; /* of the warp */
     const size_t row = i0 + first;
     const float slope = exo_cuda_slope2(k, head);
+    if (RING && end == 0) /* y and lse stay */
+        return;
     warp_rows<M, D> rows = {};
     for (int m = 0; m < M * 2; m++)
         rows.most[m / 2][m % 2] = -INFINITY;
+    if constexpr (RING)
+        if (k.foreign)
+            begin_rows<M, D>(k, n, head, row, y, lse, &rows);
     exo_cuda_fetch_rows<tile, D>(queries, exo_cuda_queries(k, n, head), i0, k.tokens, k.width);
     exo_cuda_fetch_rows<KEYS, D>(keys, exo_cuda_keys(k, n, head), 0, k.tokens, k.width);
     exo_cuda_fetch_rows<KEYS, D>(values, exo_cuda_values(k, n, head), 0, k.tokens, k.width);
@@ -184,35 +219,34 @@ __launch_bounds__(EXO_MMA_THREADS)
             exo_cuda_draw_tile<tile, KEYS>(k, n, head, i0, j0, keep);
         exo_cuda_wait_copies<1>();
         __syncthreads();
-        if (row < k.tokens && j0 < row + EXO_MMA_ROWS * M) /* some of its rows see some keys */
-            add_tile<M, D, KEYS>(k, slope, row, j0, queries + first * pitch, keys + here,
-                                 values + here, keep + first * (KEYS / 8), &rows);
+        if (exo_cuda_sees_some<RING>(k, row, EXO_MMA_ROWS * M, j0))
+            add_tile<M, D, KEYS, RING>(k, slope, row, j0, queries + first * pitch, keys + here,
+                                       values + here, keep + first * (KEYS / 8), &rows);
         __syncthreads();
     }
     write_rows<M, D>(k, n, head, row, &rows, y, lse);
 }
 
-template <int M, int D, int KEYS>
+template <int M, int D, int KEYS, typename Y>
 static exo_status
-launch(exo_cuda_device *cuda, const exo_cuda_attention_call *k, exo_cuda_bf16 *y, float *lse,
-       exo_err *err)
+launch(exo_cuda_device *cuda, const exo_cuda_attention_call *k, Y *y, float *lse, exo_err *err)
 {
+    const bool ring = sizeof(Y) == sizeof(float);
     const size_t tile = EXO_MMA_WARPS * EXO_MMA_ROWS * M, shared = shared_bytes<M, D, KEYS>();
     const size_t blocks = (k->tokens + tile - 1) / tile * k->sequences * k->heads;
-    const exo_status st =
-        exo_cuda_status(exo_cuda_allow_shared(forward_mma<M, D, KEYS>, shared), "attention", err);
+    const exo_status st = exo_cuda_status(
+        exo_cuda_allow_shared(forward_mma<M, D, KEYS, Y, ring>, shared), "attention", err);
     if (st != EXO_OK)
         return st;
-    exo_cuda_launch((forward_mma<M, D, KEYS>), static_cast<unsigned>(blocks), EXO_MMA_THREADS,
-                    shared, cuda->stream, *k, y, lse);
+    exo_cuda_launch((forward_mma<M, D, KEYS, Y, ring>), static_cast<unsigned>(blocks),
+                    EXO_MMA_THREADS, shared, cuda->stream, *k, y, lse);
     return exo_cuda_launched("attention", err);
 }
 
-exo_status
-exo_cuda_attention_bf16(exo_cuda_device *cuda, const exo_cuda_attention_call *k, void *y,
-                        float *lse, exo_err *err)
+template <typename Y>
+static exo_status
+forward(exo_cuda_device *cuda, const exo_cuda_attention_call *k, Y *to, float *lse, exo_err *err)
 {
-    exo_cuda_bf16 *const to = static_cast<exo_cuda_bf16 *>(y);
     if (k->width <= 32)
         return launch<2, 32, 64>(cuda, k, to, lse, err);
     if (k->width <= 64)
@@ -220,4 +254,12 @@ exo_cuda_attention_bf16(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
     if (k->width <= 128)
         return launch<1, 128, 64>(cuda, k, to, lse, err);
     return launch<1, EXO_CUDA_MAX_HEAD, 16>(cuda, k, to, lse, err);
+}
+
+exo_status
+exo_cuda_attention_bf16(exo_cuda_device *cuda, const exo_cuda_attention_call *k, void *y,
+                        float *lse, exo_err *err)
+{
+    return k->members > 0 ? forward(cuda, k, static_cast<float *>(y), lse, err)
+                          : forward(cuda, k, static_cast<exo_cuda_bf16 *>(y), lse, err);
 }

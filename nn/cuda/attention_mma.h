@@ -91,6 +91,37 @@ exo_cuda_write_two(exo_cuda_bf16 *to, size_t d, size_t width, const float two[2]
             exo_cuda_set(to, d + i, two[i]);
 }
 
+__device__ static inline void
+exo_cuda_write_two(float *to, size_t d, size_t width, const float two[2], bool at_once)
+{
+    (void)at_once;
+    EXO_CUDA_UNROLL
+    for (size_t i = 0; i < 2; i++)
+        if (d + i < width)
+            to[d + i] = two[i];
+}
+
+/* Whether every query from i0 on, of `rows`, is there and sees every key from j0 on, of `keys`: then
+ * nothing is masked. RING: the call has members. */
+template <bool RING>
+__device__ static inline bool
+exo_cuda_sees_all(const exo_cuda_attention_call &k, size_t i0, size_t rows, size_t j0, size_t keys)
+{
+    if (RING && k.foreign)
+        return j0 + keys <= k.seen_keys && i0 >= k.first_query && i0 + rows <= k.tokens;
+    return j0 + keys <= i0 + 1 && i0 + rows <= k.tokens;
+}
+
+/* Whether some query of those sees some of the keys. */
+template <bool RING>
+__device__ static inline bool
+exo_cuda_sees_some(const exo_cuda_attention_call &k, size_t i0, size_t rows, size_t j0)
+{
+    if (RING && k.foreign)
+        return i0 < k.tokens && i0 + rows > k.first_query && j0 < k.seen_keys;
+    return i0 < k.tokens && j0 < i0 + rows;
+}
+
 /* Where a lane's sums are: rows `row` and row + 8, columns `column` and column + 1. */
 typedef struct exo_cuda_lane {
     unsigned row, column;

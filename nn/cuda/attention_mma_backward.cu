@@ -42,14 +42,6 @@ apart(size_t j0, size_t i0)
     return static_cast<int>(j0) - static_cast<int>(i0);
 }
 
-/* Whether every query from i0 on, of `rows`, is there and sees every key from j0 on, of `keys`: then
- * nothing is masked. */
-__device__ static bool
-sees_all(const exo_cuda_attention_call &k, size_t i0, size_t rows, size_t j0, size_t keys)
-{
-    return j0 + keys <= i0 + 1 && i0 + rows <= k.tokens;
-}
-
 /* Writes factor times a warp's gradients, of rows from `first` on: kind 0 is dq, 1 dk, 2 dv. */
 template <int D>
 __device__ static void
@@ -85,8 +77,17 @@ write_grads(const exo_cuda_attention_call &k, const exo_cuda_attention_gradients
 
 /* --- Queries ---------------------------------------------------------------------------------- */
 
+/* Whether query i does not see key j, which is `ahead` of it, or is not there: `left` are the tokens
+ * from it on. */
+template <bool RING>
+__device__ static bool
+is_masked(const exo_cuda_attention_call &k, size_t i, size_t j, int ahead, int left)
+{
+    return left <= 0 || (RING && k.foreign ? !exo_cuda_sees(k, i, j) : ahead > 0);
+}
+
 /* Turns the products of a warp's rows into gradients of scores, in s. */
-template <int KEYS>
+template <int KEYS, bool RING>
 __device__ static void
 grade(const exo_cuda_attention_call &k, float slope, size_t row, size_t j0, const uint8_t *keep,
       const float lse[2], const float delta[2], float s[KEYS / 8][4], const float dp[KEYS / 8][4])
@@ -106,10 +107,12 @@ grade(const exo_cuda_attention_call &k, float slope, size_t row, size_t j0, cons
                              dp[c / 4][c % 4], lse[c % 4 / 2], delta[c % 4 / 2], kept,
                              &s[c / 4][c % 4]);
     }
-    if (!sees_all(k, row, EXO_MMA_ROWS, j0, KEYS)) {
+    if (!exo_cuda_sees_all<RING>(k, row, EXO_MMA_ROWS, j0, KEYS)) {
         EXO_CUDA_UNROLL
         for (int c = 0; c < KEYS / 2; c++)
-            if (first + c / 4 * 8 + c % 2 - c % 4 / 2 * 8 > 0 || c % 4 / 2 * 8 >= left)
+            if (is_masked<RING>(k, row + lane.row + static_cast<unsigned>(c % 4 / 2 * 8),
+                                j0 + lane.column + static_cast<unsigned>(c / 4 * 8 + c % 2),
+                                first + c / 4 * 8 + c % 2 - c % 4 / 2 * 8, left - c % 4 / 2 * 8))
                 s[c / 4][c % 4] = 0;
     }
 }
@@ -124,7 +127,7 @@ fetch_keys(const exo_cuda_attention_call &k, size_t n, size_t head, size_t j0, e
 }
 
 /* dq of a tile of queries. */
-template <int D, int KEYS, int TILES>
+template <int D, int KEYS, int TILES, bool RING>
 __global__ static void
 __launch_bounds__(EXO_MMA_THREADS)
     query_grads(exo_cuda_attention_call k, exo_cuda_attention_gradients g)
@@ -137,7 +140,9 @@ __launch_bounds__(EXO_MMA_THREADS)
     const size_t tiles = (k.tokens + TILE - 1) / TILE, pairs = k.sequences * k.heads;
     const size_t pair = blockIdx.x % pairs, n = pair / k.heads, head = pair % k.heads;
     const size_t i0 = (tiles - 1 - blockIdx.x / pairs) * TILE;
-    const size_t end = i0 + TILE < k.tokens ? i0 + TILE : k.tokens;
+    const size_t end = RING && k.foreign      ? exo_cuda_keys_end(k, i0, TILE)
+                       : i0 + TILE < k.tokens ? i0 + TILE
+                                              : k.tokens;
     const unsigned first = threadIdx.x / EXO_CUDA_WARP * EXO_MMA_ROWS;
     const size_t row = i0 + first;
     const float slope = exo_cuda_slope2(k, head);
@@ -147,6 +152,10 @@ __launch_bounds__(EXO_MMA_THREADS)
         const size_t at = (n * k.heads + head) * k.tokens + i;
         lse[h] = i < k.tokens ? g.lse[at] : 0.0f;
         delta[h] = i < k.tokens ? g.delta[at] : 0.0f;
+    }
+    if (RING && end == 0) {
+        write_grads<D>(k, g, n, head, 0, row, 0, out);
+        return;
     }
     exo_cuda_fetch_rows<TILE, D>(queries, exo_cuda_queries(k, n, head), i0, k.tokens, k.width);
     exo_cuda_fetch_rows<TILE, D>(dys, dy_of(k, g, n, head), i0, k.tokens, k.width);
@@ -162,11 +171,12 @@ __launch_bounds__(EXO_MMA_THREADS)
             exo_cuda_draw_tile<TILE, KEYS>(k, n, head, i0, j0, keep);
         exo_cuda_wait_copies<TILES - 1>();
         __syncthreads();
-        if (row < k.tokens && j0 < row + EXO_MMA_ROWS) { /* some of its rows see some keys */
+        if (exo_cuda_sees_some<RING>(k, row, EXO_MMA_ROWS, j0)) {
             float s[1][KEYS / 8][4] = {}, dp[1][KEYS / 8][4] = {};
             exo_cuda_mma_rows<1, KEYS / 8, D>(s, queries + first * pitch, keys + here, pitch);
             exo_cuda_mma_rows<1, KEYS / 8, D>(dp, dys + first * pitch, values + here, pitch);
-            grade<KEYS>(k, slope, row, j0, keep + first * (KEYS / 8), lse, delta, s[0], dp[0]);
+            grade<KEYS, RING>(k, slope, row, j0, keep + first * (KEYS / 8), lse, delta, s[0],
+                              dp[0]);
             exo_cuda_mma_sums<1, D / 8, KEYS / 8>(out, s, keys + here, pitch);
         }
         __syncthreads();
@@ -200,7 +210,7 @@ fetch_queries(const exo_cuda_attention_call &k, const exo_cuda_attention_gradien
 
 /* Turns the transposed products of a warp's 16 keys into weights after dropout, in s, and gradients
  * of scores, in dp. first: of the keys in the tile; keep (ROWS, TILE / 8). */
-template <int ROWS>
+template <int ROWS, bool RING>
 __device__ static void
 grade_transposed(const exo_cuda_attention_call &k, float slope, size_t i0, size_t j0,
                  unsigned first, const query_tile &t, const uint8_t *keep, float s[ROWS / 8][4],
@@ -221,16 +231,19 @@ grade_transposed(const exo_cuda_attention_call &k, float slope, size_t i0, size_
             score_gradient(k, slope, begin + c % 4 / 2 * 8 - c / 4 * 8 - c % 2, s[c / 4][c % 4],
                            dp[c / 4][c % 4], t.lse[query], t.delta[query], kept, &dp[c / 4][c % 4]);
     }
-    if (!sees_all(k, i0, ROWS, j0 + first, EXO_MMA_ROWS)) {
+    if (!exo_cuda_sees_all<RING>(k, i0, ROWS, j0 + first, EXO_MMA_ROWS)) {
         EXO_CUDA_UNROLL
         for (int c = 0; c < ROWS / 2; c++)
-            if (begin + c % 4 / 2 * 8 - c / 4 * 8 - c % 2 > 0 || c / 4 * 8 + c % 2 >= left)
+            if (is_masked<RING>(k, i0 + lane.column + static_cast<unsigned>(c / 4 * 8 + c % 2),
+                                j0 + first + lane.row + static_cast<unsigned>(c % 4 / 2 * 8),
+                                begin + c % 4 / 2 * 8 - c / 4 * 8 - c % 2,
+                                left - c / 4 * 8 - c % 2))
                 s[c / 4][c % 4] = dp[c / 4][c % 4] = 0;
     }
 }
 
 /* Adds what a tile of queries gives to the gradients of a warp's keys. */
-template <int D, int ROWS, int WANTED>
+template <int D, int ROWS, int WANTED, bool RING>
 __device__ static void
 add_queries(const exo_cuda_attention_call &k, float slope, size_t i0, size_t j0, unsigned first,
             const query_tile &t, const exo_cuda_bf16 *keys, const exo_cuda_bf16 *values,
@@ -241,7 +254,7 @@ add_queries(const exo_cuda_attention_call &k, float slope, size_t i0, size_t j0,
     exo_cuda_mma_rows<1, ROWS / 8, D>(s, keys + first * pitch, t.queries, pitch);
     if (WANTED & WANT_KEYS)
         exo_cuda_mma_rows<1, ROWS / 8, D>(dp, values + first * pitch, t.dys, pitch);
-    grade_transposed<ROWS>(k, slope, i0, j0, first, t, keep, s[0], dp[0]);
+    grade_transposed<ROWS, RING>(k, slope, i0, j0, first, t, keep, s[0], dp[0]);
     if (WANTED & WANT_VALUES)
         exo_cuda_mma_sums<1, D / 8, ROWS / 8>(dv, s, t.dys, pitch);
     if (WANTED & WANT_KEYS)
@@ -259,8 +272,19 @@ lay_out(exo_cuda_bf16 *shared, size_t at)
     return {rows, rows + ROWS * pitch, numbers + 2 * at * ROWS, numbers + (2 * at + 1) * ROWS};
 }
 
+template <int D, int WANTED>
+__device__ static void
+write_key_grads(const exo_cuda_attention_call &k, const exo_cuda_attention_gradients &g, size_t n,
+                size_t head, size_t first, const float dk[1][D / 8][4], const float dv[1][D / 8][4])
+{
+    if (WANTED & WANT_KEYS)
+        write_grads<D>(k, g, n, head, 1, first, k.scale, dk);
+    if (WANTED & WANT_VALUES)
+        write_grads<D>(k, g, n, head, 2, first, 1, dv);
+}
+
 /* dk and dv of a tile of keys, from one head of queries. */
-template <int D, int ROWS, int TILES, int WANTED>
+template <int D, int ROWS, int TILES, int WANTED, bool RING>
 __global__ static void
 __launch_bounds__(EXO_MMA_THREADS)
     key_grads(exo_cuda_attention_call k, exo_cuda_attention_gradients g)
@@ -274,12 +298,17 @@ __launch_bounds__(EXO_MMA_THREADS)
     const size_t j0 = blockIdx.x / pairs * TILE; /* early keys have the most queries */
     const unsigned first = threadIdx.x / EXO_CUDA_WARP * EXO_MMA_ROWS;
     const float slope = exo_cuda_slope2(k, head);
+    const size_t begin = RING ? exo_cuda_first_query(k, j0) : j0;
     float dk[1][D / 8][4] = {}, dv[1][D / 8][4] = {};
+    if (RING && begin >= k.tokens) {
+        write_key_grads<D, WANTED>(k, g, n, head, j0 + first, dk, dv);
+        return;
+    }
     exo_cuda_fetch_rows<TILE, D>(keys, exo_cuda_keys(k, n, head), j0, k.tokens, k.width);
     exo_cuda_fetch_rows<TILE, D>(values, exo_cuda_values(k, n, head), j0, k.tokens, k.width);
-    fetch_queries<D, ROWS>(k, g, lay_out<D, ROWS, TILES>(keys, 0), n, head, j0);
+    fetch_queries<D, ROWS>(k, g, lay_out<D, ROWS, TILES>(keys, 0), n, head, begin);
     exo_cuda_end_copies();
-    for (size_t i0 = j0, at = 0; i0 < k.tokens; i0 += ROWS, at = TILES - 1 - at) {
+    for (size_t i0 = begin, at = 0; i0 < k.tokens; i0 += ROWS, at = TILES - 1 - at) {
         const query_tile t = lay_out<D, ROWS, TILES>(keys, at),
                          other = lay_out<D, ROWS, TILES>(keys, TILES - 1 - at);
         const bool more = i0 + ROWS < k.tokens;
@@ -290,21 +319,19 @@ __launch_bounds__(EXO_MMA_THREADS)
             exo_cuda_draw_tile<ROWS, TILE>(k, n, head, i0, j0, keep);
         exo_cuda_wait_copies<TILES - 1>();
         __syncthreads();
-        if (j0 + first < k.tokens && j0 + first < i0 + ROWS) /* some queries see some of its keys */
-            add_queries<D, ROWS, WANTED>(k, slope, i0, j0, first, t, keys, values, keep, dk, dv);
+        if (j0 + first < k.tokens && exo_cuda_sees_some<RING>(k, i0, ROWS, j0 + first))
+            add_queries<D, ROWS, WANTED, RING>(k, slope, i0, j0, first, t, keys, values, keep, dk,
+                                               dv);
         __syncthreads();
         if (TILES == 1 && more)
             fetch_queries<D, ROWS>(k, g, other, n, head, i0 + ROWS);
     }
-    if (WANTED & WANT_KEYS)
-        write_grads<D>(k, g, n, head, 1, j0 + first, k.scale, dk);
-    if (WANTED & WANT_VALUES)
-        write_grads<D>(k, g, n, head, 2, j0 + first, 1, dv);
+    write_key_grads<D, WANTED>(k, g, n, head, j0 + first, dk, dv);
 }
 
 /* --- Calls ------------------------------------------------------------------------------------ */
 
-template <int D, int ROWS, int TILES, int WANTED>
+template <int D, int ROWS, int TILES, int WANTED, bool RING>
 static exo_status
 launch_keys(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
             const exo_cuda_attention_gradients *g, exo_err *err)
@@ -314,16 +341,16 @@ launch_keys(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
         (2 * TILE + 2 * TILES * ROWS) * (D + EXO_MMA_PAD) * sizeof(exo_cuda_bf16) +
         2 * TILES * ROWS * sizeof(float) + ROWS * TILE / EXO_ATTENTION_GROUP;
     const exo_status st =
-        exo_cuda_status(exo_cuda_allow_shared(key_grads<D, ROWS, TILES, WANTED>, shared),
+        exo_cuda_status(exo_cuda_allow_shared(key_grads<D, ROWS, TILES, WANTED, RING>, shared),
                         "attention_backward", err);
     if (st != EXO_OK)
         return st;
-    exo_cuda_launch((key_grads<D, ROWS, TILES, WANTED>), static_cast<unsigned>(blocks),
+    exo_cuda_launch((key_grads<D, ROWS, TILES, WANTED, RING>), static_cast<unsigned>(blocks),
                     EXO_MMA_THREADS, shared, cuda->stream, *k, *g);
     return exo_cuda_launched("attention_backward", err);
 }
 
-template <int D, int KEYS, int TILES>
+template <int D, int KEYS, int TILES, bool RING>
 static exo_status
 launch_queries(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
                const exo_cuda_attention_gradients *g, exo_err *err)
@@ -332,33 +359,48 @@ launch_queries(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
     const size_t shared =
         (2 * TILE + 2 * TILES * KEYS) * (D + EXO_MMA_PAD) * sizeof(exo_cuda_bf16) +
         TILE * KEYS / EXO_ATTENTION_GROUP;
-    const exo_status st = exo_cuda_status(
-        exo_cuda_allow_shared(query_grads<D, KEYS, TILES>, shared), "attention_backward", err);
+    const exo_status st =
+        exo_cuda_status(exo_cuda_allow_shared(query_grads<D, KEYS, TILES, RING>, shared),
+                        "attention_backward", err);
     if (st != EXO_OK)
         return st;
-    exo_cuda_launch((query_grads<D, KEYS, TILES>), static_cast<unsigned>(blocks), EXO_MMA_THREADS,
-                    shared, cuda->stream, *k, *g);
+    exo_cuda_launch((query_grads<D, KEYS, TILES, RING>), static_cast<unsigned>(blocks),
+                    EXO_MMA_THREADS, shared, cuda->stream, *k, *g);
     return exo_cuda_launched("attention_backward", err);
 }
 
 /* ROWS: queries of a tile of key_grads; KEYS: keys of a tile of query_grads; TILES: of them that there
  * is room for, of which the second one is copied while one is computed with. */
-template <int D, int KEYS, int ROWS, int TILES>
+template <bool RING, int D, int KEYS, int ROWS, int TILES>
 static exo_status
 launch(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
        const exo_cuda_attention_gradients *g, exo_err *err)
 {
-    exo_status st = launch_queries<D, KEYS, TILES>(cuda, k, g, err);
+    exo_status st = launch_queries<D, KEYS, TILES, RING>(cuda, k, g, err);
     if constexpr (D <= 128) {
         if (st == EXO_OK)
-            st = launch_keys<D, ROWS, TILES, WANT_KEYS | WANT_VALUES>(cuda, k, g, err);
+            st = launch_keys<D, ROWS, TILES, WANT_KEYS | WANT_VALUES, RING>(cuda, k, g, err);
     } else { /* both do not fit into registers */
         if (st == EXO_OK)
-            st = launch_keys<D, ROWS, TILES, WANT_VALUES>(cuda, k, g, err);
+            st = launch_keys<D, ROWS, TILES, WANT_VALUES, RING>(cuda, k, g, err);
         if (st == EXO_OK)
-            st = launch_keys<D, ROWS, TILES, WANT_KEYS>(cuda, k, g, err);
+            st = launch_keys<D, ROWS, TILES, WANT_KEYS, RING>(cuda, k, g, err);
     }
     return st;
+}
+
+template <bool RING>
+static exo_status
+launch_by_width(exo_cuda_device *cuda, const exo_cuda_attention_call *k,
+                const exo_cuda_attention_gradients *g, exo_err *err)
+{
+    if (k->width <= 32)
+        return launch<RING, 32, 64, 64, 2>(cuda, k, g, err);
+    if (k->width <= 64)
+        return launch<RING, 64, 64, 64, 2>(cuda, k, g, err);
+    if (k->width <= 128)
+        return launch<RING, 128, 32, 32, 2>(cuda, k, g, err);
+    return launch<RING, EXO_CUDA_MAX_HEAD, 16, 16, 1>(cuda, k, g, err);
 }
 
 exo_status
@@ -367,11 +409,6 @@ exo_cuda_attention_bf16_grads(exo_cuda_device *cuda, const exo_cuda_attention_ca
 {
     exo_cuda_attention_call k = *call;
     k.aligned = k.aligned && reinterpret_cast<uintptr_t>(g->dy) % 16 == 0;
-    if (k.width <= 32)
-        return launch<32, 64, 64, 2>(cuda, &k, g, err);
-    if (k.width <= 64)
-        return launch<64, 64, 64, 2>(cuda, &k, g, err);
-    if (k.width <= 128)
-        return launch<128, 32, 32, 2>(cuda, &k, g, err);
-    return launch<EXO_CUDA_MAX_HEAD, 16, 16, 1>(cuda, &k, g, err);
+    return k.members > 0 ? launch_by_width<true>(cuda, &k, g, err)
+                         : launch_by_width<false>(cuda, &k, g, err);
 }

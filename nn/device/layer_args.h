@@ -257,6 +257,9 @@ typedef struct exo_attention_shape {
      * see any see all of them: with from < rank all queries see the first half of the keys, else the
      * second half of the queries sees all keys. */
     size_t members, rank, from;
+    /* 0 or 1: with members, a device may round what it multiplies to bf16, as attention in bf16 does;
+     * x, y and gradients stay fp32 */
+    size_t bf16_products;
     double theta, scale;
     float factors[512]; /* (turned / 2) */
 } exo_attention_shape;

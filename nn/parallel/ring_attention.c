@@ -8,8 +8,8 @@
  * are on their way during the next round's work. All members begin the swap of keys of round k + 1 after it
  * and before the swap of gradients of round k: in one order, whoever meets nobody in some round.
  *
- * Attention is in fp32. Under autocast x is in bf16, so keys and values move in bf16 and lose nothing; their
- * gradients are rounded to bf16 to move, and added in fp32.
+ * Attention has results in fp32. Under autocast x is in bf16, so keys and values move in bf16 and lose nothing,
+ * and a device may compute products from bf16; their gradients are rounded to bf16 to move, and added in fp32.
  *
  * State: a plan for each member whose keys are met, in the operation's cache. Read next:
  * exogym/parallel.h. */
@@ -404,6 +404,7 @@ exo_members_ring_attention(exo_tape *tape, const exo_members *members, exo_tenso
                              shape.tokens, opts->alibi ? ", ALiBi" : "");
     shape.members = members->count;
     shape.rank = shape.from = members->rank;
+    shape.bf16_products = wire == EXO_BF16;
     exo_op *op = exo_tape_op(tape, &ring_class, &x, 1);
     if (!op || !find_state(tape, op, members, &shape, wire))
         return NULL;

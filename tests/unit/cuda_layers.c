@@ -147,6 +147,69 @@ Test(cuda_layers, attention_in_bf16)
         expect_attention(&cases[i], EXO_BF16, 1e-2);
 }
 
+/* Numbers that bf16 has, as fp32. */
+static float *
+drawn_round(layer_call *c, size_t count)
+{
+    float *numbers = layer_call_drawn(c, count);
+    (void)layer_call_bf16(c, numbers, count);
+    exo_vec_cast(c->x[c->used - 2], c->x[c->used - 1]);
+    return numbers;
+}
+
+/* A member's own keys and those of member `from`, forward, then backward. */
+static void
+attend_in_ring(layer_call *c, const exo_attention_shape *shape, size_t from)
+{
+    exo_attention_shape s = *shape;
+    const size_t rows = s.sequences * s.tokens, keys = 2 * s.kv_heads * s.width;
+    const float *x = drawn_round(c, rows * (s.heads * s.width + keys)),
+                *others = drawn_round(c, rows * keys),
+                *dy = drawn_round(c, rows * s.heads * s.width);
+    float *dx = layer_call_drawn(c, rows * (s.heads * s.width + keys)),
+          *y = layer_call_drawn(c, rows * s.heads * s.width),
+          *dothers = layer_call_drawn(c, rows * keys), *lse = layer_call_drawn(c, rows * s.heads);
+    exo_plan *own = NULL;
+    layer_call_plan(c, EXO_SHAPE_ATTENTION, &s);
+    own = c->plan;
+    s.from = from;
+    cr_assert_eq(exo_plan_new(&c->plan, c->device, EXO_SHAPE_ATTENTION, &s, NULL), EXO_OK);
+    LAYER_CALL(c, attention, .plan = own, .y = y, .lse = lse, .x = x,
+               .scratch = c->scratch[0].data);
+    LAYER_CALL(c, attention, .plan = c->plan, .y = y, .lse = lse, .x = x, .others = others,
+               .scratch = c->scratch[0].data);
+    LAYER_CALL(c, attention_backward, .plan = own, .dx = dx, .x = x, .y = y, .dy = dy, .lse = lse,
+               .scratch = c->scratch[1].data);
+    LAYER_CALL(c, attention_backward, .plan = c->plan, .dx = dx, .x = x, .y = y, .dy = dy,
+               .lse = lse, .scratch = c->scratch[1].data, .others = others, .dothers = dothers);
+    cr_assert_eq(exo_device_synchronize(c->device, NULL), EXO_OK);
+    exo_plan_free(&own);
+    layer_call_widen(c);
+}
+
+/* Keys of a member before, of which half are seen, and of one after, which half of the queries see: chunks
+ * end within tiles and at their ends. */
+Test(cuda_layers, attention_of_a_ring_with_products_of_bf16)
+{
+    static const struct attention_case cases[] = {{130, 1, 1, 72, 0, 0, 0},
+                                                  {22, 2, 1, 24, 8, 0, 0},
+                                                  {18, 1, 1, 40, 0, 0, 0},
+                                                  {18, 1, 1, 136, 0, 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i += one_of(4))
+        for (size_t from = 0; from < 3; from += 2) {
+            exo_attention_shape s = attention_shape(&cases[i], EXO_F32);
+            layer_call gpu = {.device = layer_call_gpu()}, ref = {.device = exo_device_ref()};
+            char what[64];
+            snprintf(what, sizeof what, "heads of %zu, keys of member %zu", s.width, from);
+            s.members = 3;
+            s.rank = s.from = 1;
+            s.bf16_products = 1;
+            attend_in_ring(&gpu, &s, from);
+            attend_in_ring(&ref, &s, from);
+            layer_call_expect_equal(&gpu, &ref, 1e-2, what);
+        }
+}
+
 /* --- Heads ------------------------------------------------------------------------------------ */
 
 /* Targets -1, and in each block of the vocabulary. A wide head has its gradients at once. */
