@@ -2,6 +2,8 @@
  * exchange as text. No state. Read next: compose.c. */
 #include "strategies/exchange.h"
 
+#include <string.h>
+
 #include <inttypes.h>
 
 #include <exogym/memory.h>
@@ -51,7 +53,8 @@ read_part(exo_param_exchange *out, exo_config *config, bool allow_zero, exo_err 
 {
     exo_status st = exo_config_double(config, "p", 0.005, 0, 1, &out->p, err);
     if (st == EXO_OK && !allow_zero && !(out->p > 0))
-        st = exo_config_fail(config, err, "p must be greater than 0 and at most 1");
+        st = exo_config_fail(exo_config_get(config, "p"), err,
+                             "p must be greater than 0 and at most 1");
     return st;
 }
 
@@ -253,17 +256,15 @@ exo_param_exchange_read_codec(exo_param_exchange *out, exo_config *config, const
     const char *name = fallback;
     exo_config *node = exo_config_get(config, "codec");
     exo_status st = EXO_OK;
-    if (exo_config_is_map(node) || exo_config_is_list(node)) {
-        st = exo_codec_new(&out->codec, node, err);
-        if (st != EXO_OK && st != EXO_NOMEM)
-            return exo_config_add_place(node, err);
-    } else {
+    if (!exo_config_is_map(node) && !exo_config_is_list(node))
         st = exo_config_string(config, "codec", fallback, &name, err);
-        if (st == EXO_OK)
-            st = exo_codec_parse(&out->codec, name, err);
-        if (st == EXO_INVAL && node)
-            return exo_config_add_place(node, err);
-    }
+    const char *text = exo_config_scalar(node);
+    const bool is_text = text && strpbrk(text, "[{"); /* as config.json has a codec */
+    if (st == EXO_OK)
+        st = node && !is_text ? exo_codec_new(&out->codec, node, err)
+                              : exo_codec_parse(&out->codec, name, err);
+    if (st != EXO_OK && st != EXO_NOMEM && node)
+        return exo_config_add_place(node, err);
     if (st == EXO_OK)
         st = check_codec(out, config, node, err);
     if (st == EXO_OK)

@@ -316,6 +316,14 @@ exo_config_document(const exo_config *node)
     return node->doc;
 }
 
+const exo_config *
+exo_config_peek(const exo_config *map, const char *key)
+{
+    const exo_config_entry *entry =
+        map && map->kind == EXO_CONFIG_MAP ? exo_config_find(map, key) : NULL;
+    return entry ? entry->value : NULL;
+}
+
 /* --- Places ----------------------------------------------------------------------------------- */
 
 void

@@ -24,6 +24,9 @@ exo_status exo_config_overlay(const exo_config *base, exo_config *top, exo_confi
  * none. */
 const exo_config *exo_config_find_set(const exo_config *node);
 
+/* The value of a key, which is not marked as known: its reader may refuse the key. NULL: none. */
+const exo_config *exo_config_peek(const exo_config *map, const char *key);
+
 /* Removes a key from a mapping, if it is there. */
 void exo_config_remove(exo_config *map, const char *key);
 

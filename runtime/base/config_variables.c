@@ -25,11 +25,31 @@ enum progress {
 struct variables {
     exo_config *map;       /* NULL: there are none */
     enum progress *states; /* (length of the map)  */
+    bool *used;            /* (length of the map) a value has them */
     unsigned depth;        /* number of variables that are UNDER_WAY */
     exo_err *err;
 };
 
 static exo_status substitute(struct variables *v, exo_config *node);
+
+/* Refuses an override of a variable that no value has, if it is a misspelt one of those that some have. */
+static exo_status
+check_overrides(const struct variables *v)
+{
+    for (size_t i = 0; i < exo_config_length(v->map); i++) {
+        const exo_config_entry *entry = &v->map->entries[i];
+        const exo_config *set = exo_config_find_set(entry->value);
+        exo_nearest nearest = {.word = entry->key};
+        for (size_t k = 0; k < exo_config_length(v->map); k++)
+            if (v->used[k])
+                exo_nearest_try(&nearest, v->map->entries[k].key);
+        if (set && !v->used[i] && exo_nearest_name(&nearest))
+            return exo_config_fail(set, v->err,
+                                   "no value has ${%.60s}; did you mean the variable '%s'?",
+                                   entry->key, nearest.name);
+    }
+    return EXO_OK;
+}
 
 static exo_status
 fail_unknown(const struct variables *v, const exo_config *node, const char *name)
@@ -74,6 +94,7 @@ look_up(struct variables *v, const exo_config *node, const char *name, const exo
             v->states[i] = DONE;
         }
         *out = entry->value;
+        v->used[i] = v->used[i] || node != entry->value;
         return EXO_OK;
     }
     return fail_unknown(v, node, name);
@@ -180,14 +201,18 @@ exo_config_substitute(exo_config *root, exo_err *err)
     if (st != EXO_OK)
         return st;
     v.states = exo_calloc(exo_config_length(v.map) + 1, sizeof *v.states);
-    if (!v.states)
-        return exo_fail(err, EXO_NOMEM, "%s: out of memory", root->doc->source);
+    v.used = exo_calloc(exo_config_length(v.map) + 1, sizeof *v.used);
+    if (!v.states || !v.used)
+        st = exo_fail(err, EXO_NOMEM, "%s: out of memory", root->doc->source);
     const exo_config *value = NULL;
     for (size_t i = 0; st == EXO_OK && i < exo_config_length(v.map); i++)
         st = look_up(&v, v.map->entries[i].value, v.map->entries[i].key, &value);
     for (size_t i = 0; st == EXO_OK && i < root->length; i++)
         if (root->entries[i].value != v.map)
             st = substitute(&v, root->entries[i].value);
+    if (st == EXO_OK)
+        st = check_overrides(&v);
     exo_free(v.states);
+    exo_free(v.used);
     return st;
 }

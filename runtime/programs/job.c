@@ -18,6 +18,7 @@
 #include "base/config_edit.h"
 #include "base/dir.h"
 #include "base/input.h"
+#include "base/nearest.h"
 #include "nn/builtin_models.h"
 
 enum {
@@ -110,7 +111,7 @@ read_named(exo_config *root, const char *key, const char **name, exo_config **ma
         st = exo_config_string(*map, "name", NULL, name, err);
     if (st == EXO_OK && !*name)
         st = exo_config_fail(node, err, "%s: the key 'name' is missing", key);
-    const exo_config *path = st == EXO_OK ? exo_config_get(*map, "path") : NULL;
+    const exo_config *path = st == EXO_OK ? exo_config_peek(*map, "path") : NULL;
     const char *text = exo_config_scalar(path);
     if (text && text[0] == '\0') /* with a file's name behind it, it would be the root */
         st = exo_config_fail(path, err, "path is empty: name a file or folder, or leave it out");
@@ -433,6 +434,20 @@ add_suffix(const exo_job *job, exo_config *options, const char **label, exo_err 
     return st == EXO_OK ? exo_config_string(options, "label", NULL, label, err) : st;
 }
 
+static exo_status
+fail_nameless(exo_config *options, exo_err *err)
+{
+    exo_nearest nearest = {.word = "name"};
+    const char *key = NULL;
+    for (size_t i = 0; (key = exo_config_key(options, i, NULL)); i++)
+        exo_nearest_try(&nearest, key);
+    return exo_nearest_name(&nearest)
+               ? exo_config_fail(options, err,
+                                 "the strategy's 'name' is missing; does '%s' stand for it?",
+                                 nearest.name)
+               : exo_config_fail(options, err, "the strategy's 'name' is missing");
+}
+
 /* Adds the runs of a strategy, one per seed. options: the mapping with the strategy's name, label
  * and own keys. */
 static exo_status
@@ -441,7 +456,7 @@ read_group(exo_job *job, exo_config *options, exo_err *err)
     exo_job_run *run = &job->runs[job->num_runs];
     exo_status st = exo_config_string(options, "name", NULL, &run->strategy, err);
     if (st == EXO_OK && !run->strategy)
-        st = exo_config_fail(options, err, "the strategy's 'name' is missing");
+        st = fail_nameless(options, err);
     if (st == EXO_OK)
         st = exo_config_string(options, "label", NULL, &run->group, err);
     if (st != EXO_OK)

@@ -180,6 +180,7 @@ bad "2:11: include: 'bad.yaml' includes itself, or a file that does" 'include: [
 printf 'actors:\n  a: {class: maker}\n' >part.yaml
 bad "4:3: duplicate actor 'a', first in part.yaml:2:3" 'include: [part.yaml]' 'actors:' '  a: {class: learner}'
 expect 2 'exogym: --preset few: the graph has no such preset; it has: many' graph check --load-plugins graph.yaml --preset few
+expect 2 'exogym: --set variables.maker: no value has ${maker}; did you mean the variable '"'makers'?" graph check --load-plugins graph.yaml --set variables.maker=3
 expect 2 'exogym: --set actors.maker.count: count must be at least 1, got 0' graph check --load-plugins graph.yaml --set actors.maker.count=0
 
 # Hosts and links

@@ -54,6 +54,11 @@ wrong 'data: {name: mnist, path: ""}' '27: path is empty: name a file or folder,
 wrong 'model: {name: gpt, path: ""}' '26: path is empty: name a file or folder, or leave it out'
 wrong 'train: {batch_size: 16, elastic: {min_nodes: 9}}' '34: elastic: min_nodes 9 is more than the 2 nodes of the run'
 wrong 'failures: {mean_time_between: 2 h}' '11: failures: hosts fail on the virtual clock: set `clock: virtual`, or leave `failures` out'
+wrong 'model: {name: mlp, path: old}' "20: unknown key 'path'; known are: frozen, hidden, out, in, name"
+wrong 'data: {name: synthetic, path: old}' "25: unknown key 'path'; known are: augment, seed, count, split_by_node, name"
+wrong 'compare: [{nmae: ddp}]' "11: the strategy's 'name' is missing; does 'nmae' stand for it?"
+wrong 'compare: [{name: sparta, p: 0}]' '29: p must be greater than 0 and at most 1'
+wrong 'compare: [{name: sparseloco, codec: tpok}]' "37: there is no codec 'tpok'; did you mean 'topk'?"
 wrong 'model: {name: mlp, in: 783}' "8: the model 'mlp' does not fit the samples of 'synthetic': linear: x (1, 784) and weight (128, 783): expected (N, D) and (O, D), bias (O)"
 wrong 'model: {name: mlp, out: 9}' "8: the model 'mlp' does not fit the samples of 'synthetic': softmax_cross_entropy: target 9 of row 0 is not in [0, 9)"
 wrong 'compare: [{name: ddp, optimizer: {name: adam, lr: 1e-400}}]' '51: lr: 1e-400 is too small for a number, and would be 0'

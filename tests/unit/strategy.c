@@ -164,7 +164,7 @@ Test(strategy, mistakes_are_named_with_their_place)
         {"compose", "{exchanges: [{H: 3}]}", "1:15", "'H'"},
         {"compose", "{exchanges: [{every: 0}]}", "1:22", "every must be at least 1"},
         {"compose", "{exchanges: [{select: some}]}", "1:23", "shuffled_sequential"},
-        {"compose", "{exchanges: [{select: {name: random, p: 0}}]}", "1:23", "p must be"},
+        {"compose", "{exchanges: [{select: {name: random, p: 0}}]}", "1:41", "p must be"},
         {"compose", "{exchanges: [{select: {p: 0.1}}]}", "1:24", "'p'"},
         {"compose", "{exchanges: [{partners: friends}]}", "1:25", "pairs"},
         {"compose", "{exchanges: [{partners: islands}]}", "1:25", "need an island_size"},
