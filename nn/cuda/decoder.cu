@@ -10,7 +10,7 @@
  * attention.cu, row_norm.h, log_sum.h): training has the same bits as well.
  *
  * A step of generation has many small kernels, whose start takes longer than their work: a pass that
- * comes again is launched as a graph. That of a part is not, because its peers are called in between.
+ * comes again is launched as a graph; that of a part as one for the kernels between two calls of its peers.
  *
  * The cache of a sequence is, for each layer: keys (G, D, context), turned, and values
  * (G, context, D). State: that of the arrays, and the plan's graphs. Read next: decoder.h. */
@@ -194,6 +194,14 @@ my_share(const pass *p, float *y, size_t columns)
     return is_part(p) ? p->a.exchange + shape->rank * p->rows * block_columns(shape, columns) : y;
 }
 
+/* Lets the peers do a collective with the exchange, behind the kernels so far. */
+static void
+meet_peers(const pass *p, void (*meet)(void *context, float *data, size_t count), size_t count)
+{
+    const exo_cuda_meeting meeting = {meet, p->peers->context, p->a.exchange, count};
+    exo_cuda_graphs_meet(p->plan->graphs, p->cuda, &meeting);
+}
+
 /* Completes y (rows, columns) with the other members' shares. */
 static void
 join(const pass *p, float *y, size_t columns, size_t pitch)
@@ -201,8 +209,7 @@ join(const pass *p, float *y, size_t columns, size_t pitch)
     const exo_decoder_shape *shape = &p->plan->decoder;
     if (!is_part(p))
         return;
-    p->peers->gather(p->peers->context, p->a.exchange, p->rows * block_columns(shape, columns));
-    (void)exo_cuda_select(p->cuda); /* a failure shows in the next launch */
+    meet_peers(p, p->peers->gather, p->rows * block_columns(shape, columns));
     exo_cuda_launch_each(join_blocks, exo_cuda_blocks(p->rows * columns, EXO_CUDA_BLOCK),
                          EXO_CUDA_BLOCK, p->cuda->stream, p->rows, columns, shape->members,
                          p->a.exchange, y, pitch);
@@ -678,13 +685,12 @@ embed_rows(const pass *p, const exo_decoder_pass_args *k)
     }
     exo_cuda_launch_each(embed_mine, blocks, EXO_CUDA_BLOCK, p->cuda->stream, p->rows, table,
                          p->first_token, k->tokens, p->a.exchange);
-    p->peers->add(p->peers->context, p->a.exchange, p->rows * width);
-    (void)exo_cuda_select(p->cuda);
+    meet_peers(p, p->peers->add, p->rows * width);
     exo_cuda_launch_each(add_positions, blocks, EXO_CUDA_BLOCK, p->cuda->stream, p->rows, width,
                          p->a.exchange, positions, offset, k->positions, p->a.x);
 }
 
-/* Of a whole decoder nothing but kernels, as it is recorded (graphs.h). */
+/* Nothing but kernels and meetings, as it is recorded (graphs.h). */
 static exo_status
 start_pass(exo_device *device, const void *args, exo_err *err)
 {
@@ -704,15 +710,12 @@ exo_status
 exo_cuda_decoder_pass(exo_device *device, const exo_decoder_pass_args *k, exo_err *err)
 {
     const exo_cuda_plan *plan = exo_cuda_plan_of(k->plan);
-    exo_decoder_pass_args key = *k; /* all that kernels get */
-    key.peers = NULL;
+    exo_decoder_pass_args key = *k; /* all that kernels and meetings get */
+    if (plan->decoder.members == 0)
+        key.peers = NULL;
     static_assert(sizeof key == 9 * sizeof(void *), "a key has no bytes between its parts");
     if (k->rows == 0)
         return EXO_OK;
-    if (plan->decoder.members > 0) {
-        const exo_status st = exo_cuda_status(exo_cuda_select(exo_cuda_of(device)), "a pass", err);
-        return st == EXO_OK ? start_pass(device, k, err) : st;
-    }
     return exo_cuda_graphs_run(plan->graphs, exo_cuda_of(device), &key, sizeof key, start_pass, k,
                                err);
 }

@@ -454,13 +454,27 @@ Test(cuda_layers, a_sequence_has_the_same_bits_in_any_company)
     }
 }
 
+/* Stands for the other members of a part. */
+static void
+meet(void *context, float *data, size_t count)
+{
+    (void)data;
+    (void)count;
+    ++*(size_t *)context;
+}
+
 /* Steps of one row, of which the second is recorded and those from then on are launched as a graph,
- * and then more kinds of passes than a plan has graphs. Rows are the tokens of one sequence. */
+ * and then more kinds of passes than a plan has graphs. Rows are the tokens of one sequence. members: 0,
+ * or those that share the decoder. */
 static exo_status
-take_steps(exo_device *device, exo_err *err)
+take_steps(exo_device *device, uint32_t members, exo_err *err)
 {
     static const size_t rows[] = {1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 1};
-    const exo_decoder_shape shape = decoder_shape(EXO_WEIGHTS_F32);
+    size_t met = 0;
+    const exo_decoder_peers peers = {.context = &met, .gather = meet, .add = meet};
+    exo_decoder_shape shape = decoder_shape(EXO_WEIGHTS_F32);
+    shape.members = members;
+    shape.spec.kv_heads = members > 0 ? members : 1; /* a part has some */
     const exo_device_class *of = device->device_class;
     const exo_scratch_use uses[] = {EXO_SCRATCH_WEIGHTS, EXO_SCRATCH_CACHE, EXO_SCRATCH_FORWARD};
     exo_array memory[3] = {0}, numbers = {0};
@@ -484,8 +498,11 @@ take_steps(exo_device *device, exo_err *err)
                                    .sequences = numbers.data,
                                    .weights = memory[0].data,
                                    .caches = memory[1].data,
-                                   .scratch = memory[2].data};
+                                   .scratch = memory[2].data,
+                                   .peers = &peers};
         st = of->kernels->decoder_pass(device, &k, err);
+        /* also after a failure, as nobody else knows of it */
+        cr_expect_eq(met % (1 + 4 * shape.spec.layers), 0, "%zu", met);
         if (st == EXO_OK)
             st = exo_device_synchronize(device, err);
     }
@@ -496,19 +513,20 @@ take_steps(exo_device *device, exo_err *err)
     return st;
 }
 
-Test(cuda_layers, failures_around_graphs_end_cleanly)
+static void
+expect_clean_failures(uint32_t members)
 {
     exo_err err = {0};
     exo_device *device = layer_call_gpu();
     const uint64_t first = cuda_emulator_calls();
-    cr_expect_eq(take_steps(device, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(take_steps(device, members, &err), EXO_OK, "%s", err.text);
     const uint64_t calls = cuda_emulator_calls() - first;
     exo_cuda_close(device);
     cr_expect_eq(cuda_emulator_memory() + cuda_emulator_things(), 0);
     for (uint64_t n = 1; n < calls; n += 11 * one_of(4)) {
         device = layer_call_gpu();
         cuda_emulator_fail_call(n);
-        const exo_status st = take_steps(device, &err);
+        const exo_status st = take_steps(device, members, &err);
         cuda_emulator_fail_call(0);
         cr_expect(st == EXO_OK || err.text[0]);
         exo_cuda_close(device);
@@ -517,11 +535,22 @@ Test(cuda_layers, failures_around_graphs_end_cleanly)
     for (uint64_t n = 20; n < 60; n += 13) {
         device = layer_call_gpu();
         cuda_emulator_fail_at(n);
-        cr_expect_eq(take_steps(device, &err), EXO_FAILED, "operation %zu", (size_t)n);
+        cr_expect_eq(take_steps(device, members, &err), EXO_FAILED, "operation %zu", (size_t)n);
         cuda_emulator_fail_at(0);
         exo_cuda_close(device);
         cr_expect_eq(cuda_emulator_memory() + cuda_emulator_things(), 0);
     }
+}
+
+Test(cuda_layers, failures_around_graphs_end_cleanly)
+{
+    expect_clean_failures(0);
+}
+
+/* Each pass of a part meets the others as often, with and without graphs. */
+Test(cuda_layers, failures_around_graphs_of_parts_end_cleanly)
+{
+    expect_clean_failures(2);
 }
 
 Test(cuda_layers, heads_that_are_too_wide_are_refused)

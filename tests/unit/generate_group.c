@@ -263,7 +263,14 @@ expect_whole(where place, size_t kind, exo_weight_format format, uint32_t count)
     cr_assert_eq(generate(g, wanted, &err), EXO_OK, "%s", err.text);
     for (uint32_t r = 0; r < count; r++)
         members[r] = (struct member){.whole = whole, .format = format, .place = place};
+#ifdef EXO_TEST_CUDA
+    const uint64_t graphs = cuda_emulator_graphs();
+#endif
     run_members(members, count, generate_main);
+#ifdef EXO_TEST_CUDA
+    if (place != ON_CPU) /* of one step at least: between two calls of the group each */
+        cr_expect_geq(cuda_emulator_graphs() - graphs, count * (4 * kinds[kind].layers + 2));
+#endif
     uint64_t sent = 0;
     for (uint32_t r = 0; r < count; r++) {
         cr_expect_eq(memcmp(&members[r].out, wanted, sizeof *wanted), 0,
