@@ -4,6 +4,8 @@
  *     P = 2^(score - lse), dP = dy v^T, dS = P (kept dP - delta), delta = the sum of dy y of a row
  *     dq = scale dS k, dk = scale dS^T q, dv = (kept P)^T dy
  *
+ * What a thread sums stays in registers if all indices are known: so loops over it are unrolled.
+ *
  * No state. Read next: attention.h. */
 #include "nn/cuda/attention.h"
 #include "nn/cuda/kernels.h"
@@ -153,12 +155,15 @@ __launch_bounds__(EXO_CUDA_BLOCK)
         __syncthreads();
         exo_cuda_tile_scores<TILE, D>(t.queries, t.keys, s);
         exo_cuda_tile_scores<TILE, D>(t.dys, t.values, dp);
-        for (int r = 0; r < rows; r++)
+        EXO_CUDA_UNROLL
+        for (int r = 0; r < rows; r++) {
+            EXO_CUDA_UNROLL
             for (int c = 0; c < rows; c++) {
                 const unsigned column = x + c * EXO_ATTENTION_SIDE;
                 t.weights[(y + r) * (TILE + EXO_ATTENTION_PAD) + column] =
                     score_gradient<TILE>(k, t, slope, i0, j0, y + r, column, s[r][c], dp[r][c], &p);
             }
+        }
         __syncthreads();
         exo_cuda_tile_product<TILE, D>(t.weights, t.keys, out);
     }
@@ -179,13 +184,16 @@ add_to_keys(const exo_cuda_attention_call &k, const tiles &t, float slope, size_
     float s[rows][rows], dp[rows][rows];
     exo_cuda_tile_scores<TILE, D>(t.keys, t.queries, s);
     exo_cuda_tile_scores<TILE, D>(t.values, t.dys, dp);
-    for (int r = 0; r < rows; r++)
+    EXO_CUDA_UNROLL
+    for (int r = 0; r < rows; r++) {
+        EXO_CUDA_UNROLL
         for (int c = 0; c < rows; c++) {
             const unsigned row = x + c * EXO_ATTENTION_SIDE;
             s[r][c] =
                 score_gradient<TILE>(k, t, slope, i0, j0, row, y + r, s[r][c], dp[r][c], &dp[r][c]);
             t.weights[(y + r) * (TILE + EXO_ATTENTION_PAD) + row] = dp[r][c];
         }
+    }
     __syncthreads();
     exo_cuda_tile_product<TILE, D>(t.weights, t.dys, dv);
     __syncthreads();
