@@ -3,6 +3,7 @@
 #include "nn/cuda/device.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,8 @@
 extern "C" {
 #include "nn/device/cuda_plugin.h"
 }
+
+#include "base/part_of_memory.h"
 
 #include "nn/cuda/choose.h"
 #include "nn/cuda/cudnn.h"
@@ -24,6 +27,8 @@ extern "C" {
 #include "nn/cuda/sections.h"
 #include "nn/cuda/share.h"
 #include "nn/cuda/side.h"
+
+#define LIMIT "EXOGYM_CUDA_MEMORY"
 
 enum {
     LEAST_CAPABILITY = 80,                                    /* that mma.h compiles for */
@@ -170,44 +175,132 @@ memory_of(int ordinal)
     return known ? properties.totalGlobalMem : 0;
 }
 
+/* Who holds what of a GPU in this process. */
+struct account {
+    holder own;
+    unsigned long long others, shared; /* of other devices; of none */
+    unsigned devices;                  /* the others */
+};
+
+static account
+look_locked(const exo_cuda_device *cuda)
+{
+    account a = {};
+    for (const holder *h = holders; h; h = h->next)
+        if (h->cuda == cuda) {
+            a.own = *h;
+        } else if (h->cuda->ordinal == cuda->ordinal) {
+            a.others += sum_of(h);
+            a.devices++;
+        }
+    a.shared = cuda->ordinal < EXO_CUDA_COUNTED_GPUS ? shared_bytes[cuda->ordinal] : 0;
+    return a;
+}
+
+static account
+look(const exo_cuda_device *cuda)
+{
+    pthread_mutex_lock(&holders_lock);
+    const account a = look_locked(cuda);
+    pthread_mutex_unlock(&holders_lock);
+    return a;
+}
+
+static unsigned long long
+sum_of_account(const account *a)
+{
+    return sum_of(&a->own) + a->others + a->shared;
+}
+
+/* "the arrays of this node hold 4096, ..." */
+static void
+describe(const account *a, char *out, size_t size)
+{
+    const uint64_t *uses = a->own.bytes;
+    snprintf(
+        out, size,
+        "the arrays of this node hold %llu, its plans %llu, pages of caches %llu and "
+        "workspaces %llu, the %u others in this process %llu, arrays that others may hold %llu",
+        static_cast<unsigned long long>(uses[EXO_CUDA_ARRAYS]),
+        static_cast<unsigned long long>(uses[EXO_CUDA_PLANS]),
+        static_cast<unsigned long long>(uses[EXO_CUDA_PAGES]),
+        static_cast<unsigned long long>(uses[EXO_CUDA_WORKSPACES]), a->devices, a->others,
+        a->shared);
+}
+
 exo_status
 exo_cuda_say_full(const exo_cuda_device *cuda, const char *what, size_t bytes, exo_err *err)
 {
     size_t left = 0, all = 0;
-    holder own = {};
-    unsigned long long others = 0;
-    unsigned devices = 0;
+    char text[EXO_ERR_TEXT];
     (void)cudaGetLastError();
     if (cudaMemGetInfo(&left, &all) != cudaSuccess) /* not even the driver's own has room */
         all = memory_of(cuda->ordinal);
     const unsigned long long idle = idle_in_pool(cuda->ordinal);
-    pthread_mutex_lock(&holders_lock);
-    for (const holder *h = holders; h; h = h->next)
-        if (h->cuda == cuda) {
-            own = *h;
-        } else if (h->cuda->ordinal == cuda->ordinal) {
-            others += sum_of(h);
-            devices++;
-        }
-    const unsigned long long shared =
-        cuda->ordinal < EXO_CUDA_COUNTED_GPUS ? shared_bytes[cuda->ordinal] : 0;
-    pthread_mutex_unlock(&holders_lock);
-    const unsigned long long taken = all - left, here = sum_of(&own) + others + shared + idle;
-    const uint64_t *uses = own.bytes;
-    return exo_fail(
-        err, EXO_NOMEM,
-        "no memory for %s of %zu bytes on GPU %d: %zu of %zu bytes are free; the "
-        "arrays of this node hold %llu, its plans %llu, pages of caches %llu and "
-        "workspaces %llu, the %u others in this process %llu, arrays that others may hold %llu, "
-        "their pool keeps %llu, and libraries and other processes have %llu (nvidia-smi names "
-        "them)",
-        what, bytes, cuda->ordinal, left, all,
-        static_cast<unsigned long long>(uses[EXO_CUDA_ARRAYS]),
-        static_cast<unsigned long long>(uses[EXO_CUDA_PLANS]),
-        static_cast<unsigned long long>(uses[EXO_CUDA_PAGES]),
-        static_cast<unsigned long long>(uses[EXO_CUDA_WORKSPACES]), devices, others, shared, idle,
-        taken > here ? taken - here : 0);
+    const account a = look(cuda);
+    const unsigned long long taken = all - left, here = sum_of_account(&a) + idle;
+    describe(&a, text, sizeof text);
+    return exo_fail(err, EXO_NOMEM,
+                    "no memory for %s of %zu bytes on GPU %d: %zu of %zu bytes are free; %s, "
+                    "their pool keeps %llu, and libraries and other processes have %llu "
+                    "(nvidia-smi names them)",
+                    what, bytes, cuda->ordinal, left, all, text, idle,
+                    taken > here ? taken - here : 0);
 }
+
+/* --- The bound of a process ------------------------------------------------------------------- */
+
+/* EXOGYM_CUDA_MEMORY: what this process may have of the GPU. */
+static exo_status
+read_limit(exo_cuda_device *cuda, exo_err *err)
+{
+    const char *asked = getenv(LIMIT);
+    cuda->limit = UINT64_MAX;
+    if (!asked || !*asked || exo_part_of_memory(asked, memory_of(cuda->ordinal), &cuda->limit))
+        return EXO_OK;
+    return exo_fail(err, EXO_INVAL, LIMIT ": expected " EXO_PART_EXPECTED ", got '%.60s'", asked);
+}
+
+/* Counts the bytes, unless they are too many. use: EXO_CUDA_USES: of no device. */
+static bool
+count(const exo_cuda_device *cuda, exo_cuda_use use, size_t bytes)
+{
+    pthread_mutex_lock(&holders_lock);
+    const account a = look_locked(cuda);
+    const uint64_t taken = sum_of_account(&a);
+    const bool fits = taken <= cuda->limit && bytes <= cuda->limit - taken;
+    holder *h = *find_holder_locked(cuda);
+    if (fits && use == EXO_CUDA_USES && cuda->ordinal < EXO_CUDA_COUNTED_GPUS)
+        shared_bytes[cuda->ordinal] += bytes;
+    else if (fits && use != EXO_CUDA_USES && h)
+        h->bytes[use] += bytes;
+    pthread_mutex_unlock(&holders_lock);
+    return fits;
+}
+
+exo_status
+exo_cuda_take(const exo_cuda_device *cuda, exo_cuda_use use, const char *what, size_t bytes,
+              exo_err *err)
+{
+    char text[EXO_ERR_TEXT];
+    if (count(cuda, use, bytes) || (exo_cuda_sweep(cuda) && count(cuda, use, bytes)))
+        return EXO_OK;
+    const account a = look(cuda);
+    describe(&a, text, sizeof text);
+    return exo_fail(err, EXO_NOMEM,
+                    "no memory for %s of %zu bytes on GPU %d: " LIMIT
+                    " lets this process have %llu bytes there, of which it has %llu; %s",
+                    what, bytes, cuda->ordinal, static_cast<unsigned long long>(cuda->limit),
+                    sum_of_account(&a), text);
+}
+
+exo_status
+exo_cuda_take_shared(const exo_cuda_device *cuda, const char *what, size_t bytes, exo_err *err)
+{
+    return exo_cuda_take(cuda, EXO_CUDA_USES, what, bytes, err);
+}
+
+/* --- Arrays ----------------------------------------------------------------------------------- */
 
 static exo_status
 cuda_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
@@ -215,6 +308,9 @@ cuda_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
     exo_cuda_device *cuda = exo_cuda_of(device);
     void *memory = NULL;
     const size_t least = bytes ? bytes : 1; /* an array has an address, even an empty one */
+    const exo_status st = exo_cuda_take(cuda, EXO_CUDA_ARRAYS, "an array", bytes, err);
+    if (st != EXO_OK)
+        return st;
     cudaError_t error = exo_cuda_select(cuda);
     if (error == cudaSuccess)
         error = cudaMallocAsync(&memory, least, cuda->stream);
@@ -222,17 +318,17 @@ cuda_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
         (void)cudaGetLastError();
         error = cudaMallocAsync(&memory, least, cuda->stream);
     }
-    if (error == cudaErrorMemoryAllocation)
-        return exo_cuda_say_full(cuda, "an array", bytes, err);
     if (error == cudaSuccess)
         error = cudaMemsetAsync(memory, 0, least, cuda->stream);
-    if (error != cudaSuccess && memory)
-        (void)cudaFreeAsync(memory, cuda->stream);
     if (error == cudaSuccess) {
         *out = memory;
-        exo_cuda_took(cuda, EXO_CUDA_ARRAYS, bytes);
+        return EXO_OK;
     }
-    return exo_cuda_status(error, "an allocation", err);
+    if (memory)
+        (void)cudaFreeAsync(memory, cuda->stream);
+    exo_cuda_gave(cuda, EXO_CUDA_ARRAYS, bytes);
+    return error == cudaErrorMemoryAllocation ? exo_cuda_say_full(cuda, "an array", bytes, err)
+                                              : exo_cuda_status(error, "an allocation", err);
 }
 
 static void
@@ -428,7 +524,10 @@ cuda_free_memory(const exo_device *device)
         (void)cudaGetLastError();
         return 0;
     }
-    return left + idle_in_pool(cuda->ordinal);
+    const account a = look(cuda);
+    const uint64_t taken = sum_of_account(&a), unused = left + idle_in_pool(cuda->ordinal);
+    const uint64_t allowed = taken < cuda->limit ? cuda->limit - taken : 1; /* 0: unknown */
+    return unused < allowed ? unused : allowed;
 }
 
 static exo_status
@@ -598,13 +697,13 @@ exo_cuda_trim(const exo_cuda_device *cuda)
     (void)cudaGetLastError();
 }
 
-/* Lets the pool keep what is freed, so that steady steps allocate without the driver. */
+/* Lets the pool keep what is freed, up to the bound, so that steady steps allocate without the driver. */
 static cudaError_t
-keep_memory(int ordinal)
+keep_memory(const exo_cuda_device *cuda)
 {
     cudaMemPool_t pool = NULL;
-    uint64_t all = UINT64_MAX;
-    const cudaError_t error = cudaDeviceGetDefaultMemPool(&pool, ordinal);
+    uint64_t all = cuda->limit;
+    const cudaError_t error = cudaDeviceGetDefaultMemPool(&pool, cuda->ordinal);
     return error == cudaSuccess
                ? cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all)
                : error;
@@ -616,7 +715,7 @@ open_memory(exo_cuda_device *cuda)
     void *memory = NULL;
     cudaError_t error = cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking);
     if (error == cudaSuccess)
-        error = keep_memory(cuda->ordinal);
+        error = keep_memory(cuda);
     if (error == cudaSuccess)
         error = open_slots(cuda);
     if (error == cudaSuccess)
@@ -653,16 +752,20 @@ check_kernels(const exo_cuda_device *cuda, exo_err *err)
 static exo_status
 start(exo_cuda_device *cuda, exo_err *err)
 {
-    cudaError_t error = exo_cuda_select(cuda); /* the driver's own memory, of each process */
+    const size_t own = exo_cuda_own_bytes();
+    const exo_status st = exo_cuda_take(cuda, EXO_CUDA_WORKSPACES, "a device", own, err);
+    if (st != EXO_OK)
+        return st;
+    exo_cuda_gave(cuda, EXO_CUDA_WORKSPACES, own); /* each part is counted when it is there */
+    cudaError_t error = exo_cuda_select(cuda);     /* the driver's own memory, of each process */
     if (error == cudaSuccess) {
         error = pin_slots(cuda);
         if (error != cudaSuccess)
             return exo_cuda_status(error, "pinned memory of the host", err);
         error = open_memory(cuda);
     }
-    return error == cudaErrorMemoryAllocation
-               ? exo_cuda_say_full(cuda, "a device", exo_cuda_own_bytes(), err)
-               : exo_cuda_status(error, "the start", err);
+    return error == cudaErrorMemoryAllocation ? exo_cuda_say_full(cuda, "a device", own, err)
+                                              : exo_cuda_status(error, "the start", err);
 }
 
 uint64_t
@@ -691,6 +794,8 @@ exo_cuda_open(exo_device **out, int ordinal, exo_err *err)
         st = read_switch("EXOGYM_CUDA_EPILOGUES", true, &cuda->epilogues, err);
     if (st == EXO_OK)
         st = read_capability(cuda, err);
+    if (st == EXO_OK)
+        st = read_limit(cuda, err);
     if (st == EXO_OK)
         st = start(cuda, err);
     if (st == EXO_OK)

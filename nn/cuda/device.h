@@ -62,6 +62,7 @@ typedef struct exo_cuda_device {
     cudaStream_t copies; /* from the host to landing buffers */
     exo_cuda_slot slots[EXO_CUDA_SLOTS];
     size_t next_slot;
+    uint64_t limit;   /* bytes of the GPU that this process may have; UINT64_MAX: all */
     double *partials; /* on the device: of sums that have several blocks */
     bool tf32;        /* products of fp32 are computed as tf32, but those of generation's order */
     bool epilogues;   /* cuBLASLt does what follows a product, where it can */
@@ -90,9 +91,16 @@ typedef enum exo_cuda_use {
     EXO_CUDA_USES
 } exo_cuda_use;
 
-/* Counts memory that the device takes, or gives back. Any thread. */
+/* Counts memory that the device is about to take, if EXOGYM_CUDA_MEMORY lets this process have so much of the
+ * GPU. Errors: NOMEM, which says who holds what of it. Any thread. */
+exo_status exo_cuda_take(const exo_cuda_device *cuda, exo_cuda_use use, const char *what,
+                         size_t bytes, exo_err *err);
+/* Counts memory that the device has taken, or gives back. Any thread. */
 void exo_cuda_took(const exo_cuda_device *cuda, exo_cuda_use use, size_t bytes);
 void exo_cuda_gave(const exo_cuda_device *cuda, exo_cuda_use use, size_t bytes);
+/* As exo_cuda_take, of memory that belongs to no device (share.cu). */
+exo_status exo_cuda_take_shared(const exo_cuda_device *cuda, const char *what, size_t bytes,
+                                exo_err *err);
 /* Counts memory of a GPU that belongs to no device (share.cu); negative: it is given back. Any
  * thread. */
 void exo_cuda_shared(int ordinal, int64_t bytes);

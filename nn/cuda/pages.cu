@@ -125,14 +125,18 @@ exo_cuda_pages_open(exo_device *device, void *pages, size_t bytes, exo_err *err)
     if (st != EXO_OK)
         return st;
     const size_t all = whole_pages(&d, cuda, bytes);
-    if (all == 0 || !map(&d, cuda, address, all))
-        return exo_cuda_say_full(cuda, "pages of caches", bytes, err);
-    st = exo_cuda_status(cudaMemsetAsync(pages, 0, all, cuda->stream), "memory", err);
-    if (st == EXO_OK)
-        exo_cuda_took(cuda, EXO_CUDA_PAGES, all);
-    else
+    st = exo_cuda_take(cuda, EXO_CUDA_PAGES, "pages of caches", all, err);
+    if (st != EXO_OK)
+        return st;
+    const bool mapped = all > 0 && map(&d, cuda, address, all);
+    if (mapped)
+        st = exo_cuda_status(cudaMemsetAsync(pages, 0, all, cuda->stream), "memory", err);
+    if (mapped && st == EXO_OK)
+        return st;
+    exo_cuda_gave(cuda, EXO_CUDA_PAGES, all);
+    if (mapped)
         (void)d.unmap(address, all);
-    return st;
+    return mapped ? st : exo_cuda_say_full(cuda, "pages of caches", bytes, err);
 }
 
 void

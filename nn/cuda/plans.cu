@@ -32,16 +32,21 @@ exo_cuda_take(exo_cuda_room *room, size_t count, size_t size)
 static exo_status
 make_memory(exo_cuda_plan *p, size_t bytes, exo_err *err)
 {
-    cudaError_t error = bytes == SIZE_MAX ? cudaErrorMemoryAllocation : exo_cuda_select(p->cuda);
+    if (bytes == SIZE_MAX)
+        return exo_cuda_say_full(p->cuda, "a plan", bytes, err);
+    const exo_status st = exo_cuda_take(p->cuda, EXO_CUDA_PLANS, "a plan", bytes, err);
+    if (st != EXO_OK)
+        return st;
+    cudaError_t error = exo_cuda_select(p->cuda);
     if (error == cudaSuccess && bytes > 0)
         error = cudaMallocAsync(&p->memory, bytes, p->cuda->stream);
-    if (error == cudaErrorMemoryAllocation)
-        return exo_cuda_say_full(p->cuda, "a plan", bytes, err);
     if (error == cudaSuccess) {
         p->bytes = bytes;
-        exo_cuda_took(p->cuda, EXO_CUDA_PLANS, bytes);
+        return EXO_OK;
     }
-    return exo_cuda_status(error, "a plan", err);
+    exo_cuda_gave(p->cuda, EXO_CUDA_PLANS, bytes);
+    return error == cudaErrorMemoryAllocation ? exo_cuda_say_full(p->cuda, "a plan", bytes, err)
+                                              : exo_cuda_status(error, "a plan", err);
 }
 
 /* --- Rotary positions ------------------------------------------------------------------------- */

@@ -114,7 +114,6 @@ allocate(const exo_cuda_device *cuda, exo_device_share *out)
         exo_free(m);
         return error;
     }
-    exo_cuda_shared(cuda->ordinal, static_cast<int64_t>(bytes));
     note(m, out, bytes);
     return error;
 }
@@ -122,6 +121,7 @@ allocate(const exo_cuda_device *cuda, exo_device_share *out)
 exo_status
 exo_cuda_share_new(exo_device *device, uint64_t bytes, exo_device_share *out, exo_err *err)
 {
+    static const char what[] = "an array that others may hold";
     exo_cuda_device *cuda = exo_cuda_of(device);
     cudaDeviceProp properties;
     cudaIpcMemHandle_t handle;
@@ -131,12 +131,18 @@ exo_cuda_share_new(exo_device *device, uint64_t bytes, exo_device_share *out, ex
     cudaError_t error = exo_cuda_select(cuda);
     if (error == cudaSuccess)
         error = cudaGetDeviceProperties(&properties, cuda->ordinal);
-    if (error == cudaSuccess)
-        error = allocate(cuda, out);
-    if (error == cudaErrorMemoryAllocation)
-        return exo_cuda_say_full(cuda, "an array that others may hold", bytes, err);
+    exo_status st = exo_cuda_status(error, "memory that others may hold", err);
+    if (st == EXO_OK)
+        st = exo_cuda_take_shared(cuda, what, pages_of(bytes), err);
+    if (st != EXO_OK)
+        return st;
+    error = allocate(cuda, out);
     if (error != cudaSuccess)
-        return exo_cuda_status(error, "memory that others may hold", err);
+        exo_cuda_shared(cuda->ordinal, -static_cast<int64_t>(pages_of(bytes)));
+    if (error == cudaErrorMemoryAllocation)
+        return exo_cuda_say_full(cuda, what, bytes, err);
+    if (error != cudaSuccess)
+        return exo_cuda_status(error, what, err);
     memcpy(out->unit, &properties.uuid, sizeof out->unit);
     if (cudaIpcGetMemHandle(&handle, out->memory) == cudaSuccess) {
         memcpy(out->handle, &handle, sizeof out->handle);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/nearest.h"
+#include "base/part_of_memory.h"
 
 #define PREFIX "EXOGYM_"
 
@@ -75,6 +76,13 @@ is_switch(const char *text)
 }
 
 static bool
+is_part(const char *text)
+{
+    uint64_t bytes = 0;
+    return exo_part_of_memory(text, UINT64_C(1) << 40, &bytes);
+}
+
+static bool
 is_anything(const char *text)
 {
     (void)text;
@@ -96,6 +104,7 @@ static const struct {
     {PREFIX "CUDNN", "off, on or tf32", is_cudnn},
     {PREFIX "CUDA_EPILOGUES", "off or on", is_switch},
     {PREFIX "CUDA_GRAPHS", "off or on", is_switch},
+    {PREFIX "CUDA_MEMORY", EXO_PART_EXPECTED, is_part},
     {PREFIX "CUDA_TF32", "off or on", is_switch},
 };
 

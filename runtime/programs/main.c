@@ -32,6 +32,9 @@ static const exo_note environment[] = {
     {"EXOGYM_CUDA_GRAPHS", "Whether steps of training on a GPU are started as CUDA graphs: off "
                            "(the default) or on. Changes "
                            "speed, never numbers."},
+    {"EXOGYM_CUDA_MEMORY",
+     "What this process may have of each GPU's memory: a part up to 1, as 0.5, "
+     "or a size, as 20GiB; all of it unless set."},
     {"EXOGYM_CUDA_TF32", "Whether products of fp32 on a GPU may be computed as tf32: off (the "
                          "default) or on."},
     {"EXOGYM_LOG", "How much is logged: error, warn (the default), info or debug."},

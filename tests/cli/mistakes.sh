@@ -154,6 +154,7 @@ environment EXOGYM_STORE 1GB "EXOGYM_STORE: expected a number of bytes, got '1GB
 environment EXOGYM_CUDNN yes "EXOGYM_CUDNN: expected off, on or tf32, got 'yes'"
 environment EXOGYM_CUDA_EPILOGUES yes "EXOGYM_CUDA_EPILOGUES: expected off or on, got 'yes'"
 environment EXOGYM_CUDA_GRAPHS yes "EXOGYM_CUDA_GRAPHS: expected off or on, got 'yes'"
+environment EXOGYM_CUDA_MEMORY 2 "EXOGYM_CUDA_MEMORY: expected a part of the GPU's memory up to 1, as 0.5, or a size, as 20GiB, got '2'"
 environment EXOGYM_CUDA_TF32 yes "EXOGYM_CUDA_TF32: expected off or on, got 'yes'"
 environment EXOGYM_THREAD 2 'the environment has EXOGYM_THREAD, which is not read; did you mean EXOGYM_THREADS?'
 environment EXOGYM_log debug 'the environment has EXOGYM_log, which is not read; did you mean EXOGYM_LOG?'

@@ -4,11 +4,13 @@
 #include <criterion/criterion.h>
 
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <exogym/ipc.h>
 #include <exogym/memory.h>
 
 #include "cuda/emulator.h"
@@ -186,6 +188,70 @@ Test(cuda, a_device_without_room_says_who_holds_it)
     }
     cuda_emulator_set_memory(0);
     close_gpu(gpu);
+}
+
+/* Opens GPU 0 with a bound; the status is expected. */
+static exo_device *
+open_bounded(const char *bound, exo_status expected, const char *text)
+{
+    exo_device *device = NULL;
+    exo_err err = {0};
+    setenv("EXOGYM_CUDA_MEMORY", bound, 1);
+    cr_expect_eq(exo_cuda_open(&device, 0, &err), expected, "%s: %s", bound, err.text);
+    cr_expect(strstr(err.text, text), "%s: %s", bound, err.text);
+    return device;
+}
+
+Test(cuda, a_process_takes_no_more_than_its_bound)
+{
+    enum {
+        COUNT = 1 << 18 /* 1 MiB */
+    };
+    char bound[32];
+    exo_array x = {0}, y = {0};
+    exo_ipc_array *shared = NULL;
+    exo_device *second = NULL;
+    exo_err err = {0};
+    close_gpu(open_gpu());
+    exo_device *gpu = open_bounded("1TiB", EXO_OK, "");
+    const uint64_t own = cuda_emulator_memory();
+    close_gpu(gpu);
+    snprintf(bound, sizeof bound, "%llu B", (unsigned long long)own + 3 * (COUNT * sizeof(float)));
+    gpu = open_bounded(bound, EXO_OK, "");
+    cr_expect_eq(gpu->device_class->free_memory(gpu), 3 * COUNT * sizeof(float));
+    cr_assert_eq(exo_array_init(&x, gpu, EXO_F32, 2 * COUNT, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_array_init(&y, gpu, EXO_F32, 2 * COUNT, &err), EXO_NOMEM);
+    cr_expect(strstr(err.text,
+                     "no memory for an array of 2097152 bytes on GPU 0: EXOGYM_CUDA_MEMORY lets"),
+              "%s", err.text);
+    cr_expect(strstr(err.text, "the arrays of this node hold 2097152, "), "%s", err.text);
+    cr_expect_eq(exo_ipc_array_new(&shared, gpu, EXO_F32, 10, &err), EXO_NOMEM, "2 MiB");
+    cr_expect(strstr(err.text, "arrays that others may hold 0"), "%s", err.text);
+    cr_expect_eq(exo_cuda_open(&second, 0, &err), EXO_NOMEM);
+    cr_expect(strstr(err.text, "no memory for a device of"), "%s", err.text);
+    exo_array_release(&x);
+    cr_assert_eq(exo_ipc_array_new(&shared, gpu, EXO_F32, 10, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_array_init(&y, gpu, EXO_F32, 2 * COUNT, &err), EXO_NOMEM);
+    cr_expect(strstr(err.text, "arrays that others may hold 2097152"), "%s", err.text);
+    exo_ipc_array_drop(&shared); /* is freed for the next one */
+    cr_assert_eq(exo_array_init(&y, gpu, EXO_F32, 3 * COUNT, &err), EXO_OK, "%s", err.text);
+    exo_array_release(&y);
+    close_gpu(gpu);
+}
+
+Test(cuda, a_bound_is_a_part_or_a_size)
+{
+    static const char *const wrong[] = {"half", "0",    "1.5",     "-1",
+                                        "nan",  "2 Gb", "20GiB x", "1e30 TiB"};
+    cuda_emulator_set_memory(UINT64_C(1) << 30);
+    exo_device *gpu = open_bounded("0.5", EXO_OK, "");
+    cr_expect_leq(gpu->device_class->free_memory(gpu), UINT64_C(1) << 29);
+    cr_expect_geq(gpu->device_class->free_memory(gpu), UINT64_C(1) << 28);
+    close_gpu(gpu);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        open_bounded(wrong[i], EXO_INVAL,
+                     "EXOGYM_CUDA_MEMORY: expected a part of the GPU's memory");
+    open_bounded("1 kB", EXO_NOMEM, "EXOGYM_CUDA_MEMORY lets this process have 1000 bytes");
 }
 
 Test(cuda, a_lack_of_memory_names_both_sizes)
