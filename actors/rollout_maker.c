@@ -91,15 +91,16 @@ receive_policy(struct maker *m, exo_port *port, exo_time timeout, exo_err *err)
 }
 
 /* Takes all parameters that have arrived. It is no error if there are none, or if the input is
- * closed. Before its first rollout with wait_for_parameters, and before each one if `synchronous`, the
- * maker waits for parameters; CLOSED then ends it. */
+ * closed. Before its first rollout with wait_for_parameters the maker waits for parameters; CLOSED
+ * then ends it. If `synchronous` it does so before each rollout, and takes no more than it waited for:
+ * each of several trainers sends it a version, and counts on a rollout for it. */
 static exo_status
 newest_policy(struct maker *m, exo_port *port, bool first, exo_err *err)
 {
     exo_status st = EXO_OK;
     if (port && (m->synchronous || (first && m->wait)))
         st = receive_policy(m, port, EXO_PORT_TIMEOUT, err);
-    if (st != EXO_OK)
+    if (st != EXO_OK || m->synchronous)
         return st;
     while (st == EXO_OK && port && exo_port_pending(port) > 0)
         st = receive_policy(m, port, 0, err);

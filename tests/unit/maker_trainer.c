@@ -143,6 +143,21 @@ Test(maker_trainer, trainers_that_add_up_gradients_are_one_and_a_run_is_the_same
     }
 }
 
+/* A maker plays for each version that comes, also if several trainers send it at the same time, and
+ * each gets what it counts on: as many items as it has makers. */
+Test(maker_trainer, synchronous_makers_play_for_each_trainer, .timeout = 120)
+{
+    struct outcome out;
+    run_graph(&(struct graph){.trainers = 3,
+                              .maker = "{synchronous: true, environments: 1, steps: 16}",
+                              .trainer = "{batch: 1, minibatches: 2, updates: 3}"},
+              &out);
+    cr_assert_eq(out.status, EXO_OK, "%s", out.err.text);
+    cr_expect_eq(figure(&out, "maker_0", "items"), 9);
+    cr_expect_eq(figure(&out, "trainer_2", "staleness_mean"), 0);
+    outcome_release(&out);
+}
+
 Test(maker_trainer, trainers_apart_learn_apart, .timeout = 120)
 {
     char first[65], second[65];
