@@ -298,7 +298,26 @@ after_put(struct search *s, uint32_t i, uint32_t edge, bool all)
         advance(s, s->next, i);
 }
 
-/* Tries all choices of a send. */
+/* Chooses a target of a send. An item to a receiver that has ended is lost. When the buffer there is
+ * full, the sender waits, and hears of the end. */
+static bool
+push_choice(struct search *s, uint32_t i, uint32_t e, uint32_t target)
+{
+    const struct channel *c = channel_between(s, e, i, target);
+    if (has_ended(s, s->state, c->to) && *count_of(s, s->state, index_of(s, c)) >= c->room &&
+        s->spec->edges[e].route != EXO_ROUTE_BROADCAST)
+        return false;
+    const uint32_t *turn = turn_of(s, s->state, i, e);
+    begin_step(s);
+    uint32_t *later = turn_of(s, s->next, i, e);
+    later[0] = (turn[0] + 1) % targets_of(s, i, e);
+    later[1] = (uint32_t)((turn[1] + 1) % s->spec->edges[e].every);
+    part_of(s->next, i)[TARGET] = CHOSEN | target;
+    return push(s);
+}
+
+/* Tries all choices of a send. A sender learns of the end of a receiver only later, so it may still
+ * choose it. */
 static bool
 choose(struct search *s, uint32_t i, uint32_t e)
 {
@@ -308,17 +327,17 @@ choose(struct search *s, uint32_t i, uint32_t e)
     bool pushed = false, left = false, skip = turn[1] % edge->every != 0;
     for (uint32_t t = 0; t < count; t++)
         left = left || !has_ended(s, s->state, channel_between(s, e, i, t)->to);
-    /* no item goes over this edge; a send without any receiver left ends the actor */
-    if (count == 0 || skip || !left) {
-        /* timing decides whether it sent before they ended */
-        s->branched = s->branched || (count > 0 && !left);
+    if (count > 0 && !left) {
+        s->branched = true; /* timing decides whether it sent before they ended */
         begin_step(s);
+        end(s, s->next, i); /* as a send without any receiver left does */
+        pushed = push(s);
+    }
+    if (count == 0 || skip) {
+        begin_step(s); /* no item goes over this edge */
         turn_of(s, s->next, i, e)[1] = (uint32_t)((turn[1] + 1) % edge->every);
-        if (count > 0 && !left)
-            end(s, s->next, i);
-        else
-            after_put(s, i, e, false);
-        return push(s);
+        after_put(s, i, e, false);
+        return push(s) || pushed;
     }
     bool free_choice = edge->route == EXO_ROUTE_HASH || edge->route == EXO_ROUTE_GOSSIP ||
                        edge->route == EXO_ROUTE_LEAST_LOADED;
@@ -330,18 +349,16 @@ choose(struct search *s, uint32_t i, uint32_t e)
         last = count - 1;
     s->branched = s->branched || first != last;
     for (uint32_t t = first; t <= last; t++) {
+        pushed = push_choice(s, i, e, t) || pushed;
         uint32_t at = t;
-        begin_step(s);
-        while (edge->route != EXO_ROUTE_BROADCAST &&
-               has_ended(s, s->state, channel_between(s, e, i, at)->to)) {
-            s->branched = true; /* timing decides whether the receiver had ended by then */
+        while (left && edge->route != EXO_ROUTE_BROADCAST &&
+               has_ended(s, s->state, channel_between(s, e, i, at)->to))
             at = (at + 1) % count;
-        }
-        uint32_t *later = turn_of(s, s->next, i, e);
-        later[0] = (turn[0] + 1) % count;
-        later[1] = (uint32_t)((turn[1] + 1) % edge->every);
-        part_of(s->next, i)[TARGET] = CHOSEN | at;
-        pushed = push(s) || pushed;
+        if (at == t)
+            continue;
+        s->branched =
+            true; /* timing decides whether the sender knows that the receiver has ended */
+        pushed = push_choice(s, i, e, at) || pushed;
     }
     return pushed;
 }
@@ -364,8 +381,9 @@ do_send(struct search *s, uint32_t i, const exo_order_step *step, bool *alone)
     s->branched = s->branched || c->room == UINT32_MAX || has_ended(s, s->state, c->to);
     begin_step(s);
     uint32_t *count = count_of(s, s->next, index_of(s, c));
-    if (!has_ended(s, s->state, c->to) &&
-        *count < (c->room == UINT32_MAX ? edge->capacity : UINT32_MAX))
+    if (*count < (c->room == UINT32_MAX           ? edge->capacity
+                  : has_ended(s, s->state, c->to) ? c->room
+                                                  : UINT32_MAX))
         ++*count;
     after_put(s, i, e, edge->route == EXO_ROUTE_BROADCAST);
     return push(s);

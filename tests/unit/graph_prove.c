@@ -144,6 +144,29 @@ Test(graph_prove, an_end_that_a_send_may_meet)
         "a_0 waits to receive on 'b>a:p1' from b_0");
 }
 
+/* The last items may go to a receiver that has just ended, of which m does not know yet. */
+Test(graph_prove, items_to_a_receiver_that_has_ended_are_lost)
+{
+#define ENDS(times)                                                                                \
+    "actors: {m: {class: scripted, config: {script: '*(receive p1; send p0)'}},\n"                 \
+    "  t: {class: scripted, count: 2, config: {script: 'send p1; " times                           \
+    " (receive p0; send p1)'}}}\n"                                                                 \
+    "edges: [{from: m, to: t, carries: p0, route: hash}, {from: t, to: m, carries: p1, route: "    \
+    "broadcast, buffer: {on_full: latest}}]\n"
+    expect(EXO_CAN_STALL, ENDS("1"), "m_0 waits to receive on 't>m:p1' from t_");
+    expect(EXO_CAN_STALL, ENDS("3"), "m_0 waits to receive on 't>m:p1' from t_");
+    expect(EXO_SOUND, ENDS("*"), "");
+#undef ENDS
+    /* as many as the buffer holds: then the sender hears of the end, and ends */
+    expect(EXO_SOUND,
+           "actors: {p: {class: scripted, config: {script: '20 send p0; receive p2; send p1'}},\n"
+           "  q: {class: scripted, config: {script: 'receive p0'}},\n"
+           "  r: {class: scripted, config: {script: 'receive p1; send p2'}}}\n"
+           "edges: [{from: p, to: q, carries: p0, buffer: {capacity: 1}},\n"
+           "  {from: p, to: r, carries: p1}, {from: r, to: p, carries: p2}]\n",
+           "");
+}
+
 /* What fills a buffer may still be on its way: a poll finds nothing, and the next wait is one for
  * ever. */
 Test(graph_prove, a_poll_that_comes_too_early)
