@@ -29,6 +29,7 @@
 #include "base/parallel.h"
 #include "graph/place.h"
 #include "nn/host_params.h"
+#include "nn/optim_groups.h"
 
 enum {
     MAX_PATH = 4096
@@ -220,6 +221,8 @@ init(void *self, exo_config *config, exo_err *err)
         st = read_train(n, config, err);
     if (st == EXO_OK)
         st = read_strategy(n, config, err);
+    if (st == EXO_OK)
+        st = exo_optim_check_misplaced(config, "strategy.optimizer.", err);
     return st == EXO_OK && n->document.failed
                ? exo_fail(err, EXO_NOMEM, "no memory to describe a node")
                : st;

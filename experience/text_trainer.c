@@ -23,6 +23,7 @@
 #include "experience/experience.h"
 #include "experience/observer.h"
 #include "experience/tuner.h"
+#include "nn/optim_groups.h"
 
 enum {
     MAX_PATH = 4096,
@@ -88,7 +89,9 @@ init(struct text_trainer *t, exo_config *config, exo_tuner_kind kind, exo_err *e
         st = exo_config_u64(config, "val_interval", 50, 0, UINT32_MAX, &t->val_interval, err);
     if (st == EXO_OK)
         st = exo_observer_read(&t->observer, config, err);
-    return st == EXO_OK ? exo_checkpoints_read(config, 100, &t->every, err) : st;
+    if (st == EXO_OK)
+        st = exo_checkpoints_read(config, 100, &t->every, err);
+    return st == EXO_OK ? exo_optim_check_misplaced(config, "optimizer.", err) : st;
 }
 
 static exo_status

@@ -28,6 +28,7 @@
 #include "experience/intake.h"
 #include "experience/learned.h"
 #include "experience/observer.h"
+#include "nn/optim_groups.h"
 
 enum {
     MAX_BATCH = 1 << 16,
@@ -227,6 +228,8 @@ trainer_init(void *self, exo_config *config, exo_err *err)
         st = exo_publisher_read(&t->publisher, config, err);
     if (st == EXO_OK)
         st = exo_regret_read(&t->regret, config, t->learner, err);
+    if (st == EXO_OK)
+        st = exo_optim_check_misplaced(config, "optimizer.", err);
     if (st != EXO_OK)
         return st;
     t->intake.learner = t->learner;

@@ -24,6 +24,9 @@ exo_optim_spec exo_optim_muon_adamw(const exo_optim_spec *muon);
 /* Reads `groups`, a list of mappings, from an optimizer's options. A constant that a group does not
  * give is that of `spec`. The caller releases spec->groups. */
 exo_status exo_optim_groups_read(exo_config *options, exo_optim_spec *spec, exo_err *err);
+/* Refuses constants of an optimizer in a mapping outside of it, unless a reader has asked for the key;
+ * the message names `place`, such as "optimizer.". Before exo_config_finish. */
+exo_status exo_optim_check_misplaced(exo_config *map, const char *place, exo_err *err);
 /* Reads the constants of spec->kind from a mapping. A constant that is not given stays as it is. */
 exo_status exo_optim_constants_read(exo_config *map, exo_optim_spec *spec, exo_err *err);
 

@@ -352,3 +352,13 @@ exo_optim_spec_read_groups(exo_config *map, const char *key, const exo_optim_spe
 {
     return read_spec(map, key, fallback, true, out, err);
 }
+
+exo_status
+exo_optim_check_misplaced(exo_config *map, const char *place, exo_err *err)
+{
+    static const char *const keys[] = {"lr",       "weight_decay", "betas",    "eps",
+                                       "momentum", "amsgrad",      "groups",   "ns_coefficients",
+                                       "ns_steps", "adjust_lr_fn", "matrices", "adamw",
+                                       NULL};
+    return exo_config_check_misplaced(map, keys, place, err);
+}

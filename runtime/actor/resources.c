@@ -1,9 +1,12 @@
 /* Resources in configurations: see resources.h. No state. */
 #include "actor/resources.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/config_edit.h"
+
+#define ROUNDING 1e-9 /* of amounts that were added up */
 
 enum {
     MAX_RESOURCES = 16 /* of an actor or host */
@@ -43,5 +46,31 @@ exo_resources_read(exo_config *map, exo_resource **out, size_t *count, exo_err *
         st = read_amount(resources, name, &list[i], err);
     *out = list;
     *count = length;
+    return st;
+}
+
+exo_status
+exo_gpus_check(double amount, exo_err *err)
+{
+    if (amount <= 1 || fabs(amount - round(amount)) < ROUNDING)
+        return EXO_OK;
+    return exo_fail(
+        err, EXO_INVAL,
+        "there cannot be %g of the resource 'gpus' for an actor: take at most 1, a part "
+        "of one GPU, or whole ones",
+        amount);
+}
+
+exo_status
+exo_needs_read(exo_config *map, exo_resource **out, size_t *count, exo_err *err)
+{
+    exo_status st = exo_resources_read(map, out, count, err);
+    const exo_config *gpus = exo_config_get(exo_config_get(map, "resources"), "gpus");
+    for (size_t i = 0; st == EXO_OK && gpus && i < *count; i++) {
+        if (strcmp((*out)[i].name, "gpus") == 0)
+            st = exo_gpus_check((*out)[i].amount, err);
+        if (st != EXO_OK)
+            exo_config_add_place(gpus, err);
+    }
     return st;
 }

@@ -18,18 +18,6 @@ exo_gpus_init(exo_gpus *out, double total)
     return out->free != NULL;
 }
 
-exo_status
-exo_gpus_check(double amount, exo_err *err)
-{
-    if (amount <= 1 || fabs(amount - round(amount)) < ROUNDING)
-        return EXO_OK;
-    return exo_fail(
-        err, EXO_INVAL,
-        "there cannot be %g of the resource 'gpus' for an actor: take at most 1, a part "
-        "of one GPU, or whole ones",
-        amount);
-}
-
 bool
 exo_gpus_have(const exo_gpus *gpus, double amount)
 {

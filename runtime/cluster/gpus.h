@@ -16,8 +16,6 @@ typedef struct exo_gpus {
 
 /* total: 0 to EXO_MAX_GPUS. False: no memory. The caller frees `free` with exo_free. */
 bool exo_gpus_init(exo_gpus *out, double total);
-/* INVAL: an actor cannot take this amount. It takes a part of one GPU, or whole ones. */
-exo_status exo_gpus_check(double amount, exo_err *err);
 /* Whether `amount` is free: of one GPU, or as many whole ones. */
 bool exo_gpus_have(const exo_gpus *gpus, double amount);
 /* Takes `amount`, and returns a bit for each GPU that it comes from: of those with room for a part, the

@@ -9,6 +9,7 @@
 #include <exogym/memory.h>
 
 #include "actor/hooks.h"
+#include "actor/resources.h"
 #include "cluster/durable.h"
 
 /* the time in which an earlier life of the name must end at the node */

@@ -12,6 +12,7 @@
 #include <exogym/memory.h>
 
 #include "actor/local_args.h"
+#include "base/config_edit.h"
 #include "conduct/conduct.h"
 #include "graph/engine.h"
 #include "graph/host.h"
@@ -528,6 +529,23 @@ blame_late(const struct run *run, uint32_t left, exo_status st, exo_err *err)
                     name, others, has, grace);
 }
 
+/* Names the actor that ended the run. A full buffer also has its place in the file, which the actor
+ * may not know, because workers read another text of the graph. */
+static exo_status
+blame(const struct run *run, const exo_cast_root *root, exo_err *err)
+{
+    char name[512];
+    exo_status st = exo_cast_blame(&run->cast, root->actor, root->status, root->err.text, err);
+    const exo_edge_spec *end = run->spec->edges + run->spec->num_edges;
+    for (const exo_edge_spec *e = run->spec->edges; err && st == EXO_FULL && e < end; e++) {
+        const exo_config *place = exo_config_get(exo_config_get(e->node, "buffer"), "on_full");
+        snprintf(name, sizeof name, "edge %s: ", e->name);
+        if (place && e->on_full == EXO_FULL_FAIL && strstr(err->text, name))
+            return exo_config_add_place(place, err);
+    }
+    return st;
+}
+
 /* The outcome of the run. */
 static exo_status
 conclude(const struct run *run, exo_err *err)
@@ -538,7 +556,7 @@ conclude(const struct run *run, exo_err *err)
     bool told = root->status == EXO_CANCELLED ||
                 (root->status == EXO_PEER_LOST && root->weight == EXO_CAST_HEARD);
     if (root->status != EXO_OK && !(told && (run->over || is_over(run))))
-        return exo_cast_blame(&run->cast, root->actor, root->status, root->err.text, err);
+        return blame(run, root, err);
     return run->stopped ? exo_fail(err, EXO_CANCELLED, "stopped") : EXO_OK;
 }
 

@@ -151,7 +151,7 @@ read_actor(exo_graph_spec *spec, exo_actor_spec *actor, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_map(actor->node, "config", &actor->config, err);
     if (st == EXO_OK)
-        st = exo_resources_read(actor->node, &actor->resources, &actor->num_resources, err);
+        st = exo_needs_read(actor->node, &actor->resources, &actor->num_resources, err);
     if (st == EXO_OK)
         st = read_restart(actor->node, &actor->restart, err);
     actor->count = (uint32_t)count;

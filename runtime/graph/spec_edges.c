@@ -6,6 +6,7 @@
 
 #include <exogym/codec.h>
 
+#include "base/config_edit.h"
 #include "base/config_units.h"
 
 const char *const exo_on_full_names[] = {"block",  "drop_oldest", "drop_newest",
@@ -272,9 +273,12 @@ read_edge(const exo_graph_spec *spec, exo_edge_spec *edge, exo_err *err)
     exo_config *node = edge->node;
     if (!exo_config_is_map(node))
         return exo_config_fail(node, err, "edges: expected a mapping with from, to and carries");
+    static const char *const buffer[] = {"capacity", "on_full", NULL};
     for (size_t i = sizeof keys / sizeof *keys; i-- > 0;)
         exo_config_get(node, keys[i]);
-    exo_status st = exo_config_finish(node, err);
+    exo_status st = exo_config_check_misplaced(node, buffer, "buffer.", err);
+    if (st == EXO_OK)
+        st = exo_config_finish(node, err);
     if (st == EXO_OK)
         st = read_end(spec, node, "from", &edge->from, err);
     if (st == EXO_OK)

@@ -20,6 +20,7 @@
 #include "base/input.h"
 #include "base/nearest.h"
 #include "nn/builtin_models.h"
+#include "nn/optim_groups.h"
 
 enum {
     MAX_NODES = 1024,
@@ -42,13 +43,8 @@ check_no_strategy_keys(exo_config *map, exo_err *err)
     static const char *const strategy[] = {
         "optimizer", "lr_scheduler", "warmup_steps", "cosine_anneal", "max_norm", "H", "offset",
         NULL};
-    static const char *const optimizer[] = {
-        "lr",     "weight_decay",    "betas",    "eps",          "momentum", "amsgrad",
-        "groups", "ns_coefficients", "ns_steps", "adjust_lr_fn", "matrices", "adamw",
-        NULL};
     exo_status st = exo_config_check_misplaced(map, strategy, "strategy.", err);
-    return st == EXO_OK ? exo_config_check_misplaced(map, optimizer, "strategy.optimizer.", err)
-                        : st;
+    return st == EXO_OK ? exo_optim_check_misplaced(map, "strategy.optimizer.", err) : st;
 }
 
 /* Checks for unknown keys first, so that a misspelt key is reported as such and not as a missing
@@ -315,7 +311,7 @@ read_common(exo_config *root, exo_job *job, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_string(root, "device", "cpu", &o->device, err);
     if (st == EXO_OK)
-        st = exo_resources_read(root, &resources, &o->num_resources, err);
+        st = exo_needs_read(root, &resources, &o->num_resources, err);
     if (st == EXO_OK)
         st = exo_config_string(root, "engine", "auto", &o->engine, err);
     if (st == EXO_OK)

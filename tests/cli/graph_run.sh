@@ -71,6 +71,17 @@ ok run plain.yaml --overwrite --set actors.source.compute.make='0 ms'
 [ "$(total count)" = 400 ] || fail "plain: $(total count) items came"
 [ "$(json runs/flow/result.json encoded_bytes)" = "$bytes" ] || fail "plain: other bytes than on the virtual clock"
 
+# --- A buffer that must not be full
+# ------------------------------------------------------------------------------------------------
+
+sed -e 's/count: [23]/count: 1/' -e 's/{capacity: 4}/{capacity: 4, on_full: fail}/' graph.yaml >full.yaml
+for way in '--set clock=virtual' '--workers 2'; do
+    # shellcheck disable=SC2086
+    "$EXOGYM" run full.yaml --overwrite --set actors.source.compute.make='0 ms' $way >out 2>err
+    [ $? = 1 ] || fail "a full buffer did not end the run: $(cat out err)"
+    has err 'exogym: full.yaml:9:99: source_0: edge source>sink:numbers: the buffer of sink_0 is full'
+done
+
 # --- A run that is cut leaves all of it, too
 # --------------------------------------------------------------------------
 

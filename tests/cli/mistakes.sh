@@ -24,6 +24,7 @@ wrong 'seed: -1' '7: seed must be at least 0, got -1'
 wrong 'exogym: 2' '9: exogym must be at most 1, got 2'
 wrong 'device: tpu' "9: there is no device 'tpu'; did you mean 'cpu'?"
 wrong 'name: a/b' "7: name 'a/b': expected at most 100 letters, digits, '_', '.' and '-', beginning with a letter, digit or '_'"
+wrong 'resources: {gpus: 1.5}' "19: there cannot be 1.5 of the resource 'gpus' for an actor: take at most 1, a part of one GPU, or whole ones"
 wrong 'train: {max_step: 3}' "9: unknown key 'max_step'; did you mean 'max_steps'?"
 wrong 'train: {batch_size: "16"}' '21: batch_size: expected an integer, got the string "16"'
 wrong 'train: {batch_size: 16, minibatch_size: 5}' '41: minibatch_size 5 does not divide batch_size 16'

@@ -98,6 +98,9 @@ Test(graph_check, actors)
                    "g:1:46: cpus must be at least 0, got -1");
     expect_refused("actors: {a: {class: maker, resources: {memory: 2}}}\n",
                    "g:1:48: memory: '2' has no unit; expected a size such as 16 MiB");
+    expect_refused("actors: {a: {class: maker, resources: {cpus: 1.5, gpus: 1.5}}}\n",
+                   "g:1:57: there cannot be 1.5 of the resource 'gpus' for an actor: take at most "
+                   "1, a part of one GPU, or whole ones");
     expect_refused("actors: {a: {class: maker, restart: {when: often}}}\n",
                    "g:1:44: when: expected one of never, on_failure, always, got 'often'");
     expect_refused("actors: {a: {class: maker, restart: {max: 3}}}\n",
@@ -309,6 +312,10 @@ Test(graph_check, routes)
 
 Test(graph_check, buffers)
 {
+    expect_edge("from: b, to: a, carries: parameters, on_full: latest",
+                "86: unknown key 'on_full'; did you mean 'buffer.on_full'?");
+    expect_edge("from: b, to: a, carries: parameters, capacity: 3",
+                "86: unknown key 'capacity'; did you mean 'buffer.capacity'?");
     expect_edge("from: b, to: a, carries: parameters, buffer: {on_full: latest, capacity: 3}",
                 "122: on_full: latest keeps one item: capacity must be 1, got 3");
     expect_edge("from: b, to: a, carries: parameters, every: 2, buffer: {on_full: fail}",
