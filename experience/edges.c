@@ -224,6 +224,21 @@ check_draws(const struct sides *s, uint32_t maker, exo_err *err)
     return EXO_OK;
 }
 
+/* Draws are dealt to a maker by one trainer. */
+static exo_status
+check_deals(const struct sides *s, uint32_t maker, exo_err *err)
+{
+    uint32_t trainers = s->trainer->count, heard = 0;
+    for (uint32_t t = 0; t < trainers; t++)
+        heard += s->hears[(size_t)maker * trainers + t];
+    return heard > 1
+               ? exo_config_fail(s->weights->node, err,
+                                 "edge '%s': %s_%u would get versions of %u trainers, but with "
+                                 "balance one deals it its draws: let the edge have route: modulo",
+                                 s->weights->name, s->maker->name, maker, heard)
+               : EXO_OK;
+}
+
 static exo_status
 check_maker(const struct sides *s, uint32_t maker, exo_err *err)
 {
@@ -241,7 +256,7 @@ check_maker(const struct sides *s, uint32_t maker, exo_err *err)
             "answer its versions: %s_%u would send no further one; let both edges join the same "
             "actors, for instance with the same route",
             s->experience->name, name, maker, of, trainer, s->weights->name, of, trainer);
-    return s->deals ? EXO_OK : check_draws(s, maker, err);
+    return s->deals ? check_deals(s, maker, err) : check_draws(s, maker, err);
 }
 
 /* --- Options ---------------------------------------------------------------------------------- */

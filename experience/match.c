@@ -7,8 +7,10 @@
 #include <exogym/decoder.h>
 
 #include "base/config_edit.h"
+#include "experience/builtin.h"
 #include "experience/learner.h"
 #include "experience/named_model.h"
+#include "experience/prompts.h"
 
 /* The makers that share a generation; 1: each has the whole model. */
 static exo_status
@@ -173,6 +175,118 @@ exo_match_weights(const exo_actor_spec *maker, const exo_actor_spec *trainer, ex
         st = compare(mine, theirs, maker, trainer, err);
     exo_model_drop(&mine);
     exo_model_drop(&theirs);
+    return st;
+}
+
+/* --- Answers ---------------------------------------------------------------------------------- */
+
+/* What a maker sends, as far as its options say it. */
+struct answers {
+    size_t prompt_tokens; /* one more than the largest token of its prompts */
+    size_t tokens;        /* the same of its answers; 0: not known */
+    size_t prompt;        /* tokens of its longest prompt */
+    size_t answer;        /* tokens that an answer has at least */
+};
+
+/* Whether the actor begins with weights that were trained before, or that a function gives. */
+static bool
+has_learned(const exo_actor_spec *actor)
+{
+    exo_config *model = exo_config_get(actor->config, "model");
+    return is_given(actor) || (exo_config_is_map(model) && exo_config_has(model, "path"));
+}
+
+/* Whether the maker draws from all tokens of its vocabulary, because its weights are from the seed, or
+ * of a trainer whose weights were. */
+static exo_status
+draws_all_tokens(const exo_graph_spec *spec, uint32_t maker, bool *all, exo_err *err)
+{
+    const exo_actor_spec *m = &spec->actors[maker];
+    exo_config *generate = exo_config_get(m->config, "generate");
+    double temperature = 1;
+    exo_status st = generate
+                        ? exo_config_double(generate, "temperature", 1, 0, 1e6, &temperature, err)
+                        : EXO_OK;
+    *all = temperature > 0 && !has_learned(m) && !exo_config_has(generate, "top_k") &&
+           !exo_config_has(generate, "top_p");
+    for (const exo_edge_spec *e = spec->edges; e < spec->edges + spec->num_edges; e++)
+        *all = *all && (e->to != maker || strcmp(e->carries, "parameters") != 0 ||
+                        (exo_config_has(spec->actors[e->from].config, "model") &&
+                         !has_learned(&spec->actors[e->from])));
+    return st;
+}
+
+/* Without tokens that end it, an answer is as long as allowed. */
+static exo_status
+read_length(const exo_actor_spec *maker, const exo_prompts *prompts, size_t *out, exo_err *err)
+{
+    const exo_tokenizer *tokenizer = exo_prompts_tokenizer(prompts);
+    exo_config *generate = exo_config_get(maker->config, "generate");
+    uint64_t most = 16;
+    bool ends = exo_config_has(generate, "stop")
+                    ? exo_config_length(exo_config_get(generate, "stop")) > 0
+                    : tokenizer && exo_tokenizer_end(tokenizer) >= 0;
+    exo_status st = generate
+                        ? exo_config_u64(generate, "max_new_tokens", 16, 1, UINT32_MAX, &most, err)
+                        : EXO_OK;
+    *out = ends || exo_config_has(maker->config, "tool") ? 1 : (size_t)most;
+    return st;
+}
+
+static exo_status
+read_answers(struct answers *out, const exo_graph_spec *spec, uint32_t maker, exo_err *err)
+{
+    const exo_actor_spec *m = &spec->actors[maker];
+    exo_prompts *prompts = NULL;
+    exo_model *model = NULL;
+    bool all = false;
+    exo_status st = exo_prompts_read(&prompts, m->config, err);
+    if (st == EXO_OK)
+        st = draws_all_tokens(spec, maker, &all, err);
+    if (st == EXO_OK)
+        st = exo_named_model_read(&model, m->config, "model", err);
+    if (st == EXO_OK)
+        st = read_length(m, prompts, &out->answer, err);
+    if (st == EXO_OK) {
+        out->prompt_tokens = exo_prompts_vocabulary(prompts);
+        out->prompt = exo_prompts_longest(prompts);
+        out->tokens = all ? exo_decoder_spec_of(model)->vocabulary : 0;
+    }
+    exo_model_drop(&model);
+    exo_prompts_free(&prompts);
+    return st;
+}
+
+exo_status
+exo_match_answers(const exo_graph_spec *spec, uint32_t maker, uint32_t trainer, exo_err *err)
+{
+    const exo_actor_spec *m = &spec->actors[maker], *t = &spec->actors[trainer];
+    struct answers a = {0};
+    exo_model *model = NULL;
+    if (is_given(m) || is_given(t))
+        return EXO_OK;
+    exo_status st = read_answers(&a, spec, maker, err);
+    if (st == EXO_OK)
+        st = exo_named_model_read(&model, t->config, "model", err);
+    if (st != EXO_OK)
+        return st;
+    const exo_decoder_spec *takes = exo_decoder_spec_of(model);
+    const size_t tokens = a.tokens > a.prompt_tokens ? a.tokens : a.prompt_tokens;
+    /* only a reward model looks at what follows the last token */
+    const size_t least = a.prompt + a.answer - (t->class != &exo_reward_trainer_class);
+    exo_config *at = exo_config_get(t->config, "model");
+    if (tokens > takes->vocabulary)
+        st = exo_config_fail(at, err,
+                             "model: its vocabulary is %zu, but the %s of '%s', of which '%s' "
+                             "learns, have tokens up to %zu: set model.vocabulary",
+                             takes->vocabulary, tokens > a.prompt_tokens ? "answers" : "prompts",
+                             m->name, t->name, tokens - 1);
+    else if (least > takes->context)
+        st = exo_config_fail(at, err,
+                             "model: its context is %zu, but the longest prompt of '%s', of which "
+                             "'%s' learns, needs %zu with its answer: set model.context",
+                             takes->context, m->name, t->name, least);
+    exo_model_drop(&model);
     return st;
 }
 

@@ -18,5 +18,10 @@ exo_status exo_match_strategy(const exo_graph_spec *spec, uint32_t trainer, exo_
  * with the place of what to change; those of the options themselves. */
 exo_status exo_match_weights(const exo_actor_spec *maker, const exo_actor_spec *trainer,
                              exo_err *err);
+/* Checks that the model of a trainer takes the prompts and answers of a maker: their tokens, unless the
+ * maker's model has learned which ones it writes, and the longest prompt with its answer. INVAL, with the
+ * place of the trainer's model; those of the options themselves. */
+exo_status exo_match_answers(const exo_graph_spec *spec, uint32_t maker, uint32_t trainer,
+                             exo_err *err);
 
 #endif

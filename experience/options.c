@@ -6,6 +6,7 @@
 
 #include "base/config_edit.h"
 #include "experience/builtin.h"
+#include "experience/match.h"
 #include "experience/objective.h"
 #include "experience/prompts.h"
 #include "graph/spec.h"
@@ -77,14 +78,33 @@ check_slices(const exo_actor_spec *trainer, exo_err *err)
 
 /* --- Answers ---------------------------------------------------------------------------------- */
 
+/* Calls `each` for all makers whose experience reaches trainer `index`, also through a replay_buffer. */
+static exo_status
+for_makers(const exo_graph_spec *spec, uint32_t index,
+           exo_status (*each)(const exo_graph_spec *, uint32_t maker, uint32_t index, exo_err *),
+           exo_err *err)
+{
+    exo_status st = EXO_OK;
+    const exo_edge_spec *end = spec->edges + spec->num_edges;
+    for (const exo_edge_spec *e = spec->edges; st == EXO_OK && e < end; e++) {
+        if (e->to != index || strcmp(e->carries, "experience") != 0)
+            continue;
+        if (is_of(spec, e->from, &exo_experience_maker_class))
+            st = each(spec, e->from, index, err);
+        for (const exo_edge_spec *f = spec->edges; st == EXO_OK && f < end; f++)
+            if (is_of(spec, e->from, &exo_replay_buffer_class) && f->to == e->from &&
+                is_of(spec, f->from, &exo_experience_maker_class))
+                st = each(spec, f->from, index, err);
+    }
+    return st;
+}
+
 /* Refuses a maker with one answer to a prompt, whose experience reaches trainer `index`. */
 static exo_status
-check_maker(const exo_graph_spec *spec, uint32_t index, uint32_t maker, exo_err *err)
+check_maker(const exo_graph_spec *spec, uint32_t maker, uint32_t index, exo_err *err)
 {
     const exo_actor_spec *m = &spec->actors[maker], *t = &spec->actors[index];
     uint64_t answers = 1;
-    if (!is_of(spec, maker, &exo_experience_maker_class))
-        return EXO_OK;
     exo_status st = exo_config_u64(m->config, "answers", 1, 1, UINT64_MAX, &answers, err);
     if (st == EXO_OK && answers < 2)
         return exo_config_fail(
@@ -92,22 +112,6 @@ check_maker(const exo_graph_spec *spec, uint32_t index, uint32_t maker, exo_err 
             "'%s' makes one answer to a prompt, but '%s' compares the answers of a prompt: let "
             "makers have at least 2 answers",
             m->name, t->name);
-    return st;
-}
-
-static exo_status
-check_answers(const exo_graph_spec *spec, uint32_t index, exo_err *err)
-{
-    exo_status st = EXO_OK;
-    const exo_edge_spec *end = spec->edges + spec->num_edges;
-    for (const exo_edge_spec *e = spec->edges; st == EXO_OK && e < end; e++) {
-        if (e->to != index || strcmp(e->carries, "experience") != 0)
-            continue;
-        st = check_maker(spec, index, e->from, err);
-        for (const exo_edge_spec *f = spec->edges; st == EXO_OK && f < end; f++)
-            if (is_of(spec, e->from, &exo_replay_buffer_class) && f->to == e->from)
-                st = check_maker(spec, index, f->from, err);
-    }
     return st;
 }
 
@@ -195,6 +199,17 @@ check_starts(const exo_graph_spec *spec, uint32_t index, exo_err *err)
 
 /* --- Trainers --------------------------------------------------------------------------------- */
 
+/* Whether the trainers send weights to makers; those that they exchange are a collective. */
+static bool
+sends_weights(const exo_graph_spec *spec, uint32_t index)
+{
+    for (const exo_edge_spec *e = spec->edges; e < spec->edges + spec->num_edges; e++)
+        if (e->from == index && e->route != EXO_ROUTE_ALL_REDUCE &&
+            strcmp(e->carries, "parameters") == 0)
+            return true;
+    return false;
+}
+
 /* Without an edge for weights nothing paces the makers. */
 static exo_status
 check_pace(const exo_graph_spec *spec, uint32_t index, exo_err *err)
@@ -203,8 +218,7 @@ check_pace(const exo_graph_spec *spec, uint32_t index, exo_err *err)
     bool balance = false;
     exo_status st = exo_config_bool(t->config, "balance", false, &balance, err);
     const char *key = balance ? "balance" : "oversample";
-    if (st != EXO_OK || edge_at(spec, index, true, "parameters") ||
-        (!balance && !exo_config_has(t->config, key)))
+    if (st != EXO_OK || sends_weights(spec, index) || (!balance && !exo_config_has(t->config, key)))
         return st;
     return exo_config_fail(place_of(t, key), err,
                            "%s needs an edge that carries parameters: {from: %s, to: MAKER, "
@@ -229,7 +243,9 @@ check_ppo_trainer(const exo_graph_spec *spec, uint32_t index, exo_err *err)
         st = check_pace(spec, index, err);
     if (st == EXO_OK)
         st = check_starts(spec, index, err);
-    return st == EXO_OK && objective.groups ? check_answers(spec, index, err) : st;
+    if (st == EXO_OK)
+        st = for_makers(spec, index, exo_match_answers, err);
+    return st == EXO_OK && objective.groups ? for_makers(spec, index, check_maker, err) : st;
 }
 
 /* Comparisons come from a file, which several trainers may read, or from makers. */
@@ -256,7 +272,8 @@ check_comparisons(const exo_graph_spec *spec, uint32_t index, exo_err *err)
                                "one trainer learns from items, and '%s' has a count of %u: "
                                "several learn from a file, data: {path: FILE}",
                                t->name, t->count);
-    return edge ? check_answers(spec, index, err) : EXO_OK;
+    exo_status st = for_makers(spec, index, check_maker, err);
+    return st == EXO_OK ? for_makers(spec, index, exo_match_answers, err) : st;
 }
 
 static exo_status

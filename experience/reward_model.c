@@ -158,15 +158,17 @@ refuse_token(const struct model_reward *r, int32_t token, exo_err *err)
                     token, exo_decoder_spec_of(r->model)->vocabulary);
 }
 
-/* The prompts fit the reward model, each with an answer of a token. */
+/* The prompts fit the reward model, each with an answer: of a token, unless all are as long as allowed. */
 exo_status
 exo_model_reward_check(const void *self, const exo_reward_task *task, exo_err *err)
 {
     const struct model_reward *r = self;
     exo_status st = EXO_OK;
+    const size_t length = task->num_stop > 0 || task->has_tool ? 1 : task->max_new_tokens;
     for (size_t i = 0; st == EXO_OK && i < exo_prompts_count(task->prompts); i++) {
         const exo_prompt prompt = exo_prompts_at(task->prompts, i);
-        const exo_answer a = {.prompt = prompt.tokens, .prompt_length = prompt.length, .length = 1};
+        const exo_answer a = {
+            .prompt = prompt.tokens, .prompt_length = prompt.length, .length = length};
         st = check_length(r, &a, err);
         for (size_t k = 0; st == EXO_OK && k < prompt.length; k++)
             if ((size_t)prompt.tokens[k] >= exo_decoder_spec_of(r->model)->vocabulary)

@@ -128,6 +128,13 @@ static const struct graph graphs[] = {
     {2, 1, "", "balance: true", MODULO,
      "g:6:89: balance needs an edge that carries parameters: {from: trainer, to: MAKER"},
     {2, 1, "", "staleness: 1, oversample: 1.5", MODULO, "g:6:106: oversample needs an edge"},
+    {2, 2, "", "staleness: 1, oversample: 1.5, " APART, MODULO MEET,
+     "g:6:106: oversample needs an edge"},
+    {3, 2, "", "balance: true", ALL BROADCAST SUMMED,
+     EDGE_2 "maker_0 would get versions of 2 trainers, but with balance one deals it its draws: "
+            "let the edge have route: modulo"},
+    {1, 1, "", "lr: 1e-3", MODULO BROADCAST,
+     "g:6:80: unknown key 'lr'; did you mean 'optimizer.lr'?"},
     /* answers that are compared */
     {1, 1, "", "", MODULO BROADCAST "  - {from: single, to: other, carries: experience}\n",
      "g:10:63: 'single' makes one answer to a prompt, but 'other' compares the "
@@ -341,5 +348,60 @@ Test(experience_edges, both_sides_have_the_same_model)
                           strncmp(err.text, "g:5:60: model: 'm' has another", 30) == 0 &&
                           strstr(err.text, models[i].refused),
                       "%zu: %s\n%s\n%s", i, err.text, models[i].refused, text);
+    }
+}
+
+/* Trainers of the answers of frozen makers, which draw any of 7 tokens: options of the maker, and of the
+ * trainer; the message, NULL: it takes all answers. */
+static const struct {
+    const char *maker, *trainer, *refused;
+} takers[] = {
+    {"", "{class: dpo_trainer, config: {model: {<<: *m}}}", NULL},
+    {"", "{class: dpo_trainer, config: {model: {<<: *m, context: 4}}}", NULL},
+    {"", "{class: dpo_trainer, config: {model: {<<: *m, context: 3}}}",
+     "g:6:43: model: its context is 3, but the longest prompt of 'm', of which 't' learns, needs 4 "
+     "with its answer: set model.context"},
+    {"", "{class: ppo_trainer, config: {algorithm: grpo, model: {<<: *m, context: 3}}}",
+     "g:6:60: model: its context is 3"},
+    {"", "{class: reward_trainer, config: {model: {<<: *m, values: true, context: 5}}}", NULL},
+    {"", "{class: reward_trainer, config: {model: {<<: *m, values: true, context: 4}}}",
+     "g:6:46: model: its context is 4, but the longest prompt of 'm', of which 't' learns, needs "
+     "5"},
+    {", stop: [3]", "{class: dpo_trainer, config: {model: {<<: *m, context: 2}}}", NULL},
+    {", stop: [3]", "{class: dpo_trainer, config: {model: {<<: *m, context: 1}}}",
+     "g:6:43: model: its context is 1"},
+    {"", "{class: reward_trainer, config: {model: {<<: *m, values: true, vocabulary: 8}}}", NULL},
+    {"", "{class: reward_trainer, config: {model: {<<: *m, values: true, vocabulary: 6}}}",
+     "g:6:46: model: its vocabulary is 6, but the answers of 'm', of which 't' learns, have tokens "
+     "up to 6: set model.vocabulary"},
+    {", temperature: 0",
+     "{class: reward_trainer, config: {model: {<<: *m, values: true, vocabulary: 6}}}", NULL},
+    {", top_k: 2", "{class: dpo_trainer, config: {model: {<<: *m, vocabulary: 5}}}",
+     "g:6:43: model: its vocabulary is 5, but the prompts of 'm', of which 't' learns, have tokens "
+     "up to 5"},
+};
+
+Test(experience_edges, a_trainer_takes_the_answers_of_its_makers)
+{
+    for (size_t i = 0; i < sizeof takers / sizeof *takers; i++) {
+        char text[2048];
+        exo_graph_spec *spec = NULL;
+        exo_err err = {0};
+        snprintf(
+            text, sizeof text,
+            "exogym: 1\nclock: virtual\nactors:\n"
+            "  m: {class: experience_maker, config: {prompts: {tokens: [[1], [5, 2]]}, reward: "
+            "{name: share, token: 5}, answers: 2,\n    generate: {max_new_tokens: 3%s}, model: "
+            "&m {name: gpt, layers: 1, heads: 2, width: 8, context: 8, vocabulary: 7}}}\n"
+            "  t: %s\nedges: [{from: m, to: t, carries: experience}]\n",
+            takers[i].maker, takers[i].trainer);
+        exo_status st = exo_graph_parse(&spec, "g", text, NULL, &err);
+        exo_graph_spec_free(&spec);
+        const char *refused = takers[i].refused;
+        if (!refused)
+            cr_expect_eq(st, EXO_OK, "%zu: %s\n%s", i, err.text, text);
+        else
+            cr_expect(st == EXO_INVAL && strncmp(err.text, refused, strlen(refused)) == 0,
+                      "%zu: %s\n%s\n%s", i, err.text, refused, text);
     }
 }
