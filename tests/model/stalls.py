@@ -490,7 +490,7 @@ class Model:
 # ----------------------------------------------------------------------------------------------------------------------
 
 def verdict_of(exogym, path):
-    r = subprocess.run([exogym, 'graph', 'check', path], capture_output=True, text=True)
+    r = subprocess.run([exogym, 'graph', 'check', '--load-plugins', path], capture_output=True, text=True)
     said = r.stderr + r.stdout
     if 'this graph stalls: ' in said:
         return 'stalls', said
