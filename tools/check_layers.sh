@@ -32,7 +32,7 @@ only 'jansson\.h' 'nn/|actors/|experience/|runtime/graph/|runtime/report/|runtim
 only 'pcre2\.h|unicase\.h|uninorm\.h|unictype\.h' 'nn/text/' 'Regular expressions and Unicode belong to nn/text:'
 only 'openssl/.*' 'nn/' 'Hashes belong to nn:'
 only 'curl/.*' 'nn/' 'Downloads belong to nn:'
-only 'pthread\.h' 'runtime/base/|runtime/store/|runtime/net/|runtime/actor/|runtime/comm/|runtime/link/|runtime/graph/|runtime/cluster/|runtime/mpi/|runtime/nccl/|runtime/programs/exogym-node\.c|runtime/programs/local_cluster\.c|nn/loader\.c|nn/device/joint\.c|nn/cuda/cudnn_library\.cu|nn/cuda/device\.cu|nn/cuda/engine\.cu|nn/cuda/quiet\.cu|nn/cuda/recorders\.cu|nn/cuda/share\.cu|experience/given\.c|experience/uptake\.c|actors/fit\.c|actors/replica\.h' 'Threads do not belong here:'
+only 'pthread\.h' 'runtime/base/|runtime/store/|runtime/net/|runtime/actor/|runtime/comm/|runtime/link/|runtime/graph/|runtime/cluster/|runtime/mpi/|runtime/nccl/|runtime/programs/exogym-node\.c|runtime/programs/local_cluster\.c|nn/loader\.c|nn/device/joint\.c|nn/cuda/cudnn_library\.cu|nn/cuda/engine\.cu|nn/cuda/memory\.cu|nn/cuda/quiet\.cu|nn/cuda/recorders\.cu|nn/cuda/share\.cu|experience/given\.c|experience/uptake\.c|actors/fit\.c|actors/replica\.h' 'Threads do not belong here:'
 
 raw=$(grep -rnE '(^|[^_a-zA-Z.>])(malloc|calloc|realloc|strdup|strndup|free|aligned_alloc|posix_memalign)\(' \
     --include='*.c' --include='*.h' runtime nn learning experience strategies environments actors builtins 2>/dev/null |

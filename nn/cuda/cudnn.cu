@@ -9,6 +9,7 @@
 #include <exogym/memory.h>
 
 #include "nn/cuda/cudnn_library.h"
+#include "nn/cuda/memory.h"
 #include "nn/cuda/quiet.h"
 
 enum {

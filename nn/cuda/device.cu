@@ -1,25 +1,21 @@
-/* The device: its memory, copies, and the end of its work. State: exo_cuda_device. Read next:
+/* The device: its life, copies, and the end of its work. State: exo_cuda_device. Read next: memory.h,
  * table.cu. */
 #include "nn/cuda/device.h"
 
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <exogym/ipc.h>
 #include <exogym/memory.h>
 
 extern "C" {
 #include "nn/device/cuda_plugin.h"
 }
 
-#include "base/part_of_memory.h"
-
 #include "nn/cuda/choose.h"
 #include "nn/cuda/cudnn.h"
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/matmul.h"
+#include "nn/cuda/memory.h"
 #include "nn/cuda/own_bytes.h"
 #include "nn/cuda/pages.h"
 #include "nn/cuda/partials.h"
@@ -27,8 +23,6 @@ extern "C" {
 #include "nn/cuda/sections.h"
 #include "nn/cuda/share.h"
 #include "nn/cuda/side.h"
-
-#define LIMIT "EXOGYM_CUDA_MEMORY"
 
 enum {
     LEAST_CAPABILITY = 80,                                    /* that mma.h compiles for */
@@ -56,293 +50,6 @@ cudaError_t
 exo_cuda_select(const exo_cuda_device *cuda)
 {
     return cudaSetDevice(cuda->ordinal);
-}
-
-/* --- Memory ----------------------------------------------------------------------------------- */
-
-/* What a device holds. The list has the devices of the process; the lock guards it. */
-typedef struct holder {
-    struct holder *next;
-    const exo_cuda_device *cuda;
-    uint64_t bytes[EXO_CUDA_USES];
-} holder;
-
-static pthread_mutex_t holders_lock = PTHREAD_MUTEX_INITIALIZER;
-static holder *holders;
-static uint64_t shared_bytes[EXO_CUDA_COUNTED_GPUS]; /* by ordinal: share.cu's, guarded as well */
-static uint64_t shared_frees[EXO_CUDA_COUNTED_GPUS]; /* of such memory so far */
-
-static holder **
-find_holder_locked(const exo_cuda_device *cuda)
-{
-    holder **at = &holders;
-    while (*at && (*at)->cuda != cuda)
-        at = &(*at)->next;
-    return at;
-}
-
-static exo_status
-add_holder(const exo_cuda_device *cuda, exo_err *err)
-{
-    holder *h = static_cast<holder *>(exo_calloc(1, sizeof *h));
-    if (!h)
-        return exo_fail(err, EXO_NOMEM, "no memory for a device");
-    h->cuda = cuda;
-    pthread_mutex_lock(&holders_lock);
-    h->next = holders;
-    holders = h;
-    pthread_mutex_unlock(&holders_lock);
-    return EXO_OK;
-}
-
-static void
-remove_holder(const exo_cuda_device *cuda)
-{
-    pthread_mutex_lock(&holders_lock);
-    holder **at = find_holder_locked(cuda), *h = *at;
-    if (h)
-        *at = h->next;
-    pthread_mutex_unlock(&holders_lock);
-    exo_free(h);
-}
-
-void
-exo_cuda_took(const exo_cuda_device *cuda, exo_cuda_use use, size_t bytes)
-{
-    pthread_mutex_lock(&holders_lock);
-    holder *h = *find_holder_locked(cuda);
-    if (h)
-        h->bytes[use] += bytes;
-    pthread_mutex_unlock(&holders_lock);
-}
-
-void
-exo_cuda_gave(const exo_cuda_device *cuda, exo_cuda_use use, size_t bytes)
-{
-    pthread_mutex_lock(&holders_lock);
-    holder *h = *find_holder_locked(cuda);
-    if (h)
-        h->bytes[use] -= bytes;
-    pthread_mutex_unlock(&holders_lock);
-}
-
-void
-exo_cuda_shared(int ordinal, int64_t bytes)
-{
-    pthread_mutex_lock(&holders_lock);
-    if (ordinal >= 0 && ordinal < EXO_CUDA_COUNTED_GPUS) {
-        shared_bytes[ordinal] += static_cast<uint64_t>(bytes);
-        shared_frees[ordinal] += bytes < 0;
-    }
-    pthread_mutex_unlock(&holders_lock);
-}
-
-static uint64_t
-frees_on(int ordinal)
-{
-    pthread_mutex_lock(&holders_lock);
-    const uint64_t frees = ordinal < EXO_CUDA_COUNTED_GPUS ? shared_frees[ordinal] : 0;
-    pthread_mutex_unlock(&holders_lock);
-    return frees;
-}
-
-bool
-exo_cuda_sweep(const exo_cuda_device *cuda)
-{
-    const uint64_t before = frees_on(cuda->ordinal); /* the bytes grow beside other threads */
-    (void)exo_ipc_array_count();
-    return exo_cuda_select(cuda) == cudaSuccess && frees_on(cuda->ordinal) != before;
-}
-
-static uint64_t
-sum_of(const holder *h)
-{
-    uint64_t sum = 0;
-    for (const uint64_t bytes : h->bytes)
-        sum += bytes;
-    return sum;
-}
-
-static uint64_t idle_in_pool(int ordinal);
-
-/* All memory of a GPU, also of one that this process could not open. */
-static size_t
-memory_of(int ordinal)
-{
-    cudaDeviceProp properties;
-    const bool known = cudaGetDeviceProperties(&properties, ordinal) == cudaSuccess;
-    (void)cudaGetLastError();
-    return known ? properties.totalGlobalMem : 0;
-}
-
-/* Who holds what of a GPU in this process. */
-struct account {
-    holder own;
-    unsigned long long others, shared; /* of other devices; of none */
-    unsigned devices;                  /* the others */
-};
-
-static account
-look_locked(const exo_cuda_device *cuda)
-{
-    account a = {};
-    for (const holder *h = holders; h; h = h->next)
-        if (h->cuda == cuda) {
-            a.own = *h;
-        } else if (h->cuda->ordinal == cuda->ordinal) {
-            a.others += sum_of(h);
-            a.devices++;
-        }
-    a.shared = cuda->ordinal < EXO_CUDA_COUNTED_GPUS ? shared_bytes[cuda->ordinal] : 0;
-    return a;
-}
-
-static account
-look(const exo_cuda_device *cuda)
-{
-    pthread_mutex_lock(&holders_lock);
-    const account a = look_locked(cuda);
-    pthread_mutex_unlock(&holders_lock);
-    return a;
-}
-
-static unsigned long long
-sum_of_account(const account *a)
-{
-    return sum_of(&a->own) + a->others + a->shared;
-}
-
-/* "the arrays of this node hold 4096, ..." */
-static void
-describe(const account *a, char *out, size_t size)
-{
-    const uint64_t *uses = a->own.bytes;
-    snprintf(
-        out, size,
-        "the arrays of this node hold %llu, its plans %llu, pages of caches %llu and "
-        "workspaces %llu, the %u others in this process %llu, arrays that others may hold %llu",
-        static_cast<unsigned long long>(uses[EXO_CUDA_ARRAYS]),
-        static_cast<unsigned long long>(uses[EXO_CUDA_PLANS]),
-        static_cast<unsigned long long>(uses[EXO_CUDA_PAGES]),
-        static_cast<unsigned long long>(uses[EXO_CUDA_WORKSPACES]), a->devices, a->others,
-        a->shared);
-}
-
-exo_status
-exo_cuda_say_full(const exo_cuda_device *cuda, const char *what, size_t bytes, exo_err *err)
-{
-    size_t left = 0, all = 0;
-    char text[EXO_ERR_TEXT];
-    (void)cudaGetLastError();
-    if (cudaMemGetInfo(&left, &all) != cudaSuccess) /* not even the driver's own has room */
-        all = memory_of(cuda->ordinal);
-    const unsigned long long idle = idle_in_pool(cuda->ordinal);
-    const account a = look(cuda);
-    const unsigned long long taken = all - left, here = sum_of_account(&a) + idle;
-    describe(&a, text, sizeof text);
-    return exo_fail(err, EXO_NOMEM,
-                    "no memory for %s of %zu bytes on GPU %d: %zu of %zu bytes are free; %s, "
-                    "their pool keeps %llu, and libraries and other processes have %llu "
-                    "(nvidia-smi names them)",
-                    what, bytes, cuda->ordinal, left, all, text, idle,
-                    taken > here ? taken - here : 0);
-}
-
-/* --- The bound of a process ------------------------------------------------------------------- */
-
-/* EXOGYM_CUDA_MEMORY: what this process may have of the GPU. */
-static exo_status
-read_limit(exo_cuda_device *cuda, exo_err *err)
-{
-    const char *asked = getenv(LIMIT);
-    cuda->limit = UINT64_MAX;
-    if (!asked || !*asked || exo_part_of_memory(asked, memory_of(cuda->ordinal), &cuda->limit))
-        return EXO_OK;
-    return exo_fail(err, EXO_INVAL, LIMIT ": expected " EXO_PART_EXPECTED ", got '%.60s'", asked);
-}
-
-/* Counts the bytes, unless they are too many. use: EXO_CUDA_USES: of no device. */
-static bool
-count(const exo_cuda_device *cuda, exo_cuda_use use, size_t bytes)
-{
-    pthread_mutex_lock(&holders_lock);
-    const account a = look_locked(cuda);
-    const uint64_t taken = sum_of_account(&a);
-    const bool fits = taken <= cuda->limit && bytes <= cuda->limit - taken;
-    holder *h = *find_holder_locked(cuda);
-    if (fits && use == EXO_CUDA_USES && cuda->ordinal < EXO_CUDA_COUNTED_GPUS)
-        shared_bytes[cuda->ordinal] += bytes;
-    else if (fits && use != EXO_CUDA_USES && h)
-        h->bytes[use] += bytes;
-    pthread_mutex_unlock(&holders_lock);
-    return fits;
-}
-
-exo_status
-exo_cuda_take(const exo_cuda_device *cuda, exo_cuda_use use, const char *what, size_t bytes,
-              exo_err *err)
-{
-    char text[EXO_ERR_TEXT];
-    if (count(cuda, use, bytes) || (exo_cuda_sweep(cuda) && count(cuda, use, bytes)))
-        return EXO_OK;
-    const account a = look(cuda);
-    describe(&a, text, sizeof text);
-    return exo_fail(err, EXO_NOMEM,
-                    "no memory for %s of %zu bytes on GPU %d: " LIMIT
-                    " lets this process have %llu bytes there, of which it has %llu; %s",
-                    what, bytes, cuda->ordinal, static_cast<unsigned long long>(cuda->limit),
-                    sum_of_account(&a), text);
-}
-
-exo_status
-exo_cuda_take_shared(const exo_cuda_device *cuda, const char *what, size_t bytes, exo_err *err)
-{
-    return exo_cuda_take(cuda, EXO_CUDA_USES, what, bytes, err);
-}
-
-/* --- Arrays ----------------------------------------------------------------------------------- */
-
-static exo_status
-cuda_alloc(exo_device *device, size_t bytes, void **out, exo_err *err)
-{
-    exo_cuda_device *cuda = exo_cuda_of(device);
-    void *memory = NULL;
-    const size_t least = bytes ? bytes : 1; /* an array has an address, even an empty one */
-    const exo_status st = exo_cuda_take(cuda, EXO_CUDA_ARRAYS, "an array", bytes, err);
-    if (st != EXO_OK)
-        return st;
-    cudaError_t error = exo_cuda_select(cuda);
-    if (error == cudaSuccess)
-        error = cudaMallocAsync(&memory, least, cuda->stream);
-    if (error == cudaErrorMemoryAllocation && exo_cuda_sweep(cuda)) {
-        (void)cudaGetLastError();
-        error = cudaMallocAsync(&memory, least, cuda->stream);
-    }
-    if (error == cudaSuccess)
-        error = cudaMemsetAsync(memory, 0, least, cuda->stream);
-    if (error == cudaSuccess) {
-        *out = memory;
-        return EXO_OK;
-    }
-    if (memory)
-        (void)cudaFreeAsync(memory, cuda->stream);
-    exo_cuda_gave(cuda, EXO_CUDA_ARRAYS, bytes);
-    return error == cudaErrorMemoryAllocation ? exo_cuda_say_full(cuda, "an array", bytes, err)
-                                              : exo_cuda_status(error, "an allocation", err);
-}
-
-static void
-cuda_free(exo_device *device, void *memory, size_t bytes)
-{
-    exo_cuda_device *cuda = exo_cuda_of(device);
-    if (!memory)
-        return;
-    exo_cuda_gave(cuda, EXO_CUDA_ARRAYS, bytes);
-    exo_cuda_catch_up_noted(cuda);
-    (void)exo_cuda_select(cuda);
-    /* a device that has failed frees nothing; its memory ends with the process */
-    if (cudaFreeAsync(memory, cuda->stream) != cudaSuccess)
-        (void)cudaGetLastError();
 }
 
 /* Copies what another GPU has, of which kernels here know nothing (exo_ipc_array_open). A copy that names
@@ -499,37 +206,6 @@ cuda_synchronize(exo_device *device, exo_err *err)
     return st == EXO_OK ? exo_cuda_status(error, "work", err) : st;
 }
 
-/* What the pool of the GPU keeps without using it. */
-static uint64_t
-idle_in_pool(int ordinal)
-{
-    cudaMemPool_t pool = NULL;
-    uint64_t reserved = 0, used = 0;
-    if (cudaDeviceGetDefaultMemPool(&pool, ordinal) != cudaSuccess ||
-        cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved) !=
-            cudaSuccess ||
-        cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return 0;
-    }
-    return reserved > used ? reserved - used : 0;
-}
-
-static uint64_t
-cuda_free_memory(const exo_device *device)
-{
-    const exo_cuda_device *cuda = reinterpret_cast<const exo_cuda_device *>(device);
-    size_t left = 0, all = 0;
-    if (exo_cuda_select(cuda) != cudaSuccess || cudaMemGetInfo(&left, &all) != cudaSuccess) {
-        (void)cudaGetLastError();
-        return 0;
-    }
-    const account a = look(cuda);
-    const uint64_t taken = sum_of_account(&a), unused = left + idle_in_pool(cuda->ordinal);
-    const uint64_t allowed = taken < cuda->limit ? cuda->limit - taken : 1; /* 0: unknown */
-    return unused < allowed ? unused : allowed;
-}
-
 static exo_status
 cuda_check_fp8(const exo_device *device, exo_err *err)
 {
@@ -554,8 +230,8 @@ make_class(void)
     made.log_sums = true;
     made.parts = true;
     made.choose = exo_cuda_choose;
-    made.alloc = cuda_alloc;
-    made.free = cuda_free;
+    made.alloc = exo_cuda_alloc;
+    made.free = exo_cuda_free;
     made.pages_reserve = exo_cuda_pages_reserve;
     made.pages_open = exo_cuda_pages_open;
     made.pages_close = exo_cuda_pages_close;
@@ -568,7 +244,7 @@ make_class(void)
     made.plan_new = exo_cuda_plan_new;
     made.plan_free = exo_cuda_plan_free;
     made.scratch = exo_cuda_scratch;
-    made.free_memory = cuda_free_memory;
+    made.free_memory = exo_cuda_free_memory;
     made.share_new = exo_cuda_share_new;
     made.share_open = exo_cuda_share_open;
     made.share_free = exo_cuda_share_free;
@@ -686,36 +362,13 @@ exo_cuda_free_pinned(void *memory)
     (void)cudaFreeHost(memory);
 }
 
-void
-exo_cuda_trim(const exo_cuda_device *cuda)
-{
-    cudaMemPool_t pool = NULL;
-    if (cuda->stream)
-        (void)cudaStreamSynchronize(cuda->stream);
-    if (cudaDeviceGetDefaultMemPool(&pool, cuda->ordinal) == cudaSuccess)
-        (void)cudaMemPoolTrimTo(pool, 0);
-    (void)cudaGetLastError();
-}
-
-/* Lets the pool keep what is freed, up to the bound, so that steady steps allocate without the driver. */
-static cudaError_t
-keep_memory(const exo_cuda_device *cuda)
-{
-    cudaMemPool_t pool = NULL;
-    uint64_t all = cuda->limit;
-    const cudaError_t error = cudaDeviceGetDefaultMemPool(&pool, cuda->ordinal);
-    return error == cudaSuccess
-               ? cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all)
-               : error;
-}
-
 static cudaError_t
 open_memory(exo_cuda_device *cuda)
 {
     void *memory = NULL;
     cudaError_t error = cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking);
     if (error == cudaSuccess)
-        error = keep_memory(cuda);
+        error = exo_cuda_keep_memory(cuda);
     if (error == cudaSuccess)
         error = open_slots(cuda);
     if (error == cudaSuccess)
@@ -753,7 +406,7 @@ static exo_status
 start(exo_cuda_device *cuda, exo_err *err)
 {
     const size_t own = exo_cuda_own_bytes();
-    const exo_status st = exo_cuda_take(cuda, EXO_CUDA_WORKSPACES, "a device", own, err);
+    const exo_status st = exo_cuda_charge(cuda, EXO_CUDA_WORKSPACES, "a device", own, err);
     if (st != EXO_OK)
         return st;
     exo_cuda_gave(cuda, EXO_CUDA_WORKSPACES, own); /* each part is counted when it is there */
@@ -787,7 +440,7 @@ exo_cuda_open(exo_device **out, int ordinal, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for a device");
     cuda->device.device_class = &cuda_class;
     cuda->ordinal = ordinal;
-    st = add_holder(cuda, err);
+    st = exo_cuda_add_holder(cuda, err);
     if (st == EXO_OK)
         st = read_switch("EXOGYM_CUDA_TF32", false, &cuda->tf32, err);
     if (st == EXO_OK)
@@ -795,7 +448,7 @@ exo_cuda_open(exo_device **out, int ordinal, exo_err *err)
     if (st == EXO_OK)
         st = read_capability(cuda, err);
     if (st == EXO_OK)
-        st = read_limit(cuda, err);
+        st = exo_cuda_read_limit(cuda, err);
     if (st == EXO_OK)
         st = start(cuda, err);
     if (st == EXO_OK)
@@ -830,6 +483,6 @@ exo_cuda_close(exo_device *device)
     if (cuda->stream)
         (void)cudaStreamDestroy(cuda->stream);
     (void)cudaGetLastError();
-    remove_holder(cuda);
+    exo_cuda_remove_holder(cuda);
     exo_free(cuda);
 }

@@ -5,7 +5,7 @@
  * The folder is C++ because nvcc's language is. It is built as the plugin exogym-cuda.so, which is
  * loaded when a job asks for `cuda`: a program that does not links nothing of CUDA.
  *
- * Owner: one thread at a time. Read next: device.cu, kernels.h. */
+ * Owner: one thread at a time. Read next: device.cu, memory.h, kernels.h. */
 #ifndef EXO_CUDA_DEVICE_H
 #define EXO_CUDA_DEVICE_H
 
@@ -82,37 +82,6 @@ exo_cuda_of(exo_device *device)
 exo_status exo_cuda_status(cudaError_t error, const char *what, exo_err *err);
 /* The status of the launch just before; `kernel` is the name for the error. */
 exo_status exo_cuda_launched(const char *kernel, exo_err *err);
-/* What memory of a GPU is for. */
-typedef enum exo_cuda_use {
-    EXO_CUDA_ARRAYS,
-    EXO_CUDA_PLANS,
-    EXO_CUDA_PAGES,      /* of caches: pages.h */
-    EXO_CUDA_WORKSPACES, /* of copies, sums and libraries */
-    EXO_CUDA_USES
-} exo_cuda_use;
-
-/* Counts memory that the device is about to take, if EXOGYM_CUDA_MEMORY lets this process have so much of the
- * GPU. Errors: NOMEM, which says who holds what of it. Any thread. */
-exo_status exo_cuda_take(const exo_cuda_device *cuda, exo_cuda_use use, const char *what,
-                         size_t bytes, exo_err *err);
-/* Counts memory that the device has taken, or gives back. Any thread. */
-void exo_cuda_took(const exo_cuda_device *cuda, exo_cuda_use use, size_t bytes);
-void exo_cuda_gave(const exo_cuda_device *cuda, exo_cuda_use use, size_t bytes);
-/* As exo_cuda_take, of memory that belongs to no device (share.cu). */
-exo_status exo_cuda_take_shared(const exo_cuda_device *cuda, const char *what, size_t bytes,
-                                exo_err *err);
-/* Counts memory of a GPU that belongs to no device (share.cu); negative: it is given back. Any
- * thread. */
-void exo_cuda_shared(int ordinal, int64_t bytes);
-/* NOMEM: says that there is no memory for `what`, and who holds that of the GPU. */
-exo_status exo_cuda_say_full(const exo_cuda_device *cuda, const char *what, size_t bytes,
-                             exo_err *err);
-/* Frees arrays that other processes held until now: nobody tells their maker when the last reader drops
- * one, or ends. Returns whether the device's GPU has got memory back. */
-bool exo_cuda_sweep(const exo_cuda_device *cuda);
-/* Waits for the device, and gives memory that the GPU's pool keeps and nobody uses back to the
- * driver. */
-void exo_cuda_trim(const exo_cuda_device *cuda);
 /* Frees pinned memory, which waits for the GPU: for exo_cuda_when_quiet. */
 void exo_cuda_free_pinned(void *memory);
 /* Makes the device's GPU that of the calling thread. */

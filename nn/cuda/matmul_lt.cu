@@ -18,6 +18,7 @@
  * State: exo_cuda_matmul, of one device. Read next: matmul.h. */
 #include "nn/cuda/grid.h"
 #include "nn/cuda/matmul.h"
+#include "nn/cuda/memory.h"
 #include "nn/cuda/own_bytes.h"
 #include "nn/cuda/quiet.h"
 

@@ -1,6 +1,7 @@
 /* Memory of a GPU that comes and goes at a fixed address, by the virtual memory management of the
  * CUDA driver. Its functions are asked for by name, so that the plugin links no driver and loads
  * where there is none. State: none; the driver knows which addresses have memory. */
+#include "nn/cuda/memory.h"
 #include "nn/cuda/pages.h"
 #include "nn/cuda/sections.h"
 
@@ -125,7 +126,7 @@ exo_cuda_pages_open(exo_device *device, void *pages, size_t bytes, exo_err *err)
     if (st != EXO_OK)
         return st;
     const size_t all = whole_pages(&d, cuda, bytes);
-    st = exo_cuda_take(cuda, EXO_CUDA_PAGES, "pages of caches", all, err);
+    st = exo_cuda_charge(cuda, EXO_CUDA_PAGES, "pages of caches", all, err);
     if (st != EXO_OK)
         return st;
     const bool mapped = all > 0 && map(&d, cuda, address, all);

@@ -8,6 +8,7 @@
 #include "nn/cuda/graphs.h"
 #include "nn/cuda/grid.h"
 #include "nn/cuda/kernels.h"
+#include "nn/cuda/memory.h"
 #include "nn/cuda/row_norm.h"
 #include "nn/cuda/sections.h"
 
@@ -34,7 +35,7 @@ make_memory(exo_cuda_plan *p, size_t bytes, exo_err *err)
 {
     if (bytes == SIZE_MAX)
         return exo_cuda_say_full(p->cuda, "a plan", bytes, err);
-    const exo_status st = exo_cuda_take(p->cuda, EXO_CUDA_PLANS, "a plan", bytes, err);
+    const exo_status st = exo_cuda_charge(p->cuda, EXO_CUDA_PLANS, "a plan", bytes, err);
     if (st != EXO_OK)
         return st;
     cudaError_t error = exo_cuda_select(p->cuda);

@@ -8,6 +8,7 @@
 
 #include "nn/cuda/graphs.h"
 #include "nn/cuda/kernels.h"
+#include "nn/cuda/memory.h"
 #include "nn/cuda/own_bytes.h"
 
 enum {

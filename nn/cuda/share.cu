@@ -1,5 +1,5 @@
 /* Memory of a GPU that several threads and processes hold, by CUDA's handles of memory. They exist for what
- * cudaMalloc gives, not for the pool of device.cu, and name whole pages of the driver: so each share
+ * cudaMalloc gives, not for the pool of memory.cu, and name whole pages of the driver: so each share
  * has pages of its own, and its handle shows nothing else. State: the memory that this process has
  * made, under a lock; nn/device/joint.c knows what is open. */
 #include "nn/cuda/share.h"
@@ -10,6 +10,7 @@
 
 #include <exogym/memory.h>
 
+#include "nn/cuda/memory.h"
 #include "nn/cuda/quiet.h"
 #include "nn/cuda/sections.h"
 
@@ -133,7 +134,7 @@ exo_cuda_share_new(exo_device *device, uint64_t bytes, exo_device_share *out, ex
         error = cudaGetDeviceProperties(&properties, cuda->ordinal);
     exo_status st = exo_cuda_status(error, "memory that others may hold", err);
     if (st == EXO_OK)
-        st = exo_cuda_take_shared(cuda, what, pages_of(bytes), err);
+        st = exo_cuda_charge_shared(cuda, what, pages_of(bytes), err);
     if (st != EXO_OK)
         return st;
     error = allocate(cuda, out);
