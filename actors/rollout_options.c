@@ -1,11 +1,12 @@
-/* The rule of options of policy trainers that depend on their makers, which the check of a graph
- * applies before a run. A trainer finds the same when it receives an item. No state. Read next:
+/* The rule of options of policy trainers and their makers that depend on each other or on edges, which
+ * the check of a graph applies before a run. A trainer finds the errors when it receives an item. No state. Read next:
  * policy_trainer.c. */
 #include <string.h>
 
 #include "actors/builtin_classes.h"
 #include "base/config_edit.h"
 #include "graph/spec.h"
+#include "graph/warn.h"
 
 /* A batch has a sample for each minibatch. */
 static exo_status
@@ -32,6 +33,64 @@ check_edge(const exo_actor_spec *maker, const exo_actor_spec *trainer, exo_err *
                            (unsigned long long)environments);
 }
 
+static const exo_edge_spec *
+edge_at(const exo_graph_spec *spec, uint32_t actor, bool from, const char *carries)
+{
+    for (const exo_edge_spec *e = spec->edges; e < spec->edges + spec->num_edges; e++)
+        if ((from ? e->from : e->to) == actor && strcmp(e->carries, carries) == 0)
+            return e;
+    return NULL;
+}
+
+/* A maker without parameters waits for none. */
+static void
+warn_of_waits(const exo_graph_spec *spec, uint32_t maker, const exo_graph_warnings *out)
+{
+    static const char *const keys[] = {"wait_for_parameters", "synchronous"};
+    const exo_actor_spec *m = &spec->actors[maker];
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        bool set = false;
+        if (exo_config_bool(m->config, keys[i], false, &set, NULL) == EXO_OK && set &&
+            !edge_at(spec, maker, false, "parameters"))
+            exo_graph_warn(out, exo_config_get(m->config, keys[i]),
+                           "%s says nothing without an edge that carries parameters to '%s'",
+                           keys[i], m->name);
+    }
+}
+
+/* Trainers without an edge for gradients learn apart, which may be meant, unless they share makers. */
+static void
+warn_of_apart(const exo_graph_spec *spec, uint32_t trainer, const exo_graph_warnings *out)
+{
+    const exo_actor_spec *t = &spec->actors[trainer];
+    const exo_edge_spec *edge = edge_at(spec, trainer, true, "parameters");
+    if (t->count < 2 || !edge || edge_at(spec, trainer, true, "gradients"))
+        return;
+    size_t makers = spec->actors[edge->to].count, sum = 0;
+    for (uint32_t i = 0; i < t->count; i++)
+        sum += exo_edge_targets(spec, edge, i, NULL);
+    if (sum > makers)
+        exo_graph_warn(
+            out, t->node,
+            "the %u trainers '%s' learn apart, and '%s' plays with the newest version of "
+            "any: to let them learn as one, add {from: %s, to: %s, carries: gradients, "
+            "route: all_reduce}",
+            t->count, t->name, spec->actors[edge->to].name, t->name, t->name);
+}
+
+static exo_status
+warn(const exo_graph_spec *spec, const exo_graph_warnings *out, exo_err *err)
+{
+    (void)err;
+    for (uint32_t i = 0; i < spec->num_actors; i++) {
+        if (spec->actors[i].class == &exo_rollout_maker_class)
+            warn_of_waits(spec, i, out);
+        if (spec->actors[i].class == &exo_policy_trainer_class)
+            warn_of_apart(spec, i, out);
+    }
+    return EXO_OK;
+}
+
 static exo_status
 check(const exo_graph_spec *spec, exo_err *err)
 {
@@ -46,5 +105,5 @@ check(const exo_graph_spec *spec, exo_err *err)
     return st;
 }
 
-const exo_graph_rule exo_rollout_options_rule = {.name = "options of policy trainers",
-                                                 .check = check};
+const exo_graph_rule exo_rollout_options_rule = {
+    .name = "options of policy trainers", .check = check, .warn = warn};

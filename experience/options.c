@@ -10,6 +10,7 @@
 #include "experience/objective.h"
 #include "experience/prompts.h"
 #include "graph/spec.h"
+#include "graph/warn.h"
 
 static bool
 is_of(const exo_graph_spec *spec, uint32_t actor, const exo_graph_class *class)
@@ -373,5 +374,38 @@ check(const exo_graph_spec *spec, exo_err *err)
     return st;
 }
 
-const exo_graph_rule exo_experience_options_rule = {.name = "options of makers and trainers",
-                                                    .check = check};
+/* A step of the optimizer needs an answer: without, it is left out. */
+static exo_status
+warn_of_minibatches(const exo_graph_spec *spec, uint32_t maker, uint32_t index,
+                    const exo_graph_warnings *out, exo_err *err)
+{
+    const exo_actor_spec *m = &spec->actors[maker], *t = &spec->actors[index];
+    uint64_t batch = 0, answers = 0, minibatches = 0;
+    exo_status st = exo_config_u64(t->config, "batch", 8, 1, UINT32_MAX, &batch, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(t->config, "minibatches", 1, 1, UINT32_MAX, &minibatches, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(m->config, "answers", 1, 1, UINT32_MAX, &answers, err);
+    if (st == EXO_OK && minibatches > batch * answers)
+        exo_graph_warn(out, place_of(t, "minibatches"),
+                       "minibatches: %llu are more than the %llu answers of a batch, %llu items of "
+                       "'%s' with %llu each: the others are left out",
+                       (unsigned long long)minibatches, (unsigned long long)(batch * answers),
+                       (unsigned long long)batch, m->name, (unsigned long long)answers);
+    return st;
+}
+
+static exo_status
+warn(const exo_graph_spec *spec, const exo_graph_warnings *out, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (const exo_edge_spec *e = spec->edges; st == EXO_OK && e < spec->edges + spec->num_edges;
+         e++)
+        if (is_of(spec, e->from, &exo_experience_maker_class) &&
+            is_of(spec, e->to, &exo_ppo_trainer_class) && strcmp(e->carries, "experience") == 0)
+            st = warn_of_minibatches(spec, e->from, e->to, out, err);
+    return st;
+}
+
+const exo_graph_rule exo_experience_options_rule = {
+    .name = "options of makers and trainers", .check = check, .warn = warn};

@@ -39,18 +39,19 @@ use_of(const exo_graph_spec *spec, const exo_edge_spec *edge, bool far)
                                  .coded = edge->codec_text && strcmp(edge->codec_text, "raw") != 0};
 }
 
-/* An engine that moves data from GPU to GPU needs one. */
+/* An engine that moves data from GPU to GPU needs one. engine: NULL if its plugin is missing here. */
 static exo_status
 check_device(const exo_graph_spec *spec, const exo_edge_spec *edge, const exo_engine_class *engine,
              exo_err *err)
 {
     const exo_actor_spec *actor = &spec->actors[edge->from];
-    return !engine || !(engine->promises & EXO_ENGINE_STAGES) || actor->device
+    bool stages = engine ? engine->promises & EXO_ENGINE_STAGES : strcmp(edge->engine, "nccl") == 0;
+    return !stages || actor->device
                ? EXO_OK
                : exo_fail(err, EXO_UNSUPPORTED,
                           "engine %s moves data from GPU to GPU, and '%s' computes on the CPU: set "
                           "device: cuda in its config, or choose another engine",
-                          engine->name, actor->name);
+                          edge->engine, actor->name);
 }
 
 /* Fails with the reason at the place of the engine's name. A graph that a program made has none. */
@@ -78,8 +79,8 @@ exo_graph_check_engine(const exo_graph_spec *spec, const exo_edge_spec *edge, ex
         return EXO_OK;
     exo_status st = exo_comm_find_engine(&engine, edge->engine, !edge->any_bits, &reason);
     if (st == EXO_NOT_FOUND && is_optional(edge->engine))
-        return EXO_OK;
-    if (st == EXO_OK)
+        st = EXO_OK;
+    if (st == EXO_OK && engine)
         st = exo_comm_check_edge(engine, &use, &reason);
     if (st == EXO_OK)
         st = check_device(spec, edge, engine, &reason);

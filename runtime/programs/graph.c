@@ -18,6 +18,7 @@
 #include "base/registry.h"
 #include "graph/plan.h"
 #include "graph/prove.h"
+#include "graph/warn.h"
 #include "programs/apply.h"
 #include "programs/commands.h"
 #include "programs/job.h"
@@ -156,6 +157,13 @@ warn_of_stalls(const exo_graph_spec *spec, exo_err *err)
     return EXO_OK;
 }
 
+static void
+say_warning(void *context, const char *text)
+{
+    (void)context;
+    fprintf(stderr, "exogym: warning: %s\n", text);
+}
+
 static exo_status
 check(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
 {
@@ -172,6 +180,8 @@ check(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
         if (s->has_hosts)
             printf(", %zu host%s", s->num_hosts, s->num_hosts == 1 ? "" : "s");
         printf(", %s clock\n", s->virtual_clock ? "virtual" : "real");
+        if (st == EXO_OK && graphs->own)
+            st = exo_graph_warn_all(s, &(exo_graph_warnings){.say = say_warning}, err);
         st = st == EXO_OK ? warn_of_stalls(s, err) : st;
     }
     return st;

@@ -255,6 +255,45 @@ ok graph check --load-plugins hashed.yaml --set edges.0.route=hash
 has err "exogym: warning: hashed.yaml:5:5: this can stall: trainer_0 waits to receive on 'maker>trainer:experience' from maker_0, \
 maker_0 waits to send on 'maker>trainer:experience' to trainer_1, trainer_1 waits in 'trainer>trainer:gradients' for trainer_0"
 
+# --- What has no effect
+# ------------------------------------------------------------------------------------------------
+
+cat >idle.yaml <<'YAML'
+hosts: {h: {count: 2, queue: 5 ms}, g: {schedule: [{factor: 0.5}]}, f: {schedule: [{factor: 0}]}}
+links: {near: {from: h, to: g, one_way: true}, far: {}, back: {from: f, to: g, schedule: [{factor: 2}]}}
+actors:
+  maker: {class: rollout_maker, host: h, config: {synchronous: true, wait_for_parameters: true}}
+  other: {class: rollout_maker, host: h}
+  trainer: {class: policy_trainer, count: 2, host: g}
+  writer: {class: experience_maker, host: h, config: {model: &m {name: gpt, layers: 1, heads: 2, width: 8, context: 8, vocabulary: 7},
+      prompts: {tokens: [[1]]}, reward: {name: share, token: 5}, answers: 2, generate: {max_new_tokens: 3}}}
+  reader: {class: ppo_trainer, count: 2, host: g, config: {model: *m, algorithm: grpo, batch: 2, minibatches: 5}}
+edges:
+  - {from: maker, to: trainer, carries: experience}
+  - {from: other, to: trainer, carries: experience}
+  - {from: trainer, to: other, carries: parameters}
+  - {from: writer, to: reader, carries: experience, route: listed, targets: [reader_0, reader_1]}
+  - {from: reader, to: reader, carries: gradients}
+YAML
+ok graph check idle.yaml
+grep -v 'cannot prove' err >warned
+diff warned - <<'END' || fail 'graph check warns of something else'
+exogym: warning: idle.yaml:1:30: host 'h': queue says nothing without `up`, the rate that fills it
+exogym: warning: idle.yaml:1:51: host 'g': schedule says nothing without rates, `up` or `down`, that it multiplies
+exogym: warning: idle.yaml:2:53: link 'far' is of no edge: name it in an edge (link: far), or give it `from` and `to`
+exogym: warning: idle.yaml:2:90: link 'back': schedule says nothing without a bandwidth that it multiplies
+exogym: warning: idle.yaml:2:63: link 'back' is unused: no edge leads from one of its ends to the other
+exogym: warning: idle.yaml:9:111: minibatches: 5 are more than the 4 answers of a batch, 2 items of 'writer' with 2 each: the others are left out
+exogym: warning: idle.yaml:4:91: wait_for_parameters says nothing without an edge that carries parameters to 'maker'
+exogym: warning: idle.yaml:4:64: synchronous says nothing without an edge that carries parameters to 'maker'
+exogym: warning: idle.yaml:6:12: the 2 trainers 'trainer' learn apart, and 'other' plays with the newest version of any: to let them learn as one, add {from: trainer, to: trainer, carries: gradients, route: all_reduce}
+END
+grep -v -e hosts: -e links: idle.yaml | sed 's/host: [gh], //; s/, host: [gh]//' >engine.yaml
+ok graph check engine.yaml --set edges.4.engine=gpu
+has err "exogym: warning: --set edges.4.engine: edge 'reader>reader:gradients': engine gpu reduces on the host, because 'reader' computes on the CPU"
+"$EXOGYM" graph check engine.yaml --set edges.4.engine=nccl --set edges.4.equal_bits=false >out 2>err && fail 'nccl is taken for actors on the CPU'
+has err "exogym: --set edges.4.engine: edge 'reader>reader:gradients': engine nccl moves data from GPU to GPU, and 'reader' computes on the CPU"
+
 # --- A stranger's file
 # ------------------------------------------------------------------------------------------------
 
