@@ -135,11 +135,22 @@ make_key(void)
     depot.has_key = pthread_key_create(&depot.key, thread_ends) == 0;
 }
 
+/* Whether thread_ends will run: a thread that is not sure of that keeps no futures. */
+static bool
+may_keep(void)
+{
+    if (KEEP > 0 && !will_return) {
+        pthread_once(&depot.once, make_key);
+        will_return = depot.has_key && pthread_setspecific(depot.key, &depot) == 0;
+    }
+    return will_return;
+}
+
 /* Returns a used future, its lock initialized, everything else stale; NULL: there is none. */
 static exo_future *
 take_kept(void)
 {
-    if (KEEP > 0 && !kept.first) {
+    if (!kept.first && may_keep()) {
         pthread_mutex_lock(&depot.lock);
         if (depot.count)
             kept = depot.chains[--depot.count];
@@ -168,13 +179,9 @@ give_half(void)
 static void
 keep(exo_future *f)
 {
-    if (!will_return) {
-        pthread_once(&depot.once, make_key);
-        will_return = KEEP > 0 && depot.has_key && pthread_setspecific(depot.key, &depot) == 0;
-    }
     f->message.future = f;
     f->message.next = NULL;
-    if (!will_return) {
+    if (!may_keep()) {
         free_chain((struct chain){.first = &f->message, .count = 1});
         return;
     }

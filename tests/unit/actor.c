@@ -854,6 +854,38 @@ Test(actor, without_memory_spawn_and_call_fail_and_nothing_leaks)
     room_release(&r);
 }
 
+static void *
+make_future(void *out)
+{
+    return exo_future_new(out, exo_clock_real(), INT64_MAX, NULL) == EXO_OK ? out : NULL;
+}
+
+/* A thread that only makes futures has taken more of those that are kept than it needs. */
+Test(actor, a_thread_that_ends_leaves_kept_futures_to_others)
+{
+    enum {
+        MANY = 512,
+        THREADS = 100
+    };
+    exo_future *many[MANY], *one;
+    uint64_t before = 0;
+    for (int i = 0; i < MANY; i++)
+        cr_assert(make_future(&many[i]));
+    for (int i = 0; i < MANY; i++)
+        exo_future_drop(&many[i]);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_t thread;
+        void *made = NULL;
+        cr_assert_eq(pthread_create(&thread, NULL, make_future, &one), 0);
+        cr_assert(pthread_join(thread, &made) == 0 && made);
+        exo_future_drop(&one);
+        before = i == 0 ? exo_memory_allocations() : before;
+    }
+#if !defined(__SANITIZE_ADDRESS__) /* no futures are kept */
+    cr_expect_eq(exo_memory_allocations(), before);
+#endif
+}
+
 Test(actor, a_name_without_memory_leaves_the_other_names_whole)
 {
     enum {
