@@ -147,6 +147,19 @@ reach_node(exo_cluster *c, uint64_t node, exo_time deadline, exo_peer **out, exo
     return st;
 }
 
+/* The process itself has no connection to itself. */
+static exo_status
+call_own_node(exo_cluster *c, const char *method, const exo_payload *args, exo_time deadline,
+              exo_future **out, exo_err *err)
+{
+    exo_status st = exo_future_new(out, exo_runtime_clock(c->runtime), deadline, err);
+    if (st == EXO_OK)
+        st = exo_remote_answer_own(c->remote, method, args, *out, err);
+    if (st != EXO_OK)
+        exo_future_drop(out);
+    return st;
+}
+
 exo_status
 exo_cluster_call_node(void *context, uint64_t node, const char *method, exo_payload *args,
                       exo_time deadline, exo_future **out, exo_err *err)
@@ -154,6 +167,11 @@ exo_cluster_call_node(void *context, uint64_t node, const char *method, exo_payl
     exo_cluster *c = context;
     exo_peer *peer = NULL;
     exo_ref system = {0};
+    if (node == exo_net_node(exo_remote_net(c->remote))) {
+        exo_status own = call_own_node(c, method, args, deadline, out, err);
+        exo_payload_release(args);
+        return own;
+    }
     exo_status st = reach_node(c, node, deadline, &peer, err);
     if (st == EXO_OK)
         st = exo_remote_system(c->remote, peer, "", &system, err);

@@ -106,6 +106,10 @@ typedef struct exo_remote_object {
     uint32_t slot, references, borrowers, sealed, imported, elsewhere;
     uint32_t place, zero; /* place: exo_object_info.place */
 } exo_remote_object;
+/* Serves such a call of this process: completes the future, or, if it waits for a device, has an
+ * actor do so. After an error the future is not complete. */
+exo_status exo_remote_answer_own(exo_remote *r, const char *method, const exo_payload *args,
+                                 exo_future *future, exo_err *err);
 
 /* For exo_remote_ops; context: the exo_remote. */
 exo_status exo_remote_call(void *context, exo_ref actor, const char *method, exo_payload *args,

@@ -164,14 +164,5 @@ exo_status exo_remote_place_payload(exo_peer *peer, exo_envelope *e, const exo_p
                                     exo_object_handle *handle, exo_object **lent, exo_err *err);
 /* Imports the payload whose handle is in an envelope. */
 exo_status exo_remote_fetch_payload(const exo_envelope *e, exo_payload *out, exo_err *err);
-/* Runs a method of the process itself: EXO_REMOTE_FETCH, EXO_REMOTE_OBJECTS or
- * EXO_REMOTE_DEATHS. */
-exo_status exo_remote_run_own(exo_remote *r, const char *method, const exo_payload *args,
-                              exo_payload *value, exo_err *err);
-/* Whether such a call waits for a device, and then: has an actor run it, which completes the
- * future. */
-bool exo_remote_is_slow(const char *method, const exo_payload *args);
-exo_status exo_remote_run_slow(exo_remote *r, const exo_payload *args, exo_future *future,
-                               exo_err *err);
 
 #endif

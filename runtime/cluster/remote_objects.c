@@ -167,8 +167,8 @@ find_reader(exo_remote *r, exo_ref *out, exo_err *err)
     return exo_spawn(r->runtime, &reader_class, &opts, out, err);
 }
 
-bool
-exo_remote_is_slow(const char *method, const exo_payload *args)
+static bool
+is_slow(const char *method, const exo_payload *args)
 {
     exo_remote_fetch fetch;
     if (strcmp(method, EXO_REMOTE_FETCH) != 0 || args->size != sizeof fetch)
@@ -177,8 +177,8 @@ exo_remote_is_slow(const char *method, const exo_payload *args)
     return fetch.handle.elsewhere != 0;
 }
 
-exo_status
-exo_remote_run_slow(exo_remote *r, const exo_payload *args, exo_future *future, exo_err *err)
+static exo_status
+run_slow(exo_remote *r, const exo_payload *args, exo_future *future, exo_err *err)
 {
     exo_ref reader;
     exo_payload copy = {0};
@@ -260,9 +260,9 @@ list_deaths(exo_remote *r, const exo_payload *args, exo_payload *out, exo_err *e
     return EXO_OK;
 }
 
-exo_status
-exo_remote_run_own(exo_remote *r, const char *method, const exo_payload *args, exo_payload *value,
-                   exo_err *err)
+static exo_status
+run_own(exo_remote *r, const char *method, const exo_payload *args, exo_payload *value,
+        exo_err *err)
 {
     if (strcmp(method, EXO_REMOTE_FETCH) == 0)
         return read_piece(args, value, err);
@@ -271,4 +271,17 @@ exo_remote_run_own(exo_remote *r, const char *method, const exo_payload *args, e
     if (strcmp(method, EXO_REMOTE_DEATHS) == 0)
         return list_deaths(r, args, value, err);
     return exo_fail(err, EXO_NOT_FOUND, "there is no method '%s'", method);
+}
+
+exo_status
+exo_remote_answer_own(exo_remote *r, const char *method, const exo_payload *args,
+                      exo_future *future, exo_err *err)
+{
+    exo_payload value = {0};
+    if (is_slow(method, args))
+        return run_slow(r, args, future, err);
+    exo_status st = run_own(r, method, args, &value, err);
+    if (st == EXO_OK)
+        exo_future_complete(future, EXO_OK, NULL, &value);
+    return st;
 }

@@ -409,21 +409,14 @@ open_serving(exo_remote *r, exo_peer *peer, const exo_envelope *e, struct servin
     return st;
 }
 
-/* Serves a call of the process itself: it is complete on return, unless it waits for a device. */
+/* Serves a call of the process itself. */
 static exo_status
 serve_own(exo_remote *r, const exo_peer *peer, const exo_envelope *e, const exo_payload *args,
           exo_future *future, exo_err *err)
 {
-    exo_payload value = {0};
     exo_right right;
     exo_status st = exo_access_check(exo_peer_identity(peer), "process", e->method, &right, err);
-    if (st == EXO_OK && exo_remote_is_slow(e->method, args))
-        return exo_remote_run_slow(r, args, future, err);
-    if (st == EXO_OK)
-        st = exo_remote_run_own(r, e->method, args, &value, err);
-    if (st == EXO_OK)
-        exo_future_complete(future, EXO_OK, NULL, &value);
-    return st;
+    return st == EXO_OK ? exo_remote_answer_own(r, e->method, args, future, err) : st;
 }
 
 /* Finds the actor, checks the caller's right, and delivers the call. */

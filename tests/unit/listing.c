@@ -6,6 +6,7 @@
 
 #include <exogym/cluster.h>
 #include <exogym/memory.h>
+#include <exogym/object.h>
 
 #include "support/temp.h"
 
@@ -76,6 +77,23 @@ list(exo_cluster *cluster)
     exo_err err = {0};
     cr_assert_eq(exo_cluster_list(cluster, soon(), &json, &err), EXO_OK, "%s", err.text);
     return json;
+}
+
+Test(listing, has_the_objects_of_the_process_that_asks)
+{
+    struct pair p;
+    exo_err err = {0};
+    exo_object *object = NULL;
+    char *json = NULL;
+    pair_join(&p, "asks", NULL);
+    cr_assert_eq(exo_object_put(&object, (char[5432]){0}, 5432, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_cluster_list_objects(p.driver, soon(), &json, &err), EXO_OK, "%s", err.text);
+    cr_expect(strstr(json, "\"node\": \"asks\"") && strstr(json, "\"bytes\": 5432"), "%s", json);
+    cr_expect_null(strstr(json, "error"), "%s", json);
+    exo_free(json);
+    exo_object_drop(&object);
+    pair_leave_driver(&p);
+    pair_end(&p);
 }
 
 Test(listing, is_json_also_of_names_that_are_no_text)
