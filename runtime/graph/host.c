@@ -11,6 +11,7 @@
 
 #include "actor/hooks.h"
 #include "actor/local_args.h"
+#include "base/boot.h"
 #include "comm/edge.h"
 #include "comm/far.h"
 #include "graph/engine.h"
@@ -170,6 +171,14 @@ exo_status
 exo_host_start_text(exo_payload *out, const exo_far_start *start, exo_err *err)
 {
     Exo__Train__GraphStart m = EXO__TRAIN__GRAPH_START__INIT;
+    char boot[EXO_BOOT_ID];
+    if (start->began > 0) {
+        exo_boot_id(boot);
+        m.boot = boot;
+        m.has_began = m.has_age = true;
+        m.began = (uint64_t)start->began;
+        m.age = (uint64_t)(exo_now(exo_clock_real()) - start->began);
+    }
     m.space = exo_args_text(start->space);
     m.source = exo_args_text(start->source);
     m.text = exo_args_text(start->text);
@@ -242,11 +251,26 @@ life_in(const exo_site *site, const Exo__Train__GraphStart *m)
     return own < m->n_lives ? m->lives[own] : 0;
 }
 
+/* The origin of the run's clock, on the clock of this process. On another host than the runner's it
+ * is late by the time that the message was on its way. */
+static exo_time
+origin_of(const Exo__Train__GraphStart *m)
+{
+    char boot[EXO_BOOT_ID];
+    const exo_time now = exo_now(exo_clock_real());
+    uint64_t age = m->has_age ? m->age : 0;
+    exo_boot_id(boot);
+    if (m->has_began && m->boot && strcmp(m->boot, boot) == 0)
+        age = m->began < (uint64_t)now ? (uint64_t)now - m->began : 0;
+    return age < (uint64_t)now ? now - (exo_time)age : 0;
+}
+
 static exo_status
 start_from_text(exo_call_context *call, struct host *h, const Exo__Train__GraphStart *m,
                 exo_err *err)
 {
-    exo_status st = exo_site_hold(&h->site, m->space, m->source, m->text, m->folder, err);
+    exo_status st =
+        exo_site_hold(&h->site, m->space, m->source, m->text, m->folder, origin_of(m), err);
     if (st != EXO_OK)
         return exo_fail_in(err, st, "start: text");
     for (size_t i = 0; st == EXO_OK && i < m->n_changes; i++)

@@ -61,7 +61,8 @@ typedef struct exo_far_start {
     size_t num_ended;
     char *const *changes; /* (num_changes) texts of the graphs that the run has changed to */
     size_t num_changes;
-    bool resumes; /* exo_graph_resumes */
+    bool resumes;   /* exo_graph_resumes */
+    exo_time began; /* the origin of the run's clock, on the real clock; 0: when the actor starts */
 } exo_far_start;
 
 /* Writes the start arguments of a worker's actor. NOMEM. */

@@ -43,6 +43,7 @@ struct run {
     exo_cast cast;      /* the actors in the order of the spec; their request is "run" */
     struct said *said;  /* (count) */
     exo_place **places; /* (count) in this process; else NULL */
+    exo_time origin;    /* of the clock of actors in workers, on the real clock */
     exo_time began;     /* start, on the real clock */
     exo_time grace;
     exo_time reported;           /* time of the last progress, on the real clock */
@@ -119,7 +120,8 @@ make_there(struct run *run, uint32_t i, const exo_actor_spec *spec, uint32_t ind
                                  .num_ended = exo_lives_ended(&run->lives),
                                  .changes = run->texts,
                                  .num_changes = run->changes,
-                                 .resumes = run->opts->resume || run->lives.lives[i] > 0};
+                                 .resumes = run->opts->resume || run->lives.lives[i] > 0,
+                                 .began = run->origin};
     exo_status st = exo_host_start_text(&opts.args, &start, err);
     exo_time deadline = exo_deadline(exo_clock_real(), timeout);
     return st == EXO_OK ? exo_cast_spawn(&run->cast, i, "graph_actor", &opts, deadline, err) : st;
@@ -720,6 +722,7 @@ exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts, exo_gr
                       .grace = opts->grace ? opts->grace : CLOSE_GRACE};
     err = err ? err : &unused;
     *result = (exo_graph_result){0};
+    run.origin = real_now();
     exo_status st = allocate(&run, err);
     if (st == EXO_OK)
         st = open_site(&run, err);

@@ -305,7 +305,7 @@ static exo_shared_list sites = EXO_SHARED_LIST(struct shared_site, release_share
 
 exo_status
 exo_site_hold(exo_site **out, const char *space, const char *source, const char *text,
-              const char *folder, exo_err *err)
+              const char *folder, exo_time origin, exo_err *err)
 {
     struct shared_site *s = (struct shared_site *)exo_shared_hold(&sites, space);
     exo_status st = EXO_OK;
@@ -317,7 +317,7 @@ exo_site_hold(exo_site **out, const char *space, const char *source, const char 
         if (st == EXO_OK)
             st = new_site(&s->site, s->spec, s->shared.name, err);
         if (st == EXO_OK) {
-            s->site->origin = exo_now(s->site->clock);
+            s->site->origin = origin;
             s->site->shared = s;
             take_folder(s, folder);
         }

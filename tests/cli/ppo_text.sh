@@ -111,6 +111,9 @@ bytes=$(grep -A4 '"trainer_0.update_bytes"' runs/lora/result.json | sed -n 's/.*
 [ "${bytes:-0}" -gt 20000 ] && [ "$bytes" -lt 300000 ] || fail "updates with LoRA have ${bytes:-no} bytes"
 
 # explain
+# the clocks of workers begin at the same time
+awk -F, 'FNR > 1 && !($10 <= $11 && $11 <= $12) { print FILENAME ": " $0; wrong = 1 } END { exit wrong }' runs/far2/learned_*.csv ||
+    fail 'an item came before it was sent'
 ok explain runs/far2 21
 grep -q '^item       21: .* from maker 1$' out || fail "$(cat out)"
 version=$(sed -n 's/^weights .*version \([0-9]*\), SHA-256 \(.*\)$/\1 \2/p' out)
