@@ -1,5 +1,5 @@
 # What an installation has besides the programs and their pages (runtime/programs): the library,
-# headers, exogym.pc, and a CMake package exogym::exogym.
+# headers, exogym.pc, a CMake package exogym::exogym, and the documentation with the examples.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS exogym EXPORT exogym LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -14,6 +14,11 @@ endif()
 file(RELATIVE_PATH exo_prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/exogym.pc.in exogym.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/exogym.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# Its pages and examples refer to each other as in the source tree.
+install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN build EXCLUDE PATTERN runs EXCLUDE
+        PATTERN models EXCLUDE PATTERN __pycache__ EXCLUDE)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/exogym)
 install(EXPORT exogym NAMESPACE exogym:: FILE exogym-targets.cmake DESTINATION ${package_folder})

@@ -52,6 +52,10 @@ for file in man/man1/exogym.1 man/man1/exogym-run.1 bash-completion/completions/
     [ -s "$prefix/share/$file" ] || fail "share/$file is not installed"
 done
 
+for file in README.md LICENSE docs/strategies.md docs/decisions/0003-counted-bytes.md examples/10_hello_actor/README.md; do
+    [ -s "$prefix/share/doc/exogym/$file" ] || fail "share/doc/exogym/$file is not installed"
+done
+
 # --- A user's program
 # -------------------------------------------------------------------------------------------------
 
