@@ -249,18 +249,19 @@ EXO_API exo_status exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *i
 EXO_API exo_status exo_get_actor(exo_runtime *runtime, const char *namespace_name, const char *name,
                                  exo_ref *out, exo_err *err);
 /* Stops an actor cleanly. With `drain` the queued messages are served first; without it they get
- * CANCELLED, and only the running ones finish. Does not wait. */
+ * CANCELLED, and only the running ones finish. Does not wait. PEER_LOST: the actor is dead. Of an
+ * actor in another process OK means only that the request was sent; exo_monitor tells the rest. */
 EXO_API exo_status exo_stop(exo_runtime *runtime, exo_ref actor, bool drain, exo_err *err);
 /* Ends an actor as if it had failed with `cause`: linked actors die with it. An actor that is ended
  * inside the `stop` of another actor runs its own `stop` only after the other `stop` has returned:
- * the other `stop` must not wait for it or free what it uses. */
+ * the other `stop` must not wait for it or free what it uses. Errors: as exo_stop. */
 EXO_API exo_status exo_kill(exo_runtime *runtime, exo_ref actor, const char *cause, exo_err *err);
 /* Links two actors: when one dies of a failure (not of a clean stop), the other one is killed with
- * a cause that names the first. */
+ * a cause that names the first. PEER_LOST: one of them is dead. */
 EXO_API exo_status exo_link(exo_runtime *runtime, exo_ref a, exo_ref b, exo_err *err);
 /* Gives a future that is completed when the actor has died: OK after a clean stop, else PEER_LOST
- * with the cause. The caller may drop the future earlier; the actor then forgets it, possibly with
- * a delay. */
+ * with the cause; of an actor that is dead already, this call or the future fails with PEER_LOST. The
+ * caller may drop the future earlier; the actor then forgets it, possibly with a delay. */
 EXO_API exo_status exo_monitor(exo_runtime *runtime, exo_ref actor, exo_future **out, exo_err *err);
 /* Writes the cause of an actor's death, one line, into `text` (size bytes). The runtime remembers
  * the last 1024 deaths. NOT_FOUND: the actor is alive, never existed, or is forgotten. */
@@ -337,7 +338,9 @@ EXO_API void exo_call_take_args(exo_call_context *call, exo_payload *out);
 EXO_API bool exo_call_cancelled(const exo_call_context *call);
 /* Defers the reply: any thread answers later with exo_reply. The return value of the method is then
  * ignored, and its lane goes on. If the actor dies before the reply, the caller gets PEER_LOST.
- * NULL: no memory; the method must answer at once. */
+ * exo_reply takes the future; an actor that will not answer any more, as in `stop`, drops it
+ * (exo_future_drop). A call that nobody answers ends at its caller's deadline. NULL: no memory; the
+ * method must answer at once. */
 EXO_API exo_future *exo_call_defer(exo_call_context *call);
 /* Answers a deferred call, once. *reply (`reply` may be NULL) is moved to the runtime; `reason` is
  * the text for a status other than OK. */

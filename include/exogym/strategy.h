@@ -216,7 +216,8 @@ typedef struct exo_strategy_class {
     void (*leave)(void *self);
     /* Whether the nodes may change between two steps (exo_node.elastic): the class has neither `keep`
      * nor before_use nor after_use, no request or group of its own outlives a step, and `state` has
-     * all that the next steps need. A class that is `apart` has `regroup`, too. Called after init.
+     * all that the next steps need. A class that is `apart` has `regroup`, too. Any number of nodes may
+     * then be present, also one that `check` refuses. Called after init.
      * NULL: they may not. */
     bool (*elastic)(const void *self);
     /* Whether nodes may communicate in the step `step`, which is equal on all nodes; of a class that

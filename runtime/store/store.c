@@ -373,7 +373,8 @@ make_room(exo_store *store, uint64_t size, uint64_t wanted, struct segment **vic
         return exo_fail(err, EXO_FULL,
                         "the object store is full: capacity %" PRIu64 " bytes, used %" PRIu64
                         ", wanted %" PRIu64 " (%" PRIu64
-                        " with their segment); drop objects, or give the store a larger capacity",
+                        " with their segment); drop objects, or give the store a larger capacity "
+                        "by EXOGYM_STORE",
                         store->capacity, used, wanted, size);
     uint64_t room = store->capacity - size - used;
     if (store->kept_bytes > room)
