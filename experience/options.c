@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include <exogym/memory.h>
+
 #include "base/config_edit.h"
 #include "experience/builtin.h"
 #include "experience/match.h"
@@ -11,6 +13,10 @@
 #include "experience/prompts.h"
 #include "graph/spec.h"
 #include "graph/warn.h"
+
+enum {
+    MAX_TRAINERS = 256 /* of more, the routes of frozen makers are not checked */
+};
 
 static bool
 is_of(const exo_graph_spec *spec, uint32_t actor, const exo_graph_class *class)
@@ -198,6 +204,78 @@ check_starts(const exo_graph_spec *spec, uint32_t index, exo_err *err)
     return st;
 }
 
+/* --- Frozen makers ---------------------------------------------------------------------------- */
+
+/* Whether draw `draw` of a maker, its item number k, goes to its trainer. A maker that gets weights knows
+ * the trainers, and chooses; of another the route decides. targets (count): those of the maker. */
+static bool
+goes_astray(const exo_edge_spec *edge, uint32_t maker, uint64_t k, uint64_t draw,
+            const uint32_t *targets, uint32_t count, uint32_t trainers)
+{
+    switch (edge->route) {
+    case EXO_ROUTE_ONE:
+    case EXO_ROUTE_MODULO:
+    case EXO_ROUTE_LISTED:
+        return targets[k % count] != draw % trainers;
+    case EXO_ROUTE_ROUND_ROBIN:
+        return targets[(maker + k) % count] != draw % trainers;
+    case EXO_ROUTE_BROADCAST:
+        return true;
+    case EXO_ROUTE_LEAST_LOADED:
+    case EXO_ROUTE_HASH:
+    case EXO_ROUTE_GOSSIP:
+    case EXO_ROUTE_ALL_REDUCE:
+        break;
+    }
+    return false;
+}
+
+/* Checks the first items of each maker of an edge, of `draws` in all. */
+static exo_status
+check_items(const exo_graph_spec *spec, const exo_edge_spec *edge, double draws, exo_err *err)
+{
+    const exo_actor_spec *m = &spec->actors[edge->from], *t = &spec->actors[edge->to];
+    uint32_t *targets = exo_calloc(t->count, sizeof *targets);
+    exo_status st =
+        targets ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for the check of '%s'", edge->name);
+    for (uint32_t i = 0; st == EXO_OK && i < m->count; i++) {
+        uint32_t count = exo_edge_targets(spec, edge, i, targets);
+        for (uint64_t k = 0; st == EXO_OK && count > 0 && k < (uint64_t)count * t->count; k++) {
+            const uint64_t draw = i + k * m->count;
+            if ((double)draw < draws && goes_astray(edge, i, k, draw, targets, count, t->count))
+                st = exo_config_fail(
+                    edge->node, err,
+                    "edge '%s': draw %llu of %s_%u, which gets no weights, is of %s_%llu, but its "
+                    "route leads elsewhere: let it have route: modulo, and a multiple of %u "
+                    "makers, "
+                    "or put a replay_buffer between them",
+                    edge->name, (unsigned long long)draw, m->name, i, t->name,
+                    (unsigned long long)(draw % t->count), t->count);
+        }
+    }
+    exo_free(targets);
+    return st;
+}
+
+static exo_status
+check_frozen(const exo_graph_spec *spec, uint32_t index, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    const exo_actor_spec *t = &spec->actors[index];
+    for (const exo_edge_spec *e = spec->edges;
+         st == EXO_OK && t->count > 1 && e < spec->edges + spec->num_edges; e++) {
+        double draws = 0;
+        if (e->to != index || strcmp(e->carries, "experience") != 0 ||
+            !is_of(spec, e->from, &exo_experience_maker_class) ||
+            edge_at(spec, e->from, false, "parameters") || t->count > MAX_TRAINERS)
+            continue;
+        st = count_draws(&spec->actors[e->from], &draws, err);
+        if (st == EXO_OK)
+            st = check_items(spec, e, draws, err);
+    }
+    return st;
+}
+
 /* --- Trainers --------------------------------------------------------------------------------- */
 
 /* Whether the trainers send weights to makers; those that they exchange are a collective. */
@@ -244,6 +322,8 @@ check_ppo_trainer(const exo_graph_spec *spec, uint32_t index, exo_err *err)
         st = check_pace(spec, index, err);
     if (st == EXO_OK)
         st = check_starts(spec, index, err);
+    if (st == EXO_OK)
+        st = check_frozen(spec, index, err);
     if (st == EXO_OK)
         st = for_makers(spec, index, exo_match_answers, err);
     return st == EXO_OK && objective.groups ? for_makers(spec, index, check_maker, err) : st;

@@ -25,6 +25,7 @@ struct graph {
 #define ALL                                                                                        \
     "  - {from: maker, to: trainer, carries: experience, route: listed, targets: [trainer_0, "     \
     "trainer_1]}\n"
+#define TURNS "  - {from: maker, to: trainer, carries: experience, route: round_robin}\n"
 #define BUFFER                                                                                     \
     "  - {from: maker, to: buffer, carries: experience}\n"                                         \
     "  - {from: buffer, to: trainer, carries: experience}\n"
@@ -37,6 +38,11 @@ static const struct graph graphs[] = {
     {1, 1, "", "", MODULO BROADCAST, NULL},
     {2, 1, "", "", MODULO, NULL},
     {2, 2, "", "", MODULO BROADCAST SUMMED, NULL},
+    {4, 2, "steps: 9", "", MODULO SUMMED, NULL},
+    {3, 2, "steps: 9", "", BUFFER SUMMED, NULL},
+    {1, 2, "steps: 9", "", ALL SUMMED, NULL},
+    {3, 2, "steps: 9", "", TURNS SUMMED, NULL},
+    {2, 2, "steps: 1, batch: 1", "", TURNS SUMMED, NULL},
     {2, 2, "", "", MODULO WEIGHTS "modulo}\n" SUMMED, NULL},
     {1, 2, "", "", ALL BROADCAST SUMMED, NULL},
     {1, 2, "", "", ALL WEIGHTS "listed, targets: {trainer_1: [maker_0]}}\n" SUMMED, NULL},
@@ -68,6 +74,15 @@ static const struct graph graphs[] = {
      "it: let the edge have route: listed, with all of 'trainer' as targets, or put a "
      "replay_buffer "
      "between them"},
+    /* frozen makers, which do not know the trainers: the route decides */
+    {2, 2, "steps: 2, batch: 1", "", TURNS SUMMED,
+     "g:13:5: edge 'maker>trainer:experience': draw 2 of maker_0, which gets no weights, is of "
+     "trainer_0, but its route leads elsewhere: let it have route: modulo, and a multiple of 2 "
+     "makers, or put a replay_buffer between them"},
+    {3, 2, "steps: 9", "", MODULO SUMMED,
+     "g:13:5: edge 'maker>trainer:experience': draw 3 of maker_0"},
+    {1, 2, "", "", "  - {from: maker, to: trainer, carries: experience, route: broadcast}\n" SUMMED,
+     "g:13:5: edge 'maker>trainer:experience': draw 0 of maker_0"},
     /* makers that share a model follow one trainer */
     {2, 2, "parallel: {tensor: 2}", "update: {form: whole}, " APART, ALL BROADCAST SHARED,
      EDGE_2 "makers that share a model follow one trainer, but with a strategy 1 groups of 'maker' "
