@@ -78,17 +78,44 @@ warn_of_apart(const exo_graph_spec *spec, uint32_t trainer, const exo_graph_warn
             t->count, t->name, spec->actors[edge->to].name, t->name, t->name);
 }
 
+/* A trainer alone receives items in place of those that it drops. Makers that wait for every n-th
+ * version make none meanwhile, and the proof of the order of ports does not know ages. */
+static exo_status
+warn_of_drops(const exo_graph_spec *spec, const exo_edge_spec *parameters,
+              const exo_graph_warnings *out, exo_err *err)
+{
+    const exo_actor_spec *m = &spec->actors[parameters->to], *t = &spec->actors[parameters->from];
+    bool waits = false, joined = t->count > 1 && edge_at(spec, parameters->from, true, "gradients");
+    uint64_t oldest = 0;
+    exo_status st = exo_config_bool(m->config, "synchronous", false, &waits, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(t->config, "max_staleness", 0, 0, UINT64_MAX, &oldest, err);
+    if (st == EXO_OK && waits && !joined && oldest > 0 && parameters->every - 1 > oldest)
+        exo_graph_warn(out, exo_config_get(t->config, "max_staleness"),
+                       "this can stall: '%s' waits for one version in %llu, and '%s' drops what it "
+                       "makes when it is older than %llu: set max_staleness to at least %llu",
+                       m->name, (unsigned long long)parameters->every, t->name,
+                       (unsigned long long)oldest, (unsigned long long)(parameters->every - 1));
+    return st;
+}
+
 static exo_status
 warn(const exo_graph_spec *spec, const exo_graph_warnings *out, exo_err *err)
 {
-    (void)err;
+    exo_status st = EXO_OK;
     for (uint32_t i = 0; i < spec->num_actors; i++) {
         if (spec->actors[i].class == &exo_rollout_maker_class)
             warn_of_waits(spec, i, out);
         if (spec->actors[i].class == &exo_policy_trainer_class)
             warn_of_apart(spec, i, out);
     }
-    return EXO_OK;
+    const exo_edge_spec *end = spec->edges + spec->num_edges;
+    for (const exo_edge_spec *e = spec->edges; st == EXO_OK && e < end; e++)
+        if (spec->actors[e->from].class == &exo_policy_trainer_class &&
+            spec->actors[e->to].class == &exo_rollout_maker_class &&
+            strcmp(e->carries, "parameters") == 0)
+            st = warn_of_drops(spec, e, out, err);
+    return st;
 }
 
 static exo_status

@@ -288,6 +288,19 @@ exogym: warning: idle.yaml:4:91: wait_for_parameters says nothing without an edg
 exogym: warning: idle.yaml:4:64: synchronous says nothing without an edge that carries parameters to 'maker'
 exogym: warning: idle.yaml:6:12: the 2 trainers 'trainer' learn apart, and 'other' plays with the newest version of any: to let them learn as one, add {from: trainer, to: trainer, carries: gradients, route: all_reduce}
 END
+cat >drops.yaml <<'YAML'
+actors:
+  maker: {class: rollout_maker, count: 3, config: {synchronous: true}}
+  trainer: {class: policy_trainer, config: {batch: 1, max_staleness: 1, updates: 12}}
+edges:
+  - {from: maker, to: trainer, carries: experience}
+  - {from: trainer, to: maker, carries: parameters, route: broadcast, every: 3, buffer: {on_full: latest}}
+YAML
+ok graph check drops.yaml
+has err "exogym: warning: drops.yaml:3:70: this can stall: 'maker' waits for one version in 3, and 'trainer' drops what it makes when it is older \
+than 1: set max_staleness to at least 2"
+ok graph check drops.yaml --set actors.trainer.config.max_staleness=2
+[ ! -s err ] || fail "nothing is dropped there: $(cat err)"
 grep -v -e hosts: -e links: idle.yaml | sed 's/host: [gh], //; s/, host: [gh]//' >engine.yaml
 ok graph check engine.yaml --set edges.4.engine=gpu
 has err "exogym: warning: --set edges.4.engine: edge 'reader>reader:gradients': engine gpu reduces on the host, because 'reader' computes on the CPU"
