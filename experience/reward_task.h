@@ -22,7 +22,8 @@ exo_status exo_reward_check(const exo_reward *reward, const exo_reward_task *tas
 
 /* Those of the built-in classes; `self` has been read. */
 exo_status exo_exact_reward_check(const void *self, const exo_reward_task *task, exo_err *err);
-exo_status exo_calculation_reward_check(const void *self, const exo_reward_task *task, exo_err *err);
+exo_status exo_calculation_reward_check(const void *self, const exo_reward_task *task,
+                                        exo_err *err);
 exo_status exo_expression_reward_check(const void *self, const exo_reward_task *task, exo_err *err);
 exo_status exo_model_reward_check(const void *self, const exo_reward_task *task, exo_err *err);
 
