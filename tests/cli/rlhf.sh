@@ -92,6 +92,9 @@ bad 2 "path: 'runs/rlhf_sft/model_sft_0' is no reward model" run "$example/3_ppo
     --set actors.maker.config.reward.path=runs/rlhf_sft/model_sft_0 --set actors.maker.config.reward.normalize=false
 bad 2 "normalize: 'runs/rlhf_sft/model_sft_0/reward.json' cannot be read" run "$example/3_ppo.yaml" --name w \
     --set actors.maker.config.reward.path=runs/rlhf_sft/model_sft_0
+bad 2 'and an answer of 2000 are longer than the context of the reward model' graph check "$example/3_ppo.yaml" \
+    --set actors.maker.config.generate.max_new_tokens=2000 \
+    --set 'actors.maker.config.model={name: gpt, layers: 1, heads: 1, width: 8, context: 4096, vocabulary: 256}'
 bad 2 'set model.values: true' run "$example/2_reward.yaml" --name w --set actors.reward.config.model.values=false
 bad 2 'formula: column 3: expected' run "$example/2_reward.yaml" --name w --set 'actors.maker.config.reward.formula=1 ?'
 bad 2 "'maker' makes one answer to a prompt, but 'reward' compares" graph check "$example/2_reward.yaml" --set actors.maker.config.answers=1
