@@ -368,11 +368,46 @@ decoder_shape(exo_weight_format format)
                                .rows = TOKENS};
 }
 
+/* The arrays of a decoder beside those of its call. */
+struct decoder {
+    exo_array weights, numbers[4];
+    float *logits;
+    void *caches; /* of drawn numbers, for two sequences */
+};
+
+static void
+begin_decoder(layer_call *c, const exo_decoder_shape *shape, struct decoder *d)
+{
+    const exo_device_class *of = c->device->device_class;
+    const size_t caches = of->scratch(c->device, EXO_SHAPE_DECODER, shape, EXO_SCRATCH_CACHE);
+    exo_decoder_entry p;
+    d->logits = layer_call_drawn(c, PITCH);
+    float *const values = layer_call_drawn(c, 20000);
+    d->caches = layer_call_drawn(c, 2 * caches / sizeof(float));
+    layer_call_plan(c, EXO_SHAPE_DECODER, shape);
+    cr_assert_eq(
+        exo_array_init(&d->weights, c->device, EXO_U8,
+                       of->scratch(c->device, EXO_SHAPE_DECODER, shape, EXO_SCRATCH_WEIGHTS), NULL),
+        EXO_OK);
+    for (size_t i = 0; i < 4; i++)
+        cr_assert_eq(exo_array_init(&d->numbers[i], c->device, EXO_I32, TOKENS, NULL), EXO_OK);
+    for (size_t i = 0; exo_decoder_entry_at(&shape->spec, i, &p); i++)
+        LAYER_CALL(c, decoder_pack, .plan = c->plan, .parameter = i, .values = values + i,
+                   .weights = d->weights.data);
+}
+
+static void
+end_decoder(struct decoder *d)
+{
+    for (size_t i = 0; i < 4; i++)
+        exo_array_release(&d->numbers[i]);
+    exo_array_release(&d->weights);
+}
+
 /* Rows [first, first + count) of sequence 1, behind `before` rows of sequence 0; the logits of the
  * last one. */
 static void
-run_pass(layer_call *c, const exo_array *numbers, void *caches, void *weights, size_t first,
-         size_t count, size_t before, float *logits)
+run_pass(layer_call *c, const struct decoder *d, size_t first, size_t count, size_t before)
 {
     int32_t rows[3][TOKENS];
     const int32_t last = (int32_t)(before + count - 1);
@@ -383,13 +418,14 @@ run_pass(layer_call *c, const exo_array *numbers, void *caches, void *weights, s
         rows[2][r] = r >= before;
     }
     for (size_t i = 0; i < 3; i++)
-        exo_array_send(exo_array_part(numbers[i], 0, before + count), rows[i]);
-    exo_array_send(exo_array_part(numbers[3], 0, 1), &last);
-    LAYER_CALL(c, decoder_pass, .plan = c->plan, .rows = before + count, .tokens = numbers[0].data,
-               .positions = numbers[1].data, .sequences = numbers[2].data, .weights = weights,
-               .caches = caches, .scratch = c->scratch[0].data);
-    LAYER_CALL(c, decoder_logits, .plan = c->plan, .rows = 1, .which = numbers[3].data,
-               .logits = logits, .weights = weights, .scratch = c->scratch[0].data);
+        exo_array_send(exo_array_part(d->numbers[i], 0, before + count), rows[i]);
+    exo_array_send(exo_array_part(d->numbers[3], 0, 1), &last);
+    LAYER_CALL(c, decoder_pass, .plan = c->plan, .rows = before + count,
+               .tokens = d->numbers[0].data, .positions = d->numbers[1].data,
+               .sequences = d->numbers[2].data, .weights = d->weights.data, .caches = d->caches,
+               .scratch = c->scratch[0].data);
+    LAYER_CALL(c, decoder_logits, .plan = c->plan, .rows = 1, .which = d->numbers[3].data,
+               .logits = d->logits, .weights = d->weights.data, .scratch = c->scratch[0].data);
 }
 
 /* The logits behind all tokens of a sequence: in one pass, or in several and in company. */
@@ -397,35 +433,17 @@ static void
 generate(layer_call *c, exo_weight_format format, bool at_once)
 {
     const exo_decoder_shape shape = decoder_shape(format);
-    const exo_device_class *of = c->device->device_class;
-    const exo_scratch_use uses[2] = {EXO_SCRATCH_WEIGHTS, EXO_SCRATCH_CACHE};
-    exo_array memory[2], numbers[4];
-    exo_decoder_entry p;
-    float *logits = layer_call_drawn(c, PITCH), *values = layer_call_drawn(c, 4096);
-    layer_call_plan(c, EXO_SHAPE_DECODER, &shape);
-    for (size_t i = 0; i < 2; i++) {
-        size_t bytes = of->scratch(c->device, EXO_SHAPE_DECODER, &shape, uses[i]);
-        cr_assert_eq(exo_array_init(&memory[i], c->device, EXO_U8, bytes * (i + 1), NULL), EXO_OK);
-    }
-    for (size_t i = 0; i < 4; i++)
-        cr_assert_eq(exo_array_init(&numbers[i], c->device, EXO_I32, TOKENS, NULL), EXO_OK);
-    for (size_t i = 0; exo_decoder_entry_at(&shape.spec, i, &p); i++)
-        LAYER_CALL(c, decoder_pack, .plan = c->plan, .parameter = i, .values = values + i,
-                   .weights = memory[0].data);
+    struct decoder d;
+    begin_decoder(c, &shape, &d);
     exo_vec_fill(c->x[0], 0); /* behind the vocabulary, a row has no meaning */
     for (size_t first = 0, count; first < TOKENS; first += count) {
         count = at_once ? TOKENS : first < 200 ? 100 : first == 200 ? 60 : first == 260 ? 2 : 1;
-        run_pass(c, numbers, memory[1].data, memory[0].data, first, count,
-                 at_once      ? 0
-                 : first == 0 ? 9
-                              : 0,
-                 logits);
+        run_pass(c, &d, first, count, at_once ? 0 : first == 0 ? 9 : 0);
     }
     exo_vec_fill(exo_array_part(c->x[0], WORDS, PITCH - WORDS), 0);
-    for (size_t i = 0; i < 4; i++)
-        exo_array_release(&numbers[i]);
-    exo_array_release(&memory[0]);
-    exo_array_release(&memory[1]);
+    exo_array_release(&c->x[2]); /* the caches of devices differ */
+    c->used = 2;
+    end_decoder(&d);
 }
 
 Test(cuda_layers, a_sequence_has_the_same_bits_in_any_company)
@@ -451,6 +469,45 @@ Test(cuda_layers, a_sequence_has_the_same_bits_in_any_company)
         }
         generate(&ref, formats[i], true);
         layer_call_expect_equal(&once, &ref, 1e-5, "logits");
+    }
+}
+
+enum {
+    LONG = 530,  /* keys of more chunks than are in shared memory at a time */
+    COMPANY = 64 /* rows, with which there is a block for each of the heads */
+};
+
+/* Blocks share the heads of a row by itself, here also in graphs. With other rows, each has one. */
+Test(cuda_layers, blocks_that_share_a_head_have_the_bits_of_one)
+{
+    static const struct {
+        uint32_t kv_heads, head_width; /* two slices and a rest; more than narrow tiles have */
+        exo_position_kind position;
+    } kinds[] = {{2, 37, EXO_POSITION_ROTARY}, {1, 140, EXO_POSITION_ALIBI}};
+    static const size_t lengths[] = {1, 256, 257, LONG};
+    for (size_t i = 0; i < 2; i += one_of(2)) {
+        exo_decoder_shape shape = decoder_shape(EXO_WEIGHTS_F32);
+        exo_device *device = layer_call_gpu();
+        layer_call c = {.device = device};
+        struct decoder d;
+        shape.spec.heads = 4;
+        shape.spec.kv_heads = kinds[i].kv_heads;
+        shape.spec.head_width = kinds[i].head_width;
+        shape.spec.position = kinds[i].position;
+        shape.spec.context = shape.context = LONG;
+        begin_decoder(&c, &shape, &d);
+        for (size_t n = 2 * i; n < sizeof lengths / sizeof *lengths; n++) {
+            float alone[PITCH], among[PITCH];
+            run_pass(&c, &d, lengths[n] - 1, 1, 0);
+            cr_assert_eq(exo_array_read(c.x[0], alone, NULL), EXO_OK);
+            run_pass(&c, &d, lengths[n] - 1, 1, COMPANY);
+            cr_assert_eq(exo_array_read(c.x[0], among, NULL), EXO_OK);
+            cr_expect_arr_eq(alone, among, WORDS * sizeof *alone, "kind %zu, %zu keys", i,
+                             lengths[n]);
+        }
+        end_decoder(&d);
+        layer_call_end(&c);
+        exo_cuda_close(device);
     }
 }
 
