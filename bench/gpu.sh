@@ -207,6 +207,10 @@ peer gpt_torch 300 bench/peers/gpt_step.py "${settings[@]}" --compile
 row "GPT-2 124M, bf16, 16 x 1,024, training" tokens/s "$(value gpt tokens_per_second)" "$(value gpt_torch tokens_per_second)"
 EXOGYM_CUDA_EPILOGUES=off step gpt_sweeps 180 "$build"/bench/bench_gpt_step "${settings[@]}"
 row "GPT-2 124M, bf16, 16 x 1,024, training, EXOGYM_CUDA_EPILOGUES=on beside off" ms "$(value gpt '"step_ms')" "$(value gpt_sweeps '"step_ms')"
+if has_cudnn; then
+    EXOGYM_CUDNN=on step gpt_cudnn 180 "$build"/bench/bench_gpt_step "${settings[@]}"
+    row "GPT-2 124M, bf16, 16 x 1,024, training, attention by cuDNN (EXOGYM_CUDNN=on) beside off" ms "$(value gpt_cudnn '"step_ms')" "$(value gpt '"step_ms')"
+fi
 step matmul 120 "$build"/bench/bench_matmul --device cuda --dtype bf16 --size 8192 --products 20
 row "GPT-2 124M, bf16, training, beside products of 8,192 x 8,192 matrices" GFLOP/s "$(value gpt '"gflops')" "$(value matmul '"gflops')"
 # fp8, on GPUs that have it: the products alone, and training, beside bf16.

@@ -112,6 +112,25 @@ lay_together(exo_cuda_attention_call k, const float *grads, void *dx, float *dot
     }
 }
 
+/* dx (N T, (H + 2 G) D), in place: queries and keys are turned back. A block is a token. */
+__global__ static void
+turn_back(exo_cuda_attention_call k, exo_cuda_bf16 *dx)
+{
+    const unsigned width = static_cast<unsigned>(k.width),
+                   half = static_cast<unsigned>(k.turned) / 2,
+                   heads = static_cast<unsigned>(k.heads + k.kv_heads);
+    const size_t t = blockIdx.x % k.tokens;
+    dx += static_cast<size_t>(blockIdx.x) * (heads + k.kv_heads) * width;
+    for (unsigned e = threadIdx.x; e < heads * half; e += blockDim.x) {
+        const unsigned d = e % half;
+        exo_cuda_bf16 *head = dx + e / half * width;
+        const float *turn = k.turns + t * k.turned + d;
+        const float a = exo_cuda_get(head, d), b = exo_cuda_get(head, d + half);
+        exo_cuda_set(head, d, a * turn[0] + b * turn[half]);
+        exo_cuda_set(head, d + half, b * turn[0] - a * turn[half]);
+    }
+}
+
 /* --- Forward ---------------------------------------------------------------------------------- */
 
 /* A row's scores so far: the largest, and the sum of 2^(score - largest) over this thread's
@@ -414,6 +433,12 @@ find_heads(exo_cuda_device *cuda, exo_cuda_attention_call *call, bool half, cons
                              r->turned);
 }
 
+static exo_cuda_cudnn_heads
+heads_of(const exo_cuda_attention_call *call)
+{
+    return {call->queries, call->keys, call->values};
+}
+
 exo_status
 exo_cuda_attention(exo_device *device, const exo_attention_args *k, exo_err *err)
 {
@@ -426,8 +451,28 @@ exo_cuda_attention(exo_device *device, const exo_attention_args *k, exo_err *err
     if (s->sequences * s->tokens * s->heads * s->width == 0)
         return EXO_OK;
     find_heads(cuda, &call, half, &r, k->x, k->others);
+    const exo_cuda_cudnn_heads heads = heads_of(&call);
+    const void *const others[4] = {k->y, k->lse};
+    if (exo_cuda_cudnn_attends(p->attention_by_cudnn, false, &heads, others))
+        return exo_cuda_cudnn_attend(p->attention_by_cudnn, &heads, k->y, k->lse, err);
     return half || r.turned ? exo_cuda_attention_bf16(cuda, &call, k->y, k->lse, err)
                             : forward(cuda, &call, static_cast<float *>(k->y), k->lse, err);
+}
+
+/* Backward by cuDNN, which does not add. */
+static exo_status
+backward_by_cudnn(exo_cuda_device *cuda, exo_cuda_cudnn_attention *attention,
+                  const exo_cuda_attention_call *call, const exo_attention_backward_args *k,
+                  exo_err *err)
+{
+    const exo_cuda_cudnn_heads heads = heads_of(call);
+    const exo_status st =
+        exo_cuda_cudnn_attend_backward(attention, &heads, k->y, k->dy, k->lse, k->dx, err);
+    if (st != EXO_OK || call->turned == 0)
+        return st;
+    exo_cuda_launch_each(turn_back, static_cast<unsigned>(call->sequences * call->tokens),
+                         EXO_CUDA_BLOCK, cuda->stream, *call, static_cast<exo_cuda_bf16 *>(k->dx));
+    return exo_cuda_launched("attention_backward", err);
 }
 
 exo_status
@@ -446,6 +491,10 @@ exo_cuda_attention_backward(exo_device *device, const exo_attention_backward_arg
         return EXO_OK;
     call.add = k->add || call.foreign;
     find_heads(cuda, &call, half, &r, k->x, k->others);
+    const exo_cuda_cudnn_heads heads = heads_of(&call);
+    const void *const others[4] = {k->y, k->dy, k->lse, k->dx};
+    if (!call.add && exo_cuda_cudnn_attends(p->attention_by_cudnn, true, &heads, others))
+        return backward_by_cudnn(cuda, p->attention_by_cudnn, &call, k, err);
     exo_status st =
         exo_cuda_attention_delta(cuda, static_cast<exo_dtype>(s->dtype), &call, &g, err);
     if (r.dy) {

@@ -1,5 +1,6 @@
 /* Convolutions by cuDNN, where the environment asks for it: EXOGYM_CUDNN is `on`, or `tf32`, which
- * also lets cuDNN compute fp32 as tf32. Else conv.cu computes them.
+ * also lets cuDNN compute fp32 as tf32. Else conv.cu computes them. Attention is asked for by the same
+ * variable (cudnn_attention.h).
  *
  * Images are (N, H, W, C) and weights (O, R, S, I): the layout of the table, which is also that of
  * the tensor cores. Each pass is a graph of one operation. Its engine is the first one that cuDNN's
@@ -9,13 +10,14 @@
  *
  * Workspaces come from the pool, so no graph may record a convolution (graphs.h).
  *
- * State: exo_cuda_cudnn, of one device. Read next: cudnn.cu, cudnn_library.h. */
+ * State: exo_cuda_cudnn, of one device. Read next: cudnn.cu, cudnn_graph.h. */
 #ifndef EXO_CUDA_CUDNN_H
 #define EXO_CUDA_CUDNN_H
 
 #include "nn/cuda/device.h"
 
-typedef struct exo_cuda_cudnn_conv exo_cuda_cudnn_conv; /* the plans of a shape */
+typedef struct exo_cuda_cudnn_conv exo_cuda_cudnn_conv;           /* the plans of a shape */
+typedef struct exo_cuda_cudnn_attention exo_cuda_cudnn_attention; /* those of an attention */
 
 /* *out is NULL if the environment does not ask for cuDNN. Errors: UNSUPPORTED (there is no cuDNN),
  * INVAL (an impossible EXOGYM_CUDNN), NOMEM, FAILED. */

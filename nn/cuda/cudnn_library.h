@@ -20,13 +20,32 @@ enum { /* cudnnStatus_t */
 
 enum { /* cudnnDataType_t */
     EXO_CUDNN_F32 = 0,
-    EXO_CUDNN_BF16 = 9
+    EXO_CUDNN_INT32 = 4,
+    EXO_CUDNN_BF16 = 9,
+    EXO_CUDNN_BOOLEAN = 11
 };
 
 enum {
     EXO_CUDNN_CROSS_CORRELATION = 1, /* cudnnConvolutionMode_t */
     EXO_CUDNN_HEURISTIC_A = 3,       /* cudnnBackendHeurMode_t: the advised engines, best first */
     EXO_CUDNN_HEURISTIC_FALLBACK = 2 /* those that take more shapes */
+};
+
+enum { /* cudnnPointwiseMode_t */
+    EXO_CUDNN_ADD = 0,
+    EXO_CUDNN_MULTIPLY = 1,
+    EXO_CUDNN_DIVIDE = 6,
+    EXO_CUDNN_SUBTRACT = 9,
+    EXO_CUDNN_EXP = 13,
+    EXO_CUDNN_LOG = 15,
+    EXO_CUDNN_AT_LEAST = 303,
+    EXO_CUDNN_INDEX = 501, /* along an axis */
+    EXO_CUDNN_SELECT = 601
+};
+
+enum { /* cudnnReduceTensorOp_t */
+    EXO_CUDNN_SUM_OF = 0,
+    EXO_CUDNN_MOST_OF = 3
 };
 
 enum { /* cudnnBackendNumericalNote_t: what an engine does to numbers */
@@ -37,6 +56,7 @@ enum { /* cudnnBackendNumericalNote_t: what an engine does to numbers */
 };
 
 enum { /* cudnnBackendDescriptorType_t */
+    EXO_CUDNN_POINTWISE = 0,
     EXO_CUDNN_CONVOLUTION = 1,
     EXO_CUDNN_ENGINE = 2,
     EXO_CUDNN_CONFIG = 3, /* of an engine */
@@ -45,26 +65,38 @@ enum { /* cudnnBackendDescriptorType_t */
     EXO_CUDNN_FORWARD = 10,
     EXO_CUDNN_BACKWARD_FILTER = 11,
     EXO_CUDNN_BACKWARD_DATA = 12,
+    EXO_CUDNN_DO_POINTWISE = 13, /* operations of a graph: DO_... */
     EXO_CUDNN_GRAPH = 15,
     EXO_CUDNN_PACK = 16, /* the arrays of a call */
     EXO_CUDNN_TENSOR = 17,
+    EXO_CUDNN_MATMUL = 18,
+    EXO_CUDNN_DO_MATMUL = 19,
+    EXO_CUDNN_REDUCTION = 21,
+    EXO_CUDNN_DO_REDUCTION = 22,
+    EXO_CUDNN_DO_RESHAPE = 31,
     EXO_CUDNN_MACHINE = 38 /* the properties of a GPU, from 9.8 on */
 };
 
 enum { /* cudnnBackendAttributeType_t: types of the values of attributes */
     EXO_CUDNN_OF_HANDLE = 0,
     EXO_CUDNN_OF_DATA_TYPE = 1,
+    EXO_CUDNN_OF_BOOLEAN = 2,
     EXO_CUDNN_OF_INT64 = 3,
     EXO_CUDNN_OF_FLOAT = 4,
     EXO_CUDNN_OF_POINTER = 6,
     EXO_CUDNN_OF_CONVOLUTION_MODE = 7,
     EXO_CUDNN_OF_HEURISTIC_MODE = 8,
     EXO_CUDNN_OF_NOTE = 11,
+    EXO_CUDNN_OF_POINTWISE_MODE = 14,
     EXO_CUDNN_OF_THING = 15,
+    EXO_CUDNN_OF_REDUCTION = 18,
     EXO_CUDNN_OF_CHAR = 24
 };
 
-enum {                                /* cudnnBackendAttributeName_t */
+enum { /* cudnnBackendAttributeName_t */
+    EXO_CUDNN_POINTWISE_MODE = 0,
+    EXO_CUDNN_POINTWISE_TYPE = 1, /* of what is computed */
+    EXO_CUDNN_POINTWISE_AXIS = 9,
     EXO_CUDNN_CONVOLUTION_TYPE = 100, /* of sums */
     EXO_CUDNN_CONVOLUTION_MODE = 101,
     EXO_CUDNN_CONVOLUTION_DILATIONS = 102,
@@ -91,6 +123,11 @@ enum {                                /* cudnnBackendAttributeName_t */
     EXO_CUDNN_W = 3,
     EXO_CUDNN_X = 4,
     EXO_CUDNN_Y = 5,
+    EXO_CUDNN_DO_POINTWISE_MODE = 750, /* its descriptor */
+    EXO_CUDNN_DO_POINTWISE_X = 751,
+    EXO_CUDNN_DO_POINTWISE_B = 752,
+    EXO_CUDNN_DO_POINTWISE_Y = 753,
+    EXO_CUDNN_DO_POINTWISE_T = 758, /* what a selection goes by */
     EXO_CUDNN_GRAPH_HANDLE = 800,
     EXO_CUDNN_GRAPH_OPERATIONS = 801,
     EXO_CUDNN_TENSOR_ALIGNMENT = 900,
@@ -98,11 +135,25 @@ enum {                                /* cudnnBackendAttributeName_t */
     EXO_CUDNN_TENSOR_DIMENSIONS = 902,
     EXO_CUDNN_TENSOR_STRIDES = 903,
     EXO_CUDNN_TENSOR_ID = 906,
+    EXO_CUDNN_TENSOR_VIRTUAL = 907,  /* it is in no array */
+    EXO_CUDNN_TENSOR_BY_VALUE = 908, /* it is on the host */
     EXO_CUDNN_PACK_IDS = 1000,
     EXO_CUDNN_PACK_POINTERS = 1001,
     EXO_CUDNN_PACK_WORKSPACE = 1003,
     EXO_CUDNN_ENGINE_INDEX = 1301,
     EXO_CUDNN_ENGINE_NOTES = 1303,
+    EXO_CUDNN_MATMUL_TYPE = 1500,
+    EXO_CUDNN_DO_MATMUL_A = 1520,
+    EXO_CUDNN_DO_MATMUL_B = 1521,
+    EXO_CUDNN_DO_MATMUL_C = 1522,
+    EXO_CUDNN_DO_MATMUL_MODE = 1523,
+    EXO_CUDNN_REDUCTION_OPERATOR = 1600,
+    EXO_CUDNN_REDUCTION_TYPE = 1601,
+    EXO_CUDNN_DO_REDUCTION_X = 1610,
+    EXO_CUDNN_DO_REDUCTION_Y = 1611,
+    EXO_CUDNN_DO_REDUCTION_MODE = 1612,
+    EXO_CUDNN_DO_RESHAPE_X = 2200,
+    EXO_CUDNN_DO_RESHAPE_Y = 2201,
     EXO_CUDNN_MACHINE_JSON = 2702
 };
 

@@ -67,7 +67,7 @@ typedef struct exo_cuda_device {
     bool tf32;        /* products of fp32 are computed as tf32, but those of generation's order */
     bool epilogues;   /* cuBLASLt does what follows a product, where it can */
     exo_cuda_matmul *matmul;
-    exo_cuda_cudnn *cudnn;       /* NULL: conv.cu computes all convolutions */
+    exo_cuda_cudnn *cudnn;       /* NULL: own kernels compute convolutions and attention */
     exo_cuda_sections *sections; /* NULL: nothing is put off */
     const void *late;            /* the cell of the request that is recorded (late.h); NULL: none */
 } exo_cuda_device;

@@ -123,9 +123,10 @@ open_attention(exo_cuda_plan *p, exo_err *err)
         return exo_fail(err, EXO_UNSUPPORTED,
                         "attention: a head is %zu wide; the most on a GPU is %d", s->width,
                         EXO_CUDA_MAX_HEAD);
-    if (s->turned == 0)
-        return EXO_OK;
-    exo_status st = make_memory(p, exo_cuda_turns_bytes(positions, s->turned), err);
+    exo_status st = exo_cuda_cudnn_attention_hold(&p->attention_by_cudnn, p->cuda, s, err);
+    if (st != EXO_OK || s->turned == 0)
+        return st;
+    st = make_memory(p, exo_cuda_turns_bytes(positions, s->turned), err);
     return st == EXO_OK ? exo_cuda_fill_turns(p, positions, s->turned, s->theta,
                                               s->scaled ? s->factors : NULL, err)
                         : st;
@@ -220,6 +221,7 @@ exo_cuda_plan_free(exo_plan *plan)
             (void)cudaGetLastError();
     }
     exo_cuda_cudnn_conv_free(p->cudnn);
+    exo_cuda_cudnn_attention_drop(p->attention_by_cudnn);
     exo_free(p->host);
     exo_free(p);
 }

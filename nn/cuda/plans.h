@@ -5,7 +5,7 @@
 #ifndef EXO_CUDA_PLANS_H
 #define EXO_CUDA_PLANS_H
 
-#include "nn/cuda/cudnn.h"
+#include "nn/cuda/cudnn_attention.h"
 
 enum {
     EXO_CUDA_MAX_HEAD = 256 /* elements of an attention head */
@@ -26,7 +26,8 @@ typedef struct exo_cuda_plan {
      * positions: (positions, 2, turned / 2), the cosines and sines of each position. */
     void *memory;
     size_t bytes;
-    exo_cuda_cudnn_conv *cudnn;     /* of a convolution by cuDNN; else NULL */
+    exo_cuda_cudnn_conv *cudnn;                   /* of a convolution by cuDNN; else NULL */
+    exo_cuda_cudnn_attention *attention_by_cudnn; /* or NULL */
     void *host;                     /* of a decoder: the places of its parameters (decoder.h) */
     struct exo_cuda_graphs *graphs; /* of a decoder: its passes (graphs.h) */
 } exo_cuda_plan;

@@ -10,6 +10,7 @@
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/memory.h"
 #include "nn/cuda/own_bytes.h"
+#include "nn/cuda/plans.h"
 
 enum {
     ALIGNMENT = 16, /* of a request in its list */
@@ -504,9 +505,15 @@ exo_cuda_section_end(exo_device *device, exo_err *err)
     return exo_cuda_catch_up(cuda, err);
 }
 
+static bool
+by_cudnn(exo_plan *attention)
+{
+    return exo_cuda_cudnn_attends_some(exo_cuda_plan_of(attention)->attention_by_cudnn);
+}
+
 /* Kernels that have graphs of their own, or that cuDNN computes, with memory of the pool. */
 static bool
-is_apart(const exo_cuda_device *cuda, exo_cuda_request request)
+is_apart(const exo_cuda_device *cuda, exo_cuda_request request, const void *args)
 {
     switch (request) {
     case EXO_CUDA_REQUEST_decoder_pack:
@@ -516,6 +523,10 @@ is_apart(const exo_cuda_device *cuda, exo_cuda_request request)
     case EXO_CUDA_REQUEST_conv:
     case EXO_CUDA_REQUEST_conv_backward:
         return cuda->cudnn != NULL;
+    case EXO_CUDA_REQUEST_attention:
+        return by_cudnn(static_cast<const exo_attention_args *>(args)->plan);
+    case EXO_CUDA_REQUEST_attention_backward:
+        return by_cudnn(static_cast<const exo_attention_backward_args *>(args)->plan);
     default:
         return false;
     }
@@ -532,7 +543,7 @@ exo_cuda_put_off(exo_cuda_device *cuda, exo_cuda_request request, const void *ar
                  bool *taken, exo_err *err)
 {
     exo_cuda_sections *s = cuda->sections;
-    *taken = exo_cuda_puts_off(cuda) && !is_apart(cuda, request);
+    *taken = exo_cuda_puts_off(cuda) && !is_apart(cuda, request, args);
     return *taken ? add(&s->asked, request, args, bytes, err) : exo_cuda_catch_up(cuda, err);
 }
 

@@ -65,7 +65,7 @@ add_nccl(json_t *findings, const exo_cuda_machine *machine)
                     machine->nccl ? NULL : machine->nccl_problem);
 }
 
-/* What computes convolutions. */
+/* What computes convolutions, and attention in bf16. */
 static void
 add_cudnn(json_t *findings, const exo_cuda_machine *machine)
 {
@@ -77,11 +77,11 @@ add_cudnn(json_t *findings, const exo_cuda_machine *machine)
     if (version)
         snprintf(value, sizeof value, "%zu.%zu.%zu, %s", version / 10000, version / 100 % 100,
                  version % 100,
-                 on ? "computes convolutions"
-                    : "not used: EXOGYM_CUDNN=on lets it compute convolutions");
+                 on ? "computes convolutions and attention"
+                    : "not used: EXOGYM_CUDNN=on lets it compute convolutions and attention");
     else
         snprintf(value, sizeof value, "%s%s", broken ? "cannot be used" : "is not there",
-                 on ? "" : "; exogym's own kernels compute convolutions");
+                 on ? "" : "; exogym's own kernels compute convolutions and attention");
     exo_finding_add(findings, "cuDNN", value,
                     broken ? machine->cudnn_problem
                     : on && !version

@@ -25,8 +25,8 @@ static const exo_note environment[] = {
     {"EXOGYM_HEAD", "The address of a cluster's head, unless --head says it."},
     {"EXOGYM_HEAD_KEY", "Its public key, or the path of its NAME.key, unless --head-key says it."},
     {"EXOGYM_CUDNN",
-     "What computes convolutions on a GPU: off (the default: exogym's kernels), on (cuDNN) or tf32 "
-     "(cuDNN, which may compute fp32 as tf32)."},
+     "What computes convolutions, and attention in bf16, on a GPU: off (the default: exogym's "
+     "kernels), on (cuDNN) or tf32 (cuDNN, which may compute fp32 as tf32)."},
     {"EXOGYM_CUDA_EPILOGUES", "Whether cuBLASLt adds biases and computes GELU with the products of "
                               "a GPU in bf16 and fp8: on (the default) or off."},
     {"EXOGYM_CUDA_GRAPHS", "Whether steps of training on a GPU are started as CUDA graphs: off "

@@ -26,7 +26,7 @@ has out 'libcudnn.so.9 is there, and cannot be loaded: libgone.so: cannot open s
 LD_LIBRARY_PATH=$PWD/cudnn
 ln -s "$EXO_BUILD/tests/cudnn/libcudnn_test.so" cudnn/libcudnn.so.9
 ok doctor
-has out 'cuDNN          9.19.0, not used: EXOGYM_CUDNN=on lets it compute convolutions'
+has out 'cuDNN          9.19.0, not used: EXOGYM_CUDNN=on lets it compute convolutions and attention'
 EXOGYM_CUDNN=tf32 ok doctor
 has out 'cuDNN          9.19.0, computes convolutions'
 has out 'CUDA graphs    start steps of generation; EXOGYM_CUDA_GRAPHS=on lets them start those of training, too'
@@ -130,7 +130,9 @@ apart() { awk '{ d = $1 - $3; exit !($1 > 0 && d < 0.03 && d > -0.03 && $2 != $4
 eight=$(EXOGYM_CUDA_GRAPHS=on learns --set train.autocast=fp8)
 [[ $eight =~ ^[0-9.]+\ [0-9a-f]+$ ]] || fail "fp8: $eight"
 if [ ${#engines[@]} -gt 0 ]; then
-    apart graphs "$(learns --set train.autocast=bf16)" "$eight"
+    half=$(learns --set train.autocast=bf16)
+    apart graphs "$half" "$eight"
+    apart 'or attention by cuDNN' "$half" "$(LD_LIBRARY_PATH=$PWD/cudnn EXOGYM_CUDNN=on learns --set train.autocast=bf16)"
     got=$(EXOGYM_CUDA_GRAPHS=on learns --set train.autocast=fp8 --set model.checkpoint=true --set strategy.name=fsdp --workers 2)
     [ "$got" = "$eight" ] || fail "fp8 with checkpointed blocks, fsdp and workers: '$got', not '$eight'"
     lora=(--set 'model.lora={rank: 4}')

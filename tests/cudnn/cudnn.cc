@@ -16,30 +16,9 @@
 
 #include "base/bf16.h"
 #include "cuda/outside.h"
+#include "cudnn/things.h"
 
 #define CUDNN extern "C" __attribute__((visibility("default")))
-
-enum {
-    SUCCESS = 0,
-    FLOAT = 0,
-    BFLOAT16 = 9,
-    NOT_SUPPORTED = 3000
-};
-
-/* Kinds of descriptors. */
-enum {
-    CONVOLUTION = 1,
-    ENGINE = 2,
-    CONFIG = 3,
-    HEURISTIC = 4,
-    PLAN = 5,
-    FORWARD = 10,
-    FILTER = 11,
-    DATA = 12,
-    GRAPH = 15,
-    PACK = 16,
-    TENSOR = 17
-};
 
 /* Engines of the heuristics. */
 enum {
@@ -70,28 +49,11 @@ struct context {
     int gpu; /* of the thread that made it */
 };
 
-/* A descriptor, with the values of its attributes as bytes. */
-struct thing {
-    int kind, engine; /* engine: of a configuration or an engine */
-    bool finished;
-    std::map<int, std::string> values;
-    const thing *graph; /* of a configuration */
-};
-
-static std::set<thing *> descriptors; /* those that are there */
-static uint64_t things, calls, fail_at, forwards, backwards;
+std::set<thing *> descriptors;
+static uint64_t things, calls, fail_at, forwards, backwards, attentions;
 static int failure, tf32;
 static bool without_advice;
 static size_t version = 91900;
-
-static void
-forbid(bool wrong, const char *what)
-{
-    if (wrong) {
-        fprintf(stderr, "cudnn: %s\n", what);
-        abort();
-    }
-}
 
 /* Does `act` with the lock, unless this call is to fail. */
 static int
@@ -176,8 +138,10 @@ CUDNN int
 cudnnBackendCreateDescriptor(int kind, thing **out)
 {
     return serve([=]() {
-        const std::set<int> known = {CONVOLUTION, ENGINE, CONFIG, HEURISTIC, PLAN,  FORWARD,
-                                     FILTER,      DATA,   GRAPH,  PACK,      TENSOR};
+        const std::set<int> known = {POINTWISE,  CONVOLUTION,  ENGINE,      CONFIG,    HEURISTIC,
+                                     PLAN,       FORWARD,      FILTER,      DATA,      GRAPH,
+                                     PACK,       TENSOR,       MATMUL,      REDUCTION, DO_MATMUL,
+                                     DO_RESHAPE, DO_POINTWISE, DO_REDUCTION};
         forbid(!known.count(kind), "an unknown kind of descriptors");
         *out = new thing{kind, 0, false, {}, nullptr};
         descriptors.insert(*out);
@@ -199,94 +163,80 @@ cudnnBackendDestroyDescriptor(thing *t)
 
 /* --- Attributes ------------------------------------------------------------------------------- */
 
-enum {
-    OF_HANDLE = 0,
-    OF_DATA_TYPE = 1,
-    OF_INT64 = 3,
-    OF_FLOAT = 4,
-    OF_POINTER = 6,
-    OF_CONVOLUTION_MODE = 7,
-    OF_HEURISTIC_MODE = 8,
-    OF_NOTE = 11,
-    OF_THING = 15
-};
-
 static size_t
 size_of(int type)
 {
-    return type == OF_DATA_TYPE || type == OF_FLOAT || type == OF_CONVOLUTION_MODE ||
+    if (type == OF_BOOLEAN)
+        return sizeof(bool);
+    return type == OF_DATA_TYPE || type == OF_FLOAT || type == OF_POINTWISE_MODE ||
+                   type == OF_REDUCTION || type == OF_CONVOLUTION_MODE ||
                    type == OF_HEURISTIC_MODE || type == OF_NOTE
                ? 4
                : 8;
 }
 
-/* An attribute that can be set: all have to be. */
+/* An attribute that can be set: all have to be, but for optional ones. */
 struct attribute {
     int kind, name, type;
-    int64_t count;
+    int64_t count; /* 0: any */
+    bool optional;
 };
 
 /* Of the operations, whose numbers begin at `first`. */
 #define OPERATION(kind, first)                                                                     \
-    {kind, first, OF_FLOAT, 1}, {kind, (first) + 1, OF_FLOAT, 1},                                  \
-        {kind, (first) + 2, OF_THING, 1}, {kind, (first) + 3, OF_THING, 1},                        \
-        {kind, (first) + 4, OF_THING, 1},                                                          \
+    {kind, first, OF_FLOAT, 1, false}, {kind, (first) + 1, OF_FLOAT, 1, false},                    \
+        {kind, (first) + 2, OF_THING, 1, false}, {kind, (first) + 3, OF_THING, 1, false},          \
+        {kind, (first) + 4, OF_THING, 1, false},                                                   \
     {                                                                                              \
-        kind, (first) + 5, OF_THING, 1                                                             \
+        kind, (first) + 5, OF_THING, 1, false                                                      \
     }
 
-static const attribute attributes[] = {{CONVOLUTION, 100, OF_DATA_TYPE, 1},
-                                       {CONVOLUTION, 101, OF_CONVOLUTION_MODE, 1},
-                                       {CONVOLUTION, 102, OF_INT64, 2},
-                                       {CONVOLUTION, 103, OF_INT64, 2},
-                                       {CONVOLUTION, 104, OF_INT64, 2},
-                                       {CONVOLUTION, 105, OF_INT64, 2},
-                                       {CONVOLUTION, 106, OF_INT64, 1},
-                                       {HEURISTIC, 200, OF_HEURISTIC_MODE, 1},
-                                       {HEURISTIC, 201, OF_THING, 1},
-                                       {PLAN, 400, OF_HANDLE, 1},
-                                       {PLAN, 401, OF_THING, 1},
+static const attribute attributes[] = {{CONVOLUTION, 100, OF_DATA_TYPE, 1, false},
+                                       {CONVOLUTION, 101, OF_CONVOLUTION_MODE, 1, false},
+                                       {CONVOLUTION, 102, OF_INT64, 2, false},
+                                       {CONVOLUTION, 103, OF_INT64, 2, false},
+                                       {CONVOLUTION, 104, OF_INT64, 2, false},
+                                       {CONVOLUTION, 105, OF_INT64, 2, false},
+                                       {CONVOLUTION, 106, OF_INT64, 1, false},
+                                       {HEURISTIC, 200, OF_HEURISTIC_MODE, 1, false},
+                                       {HEURISTIC, 201, OF_THING, 1, false},
+                                       {PLAN, 400, OF_HANDLE, 1, false},
+                                       {PLAN, 401, OF_THING, 1, false},
                                        OPERATION(FORWARD, 700),
                                        OPERATION(DATA, 706),
                                        OPERATION(FILTER, 712),
-                                       {GRAPH, 800, OF_HANDLE, 1},
-                                       {GRAPH, 801, OF_THING, 1},
-                                       {TENSOR, 900, OF_INT64, 1},
-                                       {TENSOR, 901, OF_DATA_TYPE, 1},
-                                       {TENSOR, 902, OF_INT64, 4},
-                                       {TENSOR, 903, OF_INT64, 4},
-                                       {TENSOR, 906, OF_INT64, 1},
-                                       {PACK, 1000, OF_INT64, 3},
-                                       {PACK, 1001, OF_POINTER, 3},
-                                       {PACK, 1003, OF_POINTER, 1}};
-
-/* A value of an attribute; of things, one that is there. */
-template <typename T>
-static T
-value_of(const thing *t, int name, size_t at = 0)
-{
-    T value;
-    forbid(!descriptors.count(const_cast<thing *>(t)), "a descriptor that is not there is used");
-    forbid(!t->values.count(name), "an attribute that is not set");
-    memcpy(&value, t->values.at(name).data() + at * sizeof value, sizeof value);
-    return value;
-}
-
-static const thing *
-thing_at(const thing *t, int name, int kind)
-{
-    const thing *other = value_of<thing *>(t, name);
-    forbid(!descriptors.count(const_cast<thing *>(other)), "a descriptor has lost another one");
-    forbid(other->kind != kind, "a descriptor of another kind");
-    forbid(!other->finished && kind != CONFIG, "a descriptor that is not finished");
-    return other;
-}
-
-static int
-int_at(const thing *t, int name, size_t at = 0)
-{
-    return static_cast<int>(value_of<int64_t>(t, name, at));
-}
+                                       {GRAPH, 800, OF_HANDLE, 1, false},
+                                       {GRAPH, 801, OF_THING, 0, false},
+                                       {TENSOR, 900, OF_INT64, 1, false},
+                                       {TENSOR, 901, OF_DATA_TYPE, 1, false},
+                                       {TENSOR, 902, OF_INT64, 4, false},
+                                       {TENSOR, 903, OF_INT64, 4, false},
+                                       {TENSOR, 906, OF_INT64, 1, false},
+                                       {TENSOR, 907, OF_BOOLEAN, 1, true},
+                                       {TENSOR, 908, OF_BOOLEAN, 1, true},
+                                       {POINTWISE, 0, OF_POINTWISE_MODE, 1, false},
+                                       {POINTWISE, 1, OF_DATA_TYPE, 1, false},
+                                       {POINTWISE, 9, OF_INT64, 1, true},
+                                       {DO_POINTWISE, 750, OF_THING, 1, false},
+                                       {DO_POINTWISE, 751, OF_THING, 1, false},
+                                       {DO_POINTWISE, 752, OF_THING, 1, true},
+                                       {DO_POINTWISE, 753, OF_THING, 1, false},
+                                       {DO_POINTWISE, 758, OF_THING, 1, true},
+                                       {MATMUL, 1500, OF_DATA_TYPE, 1, false},
+                                       {DO_MATMUL, 1520, OF_THING, 1, false},
+                                       {DO_MATMUL, 1521, OF_THING, 1, false},
+                                       {DO_MATMUL, 1522, OF_THING, 1, false},
+                                       {DO_MATMUL, 1523, OF_THING, 1, false},
+                                       {REDUCTION, 1600, OF_REDUCTION, 1, false},
+                                       {REDUCTION, 1601, OF_DATA_TYPE, 1, false},
+                                       {DO_REDUCTION, 1610, OF_THING, 1, false},
+                                       {DO_REDUCTION, 1611, OF_THING, 1, false},
+                                       {DO_REDUCTION, 1612, OF_THING, 1, false},
+                                       {DO_RESHAPE, 2200, OF_THING, 1, false},
+                                       {DO_RESHAPE, 2201, OF_THING, 1, false},
+                                       {PACK, 1000, OF_INT64, 0, false},
+                                       {PACK, 1001, OF_POINTER, 0, false},
+                                       {PACK, 1003, OF_POINTER, 1, false}};
 
 CUDNN int
 cudnnBackendSetAttribute(thing *t, int name, int type, int64_t count, const void *values)
@@ -298,7 +248,7 @@ cudnnBackendSetAttribute(thing *t, int name, int type, int64_t count, const void
                 found = &a;
         forbid(!found, "an unknown attribute");
         forbid(found->type != type, "an attribute of another type");
-        forbid(found->count != count, "too many values, or too few");
+        forbid(found->count > 0 ? found->count != count : count < 1, "too many values, or too few");
         forbid(t->finished, "an attribute of a descriptor that is finished");
         t->values[name].assign(static_cast<const char *>(values),
                                static_cast<size_t>(count) * size_of(type));
@@ -329,7 +279,7 @@ windows_of(const thing *t)
 }
 
 static void
-check_tensor(const thing *t)
+check_images(const thing *t)
 {
     const tensor v = tensor_of(t);
     forbid(v.type != FLOAT && v.type != BFLOAT16, "an impossible type");
@@ -337,6 +287,13 @@ check_tensor(const thing *t)
     forbid(int_at(t, 903, 0) != v.h * v.w * v.c || int_at(t, 903, 1) != 1 ||
                int_at(t, 903, 2) != v.w * v.c || int_at(t, 903, 3) != v.c,
            "images or weights are not channels-last");
+}
+
+static void
+check_tensor(const thing *t)
+{
+    for (size_t i = 0; i < 4; i++)
+        forbid(int_at(t, 902, i) < 1 || int_at(t, 903, i) < 1, "an empty tensor");
     forbid(int_at(t, 900) != 16, "another alignment");
 }
 
@@ -391,6 +348,8 @@ static void
 check_operation(const thing *t)
 {
     const operation o = operation_of(t);
+    for (const thing *each : o.ids)
+        check_images(each);
     forbid(o.x.type != o.w.type || o.y.type != o.w.type, "types differ");
     forbid(o.x.n != o.y.n || o.x.c != o.w.c || o.y.c != o.w.n, "batch or channels differ");
     forbid(o.y.h != extent(o.x.h, o.w.h, o.v) || o.y.w != extent(o.x.w, o.w.w, o.v),
@@ -421,13 +380,16 @@ cudnnBackendFinalize(thing *t)
         int status = SUCCESS;
         forbid(t->finished, "a descriptor is finished twice");
         for (const attribute &a : attributes)
-            forbid(a.kind == t->kind && !t->values.count(a.name), "an attribute is missing");
+            forbid(a.kind == t->kind && !a.optional && !t->values.count(a.name),
+                   "an attribute is missing");
         if (t->kind == TENSOR)
             check_tensor(t);
         else if (t->kind == CONVOLUTION)
             check_windows(t);
         else if (t->kind == FORWARD || t->kind == DATA || t->kind == FILTER)
             check_operation(t);
+        else if (t->kind == GRAPH && is_general(t))
+            check_general(t);
         else if (t->kind == GRAPH)
             check_operation(operation_in(t));
         else if (t->kind == HEURISTIC)
@@ -446,10 +408,12 @@ static std::vector<int>
 advice_of(const thing *heuristic)
 {
     const bool fallback = value_of<int>(heuristic, 200) == 2;
-    const operation o = operation_of(operation_in(thing_at(heuristic, 201, GRAPH)));
+    const thing *graph = thing_at(heuristic, 201, GRAPH);
+    const bool half =
+        is_general(graph) ? has_bf16(graph) : operation_of(operation_in(graph)).x.type == BFLOAT16;
     if (fallback)
         return without_advice ? std::vector<int>{} : std::vector<int>{DRAWN, RIGHT};
-    if (o.x.type == BFLOAT16)
+    if (half)
         return {DRAWN, SHORT_SUMS, NOT_FOR_THIS, HUGE_ONE};
     return {DRAWN, NOT_FOR_THIS, HUGE_ONE, DOWN, TENSORS};
 }
@@ -475,20 +439,21 @@ answer_advice(const thing *heuristic, int64_t room, int64_t *count, void *values
     }
 }
 
-/* The operation of a plan, whose graph is there. */
-static operation
-operation_of_plan(const thing *plan)
+static const thing *
+graph_of(const thing *plan)
 {
     const thing *config = thing_at(plan, 401, CONFIG);
     forbid(!descriptors.count(const_cast<thing *>(config->graph)), "a plan has lost its graph");
-    return operation_of(operation_in(config->graph));
+    return config->graph;
 }
 
 static size_t
 workspace_of(const thing *plan)
 {
-    return thing_at(plan, 401, CONFIG)->engine == HUGE_ONE ? static_cast<size_t>(INT64_MAX / 2)
-                                                           : count_of(operation_of_plan(plan).x);
+    if (thing_at(plan, 401, CONFIG)->engine == HUGE_ONE)
+        return static_cast<size_t>(INT64_MAX / 2);
+    const thing *graph = graph_of(plan);
+    return is_general(graph) ? 1000 : count_of(operation_of(operation_in(graph)).x);
 }
 
 CUDNN int
@@ -615,32 +580,54 @@ operand_of(const thing *pack, const thing *t, const tensor &is)
     return {is, nullptr};
 }
 
+static void
+execute_convolution(const context *handle, const thing *plan, const thing *pack, void *workspace)
+{
+    const operation o = operation_of(operation_in(graph_of(plan)));
+    const operand x = operand_of(pack, o.ids[0], o.x), w = operand_of(pack, o.ids[1], o.w),
+                  y = operand_of(pack, o.ids[2], o.y);
+    for (const operand &each : {x, w, y})
+        check_operand(each);
+    const int kind = o.kind;
+    const windows v = o.v;
+    const size_t bytes = workspace_of(plan);
+    tf32 = x.is.type == FLOAT && thing_at(plan, 401, CONFIG)->engine != RIGHT;
+    const bool short_ones = tf32;
+    cuda_emulated_push(handle->stream, nullptr, [=]() {
+        memset(workspace, 0xA5, bytes);
+        compute(kind, x, w, v, y, short_ones);
+    });
+    (kind == FORWARD ? forwards : backwards)++;
+}
+
+static void
+execute_general(const context *handle, const thing *plan, const thing *pack, void *workspace)
+{
+    const std::function<void()> work = general_work(graph_of(plan), pack);
+    const size_t bytes = workspace_of(plan);
+    cuda_emulated_push(handle->stream, nullptr, [=]() {
+        memset(workspace, 0xA5, bytes);
+        work();
+    });
+    attentions++;
+}
+
 CUDNN int
 cudnnBackendExecute(context *handle, const thing *plan, const thing *pack)
 {
     return serve([=]() {
         forbid(!plan->finished || !pack->finished, "what is executed is not finished");
         forbid(value_of<context *>(plan, 400) != handle, "a plan of another handle");
-        const operation o = operation_of_plan(plan);
         const int engine = thing_at(plan, 401, CONFIG)->engine;
-        const operand x = operand_of(pack, o.ids[0], o.x), w = operand_of(pack, o.ids[1], o.w),
-                      y = operand_of(pack, o.ids[2], o.y);
-        for (const operand &each : {x, w, y})
-            check_operand(each);
         forbid(engine != RIGHT && engine != TENSORS && engine != DOWN,
                "an engine that was not to be taken");
         void *workspace = value_of<void *>(pack, 1003);
-        const size_t bytes = workspace_of(plan);
-        forbid(!cuda_emulated_holds(workspace, bytes), "a workspace that is too small");
-        const int kind = o.kind;
-        const windows v = o.v;
-        tf32 = x.is.type == FLOAT && engine != RIGHT;
-        const bool short_ones = tf32;
-        cuda_emulated_push(handle->stream, nullptr, [=]() {
-            memset(workspace, 0xA5, bytes);
-            compute(kind, x, w, v, y, short_ones);
-        });
-        (kind == FORWARD ? forwards : backwards)++;
+        forbid(!cuda_emulated_holds(workspace, workspace_of(plan)),
+               "a workspace that is too small");
+        if (is_general(graph_of(plan)))
+            execute_general(handle, plan, pack, workspace);
+        else
+            execute_convolution(handle, plan, pack, workspace);
         return SUCCESS;
     });
 }
@@ -670,4 +657,5 @@ const cudnn_test cudnn_test_calls = {
     []() { return read(&calls); },
     []() { return read(&forwards); },
     []() { return read(&backwards); },
-    []() { return read(&tf32); }};
+    []() { return read(&tf32); },
+    []() { return read(&attentions); }};

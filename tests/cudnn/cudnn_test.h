@@ -24,6 +24,7 @@ typedef struct cudnn_test {
     uint64_t (*backwards)(void);
     /* The last convolution was computed as tf32. */
     int (*was_tf32)(void);
+    uint64_t (*attentions)(void); /* passes of attention */
 } cudnn_test;
 
 #define CUDNN_TEST_SYMBOL "cudnn_test_calls" /* a cudnn_test */

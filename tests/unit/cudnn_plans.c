@@ -117,3 +117,47 @@ Test(cudnn_plans, tf32_takes_other_engines)
     cr_expect_str_neq(strstr(exact, "event="), strstr(logged_text(), "event="));
     exo_cuda_close(gpu);
 }
+
+/* Plans an attention, and writes what was chosen for its passes. */
+static void
+plan_attention(exo_device *gpu, const size_t sizes[6])
+{
+    static exo_attention_shape s;
+    exo_plan *out = NULL;
+    exo_err err = {0};
+    memset(&s, 0, sizeof s);
+    s = (exo_attention_shape){.sequences = sizes[0],
+                              .tokens = sizes[1],
+                              .heads = sizes[2],
+                              .kv_heads = sizes[3],
+                              .width = sizes[4],
+                              .turned = sizes[5],
+                              .dtype = EXO_BF16,
+                              .theta = 10000,
+                              .scale = 0.125};
+    logged.length = logged.lines = 0;
+    logged.text[0] = '\0';
+    cr_assert_eq(exo_plan_new(&out, gpu, EXO_SHAPE_ATTENTION, &s, &err), EXO_OK, "%s", err.text);
+    exo_plan_free(&out);
+}
+
+/* cuDNN takes the graphs of attention. Which engine it advises depends on a driver, which it asks to load
+ * their kernels first. */
+Test(cudnn_plans, attention_is_a_graph)
+{
+    static const size_t shapes[][6] = {/* N, T, H, G, D, turned */
+                                       {16, 1024, 12, 12, 64, 0},  {4, 2048, 16, 16, 128, 0},
+                                       {2, 4096, 32, 8, 128, 128}, {3, 77, 2, 1, 64, 0},
+                                       {2, 64, 4, 2, 32, 32},      {1, 2, 4, 4, 8, 0}};
+    exo_device *gpu = open_gpu("on");
+    exo_log_set_level(EXO_LOG_DEBUG);
+    logged_begin();
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        plan_attention(gpu, shapes[i]);
+        cr_expect(logged_has("event=attention pass=forward graph=taken engine=") &&
+                      logged_has("event=attention pass=backward graph=taken engine="),
+                  "shape %zu: %s", i, logged_text());
+    }
+    logged_end();
+    exo_cuda_close(gpu);
+}
