@@ -198,6 +198,7 @@ exo_lives_take(exo_lives *l, uint32_t i, exo_status status, const exo_err *reaso
         u->culprit = i;
         u->failed = now();
         u->due = u->failed + wait;
+        u->put_off = 0;
         EXO_LOG(WARN, GRAPH, "event=failed life=%u why=\"%s\"", l->lives[i], why.text);
         if (l->tell)
             l->tell(l->context, i, why.text);
@@ -272,12 +273,17 @@ put_off(exo_lives *l, exo_life_unit *u, uint32_t i, exo_status st, exo_err *reas
         l->batch[k] = false;
         stop_member(l, k);
     }
+    const char *forlorn = l->forlorn ? l->forlorn(l->context) : NULL;
+    const uint64_t words = words_of(reason);
     u->due = now() + TRY_AGAIN;
     u->culprit = i;
-    EXO_LOG(WARN, GRAPH, "event=put_off life=%u why=\"%s\"", l->lives[i], reason->text);
-    if (now() - u->failed < EXO_LIFE_PATIENCE)
+    if (words != u->put_off) /* not at each attempt */
+        EXO_LOG(WARN, GRAPH, "event=put_off life=%u why=\"%s\"", l->lives[i], reason->text);
+    u->put_off = words;
+    if (!forlorn && now() - u->failed < EXO_LIFE_PATIENCE)
         return EXO_OK;
-    return exo_fail(err, st, "its life %u could not begin: %s", l->lives[i] + 1, reason->text);
+    return exo_fail(err, st, "its life %u could not begin: %s", l->lives[i] + 1,
+                    forlorn ? forlorn : reason->text);
 }
 
 static exo_life_unit *

@@ -74,6 +74,7 @@ typedef struct exo_life_unit {
     exo_births births;
     exo_unit_state state;
     exo_time failed, due;
+    uint64_t put_off; /* a hash of the last reason for which it could not begin; 0: none */
     uint32_t culprit; /* the member whose failure ended the life */
 } exo_life_unit;
 
@@ -84,6 +85,8 @@ typedef struct exo_lives {
     void *context;
     /* Makes actor `i` in its life lives[i]. */
     exo_status (*make)(void *context, uint32_t i, exo_err *err);
+    /* Says why no actor can be made any more; NULL: it may be possible later. May be NULL. */
+    const char *(*forlorn)(void *context);
     /* A member of a unit has failed, for the reason in `why`, and gets another life. May be NULL. */
     void (*tell)(void *context, uint32_t i, const char *why);
     /* Set by exo_lives_open. */

@@ -144,6 +144,13 @@ tell_of_life(void *context, uint32_t i, const char *why)
         run->opts->failed(run->opts->context, why, run->lives.lives[i] + 1);
 }
 
+static const char *
+forlorn(void *context)
+{
+    const exo_graph_run_opts *opts = ((struct run *)context)->opts;
+    return opts->forlorn ? opts->forlorn(opts->workers) : NULL;
+}
+
 static exo_status
 make_actors(struct run *run, exo_err *err)
 {
@@ -705,8 +712,12 @@ allocate(struct run *run, exo_err *err)
     if (!run->said || !run->places || !run->result->parts)
         return exo_fail(err, EXO_NOMEM, "no memory for %u actors", cast->count);
     exo_status st = exo_cast_open(cast, err);
-    run->lives = (exo_lives){
-        .spec = run->spec, .cast = cast, .context = run, .make = make_again, .tell = tell_of_life};
+    run->lives = (exo_lives){.spec = run->spec,
+                             .cast = cast,
+                             .context = run,
+                             .make = make_again,
+                             .forlorn = forlorn,
+                             .tell = tell_of_life};
     return st == EXO_OK ? exo_lives_open(&run->lives, err) : st;
 }
 

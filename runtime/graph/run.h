@@ -98,8 +98,11 @@ typedef struct exo_graph_run_opts {
     void (*failed)(void *context, const char *why, uint32_t life);
     /* Writes why the actor of that name died, "" if the cause is not known; may be NULL. */
     void (*explain)(void *context, const char *space, const char *name, char *out, size_t size);
+    /* Says why no worker will ever take an actor any more; NULL: one may. May be NULL. */
+    const char *(*forlorn)(const void *workers);
     /* `context`: first argument of the calls above; `explain_context`: of `explain` */
     void *context, *explain_context;
+    const void *workers; /* the argument of `forlorn` */
     /* a non-zero value, set by any thread, ends the run with CANCELLED; may be NULL */
     const _Atomic int *stop;
 } exo_graph_run_opts;

@@ -387,6 +387,16 @@ has_ended(pid_t pid)
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0;
 }
 
+const char *
+exo_local_cluster_forlorn(const void *cluster)
+{
+    const exo_local_cluster *c = cluster;
+    for (unsigned i = 0; i < c->num_workers; i++)
+        if (!has_ended(c->workers[i]))
+            return NULL;
+    return c->num_workers > 0 ? "all workers that --workers has started have ended" : NULL;
+}
+
 /* Joins in several attempts. Between attempts it checks whether a started head has ended, so that
  * it does not wait for a dead one. */
 static exo_status

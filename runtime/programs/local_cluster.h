@@ -48,6 +48,8 @@ exo_status exo_local_cluster_open(exo_local_cluster *cluster, const exo_local_cl
  * ends, *opts->lost is set, calls to the head fail at once, and workers that still have calls to
  * answer ten seconds later are killed. */
 const char *exo_local_cluster_lost(const exo_local_cluster *cluster);
+/* Says that all workers that were started have ended, if so; else NULL. Nobody starts others. */
+const char *exo_local_cluster_forlorn(const void *cluster);
 /* Leaves the cluster, stops the started processes and removes their folder. */
 void exo_local_cluster_close(exo_local_cluster *cluster);
 

@@ -394,6 +394,8 @@ run_graph(struct show *show, exo_err *err)
                                     .context = show,
                                     .explain = here ? NULL : opts->explain,
                                     .explain_context = here ? NULL : opts->cluster->cluster,
+                                    .forlorn = here ? NULL : exo_local_cluster_forlorn,
+                                    .workers = opts->cluster,
                                     .stop = opts->stop};
     show->began = exo_now(exo_clock_real());
     exo_status st = exo_graph_run(opts->spec, &run, &show->result, err);

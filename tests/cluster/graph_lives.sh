@@ -21,9 +21,11 @@ edges:
   - {from: sink, to: sink, carries: sums}
 YAML
 
-# begin FOLDER FILE: in the background, on the cluster; $run_pid.
+# begin FOLDER FILE [OPTION...]: in the background, on the cluster or with these options; $run_pid.
 begin() {
-    "$EXOGYM" run "$2" --save-dir "$1" --head "ipc://$place/head" >"$1.out" 2>"$1.err" </dev/null &
+    local where=("${@:3}")
+    [ $# -gt 2 ] || where=(--head "ipc://$place/head")
+    "$EXOGYM" run "$2" --save-dir "$1" "${where[@]}" >"$1.out" 2>"$1.err" </dev/null &
     run_pid=$!
     started+=("$run_pid")
     until_true 30 eval "gone $run_pid || grep -q 'sent [0-9]' '$1.err'"
@@ -65,6 +67,13 @@ for w in w1 w2 w3; do
 done
 ended 30 "$run_pid" 1
 grep -Eq "(source|sink)_[01]: its node 'w[1-3]' was killed by signal 9" mortal.err || fail "it said: $(tail -2 mortal.err)"
+
+# The workers that the run has started have all died: nobody starts others
+begin alone graph.yaml --workers 2
+kill -9 $(pgrep -P "$run_pid" exogym-worker)
+ended 30 "$run_pid" 1
+grep -Eq '^exogym: .*: its life [2-9] could not begin: all workers that --workers has started have ended$' alone.err ||
+    fail "it said: $(tail -2 alone.err)"
 x stop || fail 'stop'
 ended 15 "$head_pid" 0
 finish
