@@ -268,7 +268,7 @@ execute(const exo_cuda_cudnn_conv *v, const exo_cudnn_pass *p, const void *const
         st = exo_cudnn_take(v->cuda, p->bytes, "the workspace of a convolution", &workspace, err);
     if (st == EXO_OK)
         st = exo_cudnn_execute(v->cuda->cudnn, p, 3, ids, arrays, workspace, what, err);
-    exo_cudnn_give(v->cuda, workspace);
+    exo_cudnn_give(v->cuda, workspace, p->bytes);
     return st;
 }
 

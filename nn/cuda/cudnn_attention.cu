@@ -493,21 +493,31 @@ begin_pack(const exo_cuda_cudnn_attention *a, const exo_cuda_cudnn_heads *heads)
     return p;
 }
 
-/* Memory of a pass: cuDNN's workspace, and arrays of a number for each row behind it. */
+/* Memory of a pass: cuDNN's workspace, and two arrays of a number for each row behind it. */
+struct room {
+    void *workspace;
+    float *first, *second;
+    size_t bytes;
+};
+
 static exo_status
-take_room(const exo_cuda_cudnn_attention *a, const exo_cudnn_pass *p, size_t arrays,
-          void **workspace, float **first, float **second, exo_err *err)
+take_room(const exo_cuda_cudnn_attention *a, const exo_cudnn_pass *p, size_t arrays, room *out,
+          exo_err *err)
 {
     const exo_attention_shape *s = &a->shape;
     const size_t step = 256, own = (p->bytes + step - 1) / step * step;
     const size_t each =
         (s->sequences * s->heads * s->tokens * sizeof(float) + step - 1) / step * step;
+    *out = {};
+    out->bytes = own + arrays * each;
     const exo_status st =
-        exo_cudnn_take(a->cuda, own + arrays * each, "the workspace of attention", workspace, err);
-    char *const behind = static_cast<char *>(*workspace) + own;
-    *first = reinterpret_cast<float *>(behind);
-    *second = reinterpret_cast<float *>(behind + each);
-    return st;
+        exo_cudnn_take(a->cuda, out->bytes, "the workspace of attention", &out->workspace, err);
+    if (st != EXO_OK || arrays == 0)
+        return st;
+    char *const behind = static_cast<char *>(out->workspace) + own;
+    out->first = reinterpret_cast<float *>(behind);
+    out->second = arrays > 1 ? reinterpret_cast<float *>(behind + each) : NULL;
+    return EXO_OK;
 }
 
 bool
@@ -531,19 +541,17 @@ exo_cuda_cudnn_attend(exo_cuda_cudnn_attention *attention, const exo_cuda_cudnn_
                       void *y, float *lse, exo_err *err)
 {
     const exo_cuda_cudnn_attention *a = attention;
-    void *workspace = NULL;
-    float *stats = NULL, *none = NULL;
+    room r;
     pack p = begin_pack(a, heads);
-    exo_status st = take_room(a, &a->forward, lse ? 0 : 1, &workspace, &stats, &none, err);
-    stats = lse ? lse : stats;
+    exo_status st = take_room(a, &a->forward, lse ? 0 : 1, &r, err);
     put(&p, Y, y);
-    put(&p, STATS, stats);
+    put(&p, STATS, lse ? lse : r.first);
     if (st == EXO_OK)
-        st = exo_cudnn_execute(a->cuda->cudnn, &a->forward, p.count, p.ids, p.arrays, workspace,
+        st = exo_cudnn_execute(a->cuda->cudnn, &a->forward, p.count, p.ids, p.arrays, r.workspace,
                                "attention", err);
     if (st == EXO_OK && lse)
         start_scaling(a, 1.4426950408889634, lse, lse);
-    exo_cudnn_give(a->cuda, workspace);
+    exo_cudnn_give(a->cuda, r.workspace, r.bytes);
     return st == EXO_OK ? exo_cuda_launched("attention", err) : st;
 }
 
@@ -556,23 +564,22 @@ exo_cuda_cudnn_attend_backward(exo_cuda_cudnn_attention *attention,
     const size_t queries = a->shape.heads * a->shape.width,
                  keys = a->shape.kv_heads * a->shape.width;
     char *const gradients = static_cast<char *>(dx);
-    void *workspace = NULL;
-    float *stats = NULL, *delta = NULL;
+    room r;
     pack p = begin_pack(a, heads);
-    exo_status st = take_room(a, &a->backward, 2, &workspace, &stats, &delta, err);
+    exo_status st = take_room(a, &a->backward, 2, &r, err);
     if (st != EXO_OK)
         return st;
     put(&p, ONE, &a->one);
     put(&p, Y, y);
     put(&p, DY, dy);
-    put(&p, STATS, stats);
-    put(&p, DELTA, delta);
+    put(&p, STATS, r.first);
+    put(&p, DELTA, r.second);
     put(&p, DQ, gradients);
     put(&p, DK, gradients + queries * sizeof(exo_cuda_bf16));
     put(&p, DV, gradients + (queries + keys) * sizeof(exo_cuda_bf16));
-    start_scaling(a, 0.6931471805599453, lse, stats);
-    st = exo_cudnn_execute(a->cuda->cudnn, &a->backward, p.count, p.ids, p.arrays, workspace,
+    start_scaling(a, 0.6931471805599453, lse, r.first);
+    st = exo_cudnn_execute(a->cuda->cudnn, &a->backward, p.count, p.ids, p.arrays, r.workspace,
                            "attention_backward", err);
-    exo_cudnn_give(a->cuda, workspace);
+    exo_cudnn_give(a->cuda, r.workspace, r.bytes);
     return st == EXO_OK ? exo_cuda_launched("attention_backward", err) : st;
 }

@@ -228,19 +228,26 @@ exo_cudnn_take(exo_cuda_device *cuda, size_t bytes, const char *what, void **out
     *out = NULL;
     if (bytes == 0)
         return EXO_OK;
+    const exo_status st = exo_cuda_charge(cuda, EXO_CUDA_WORKSPACES, what, bytes, err);
+    if (st != EXO_OK)
+        return st;
     const cudaError_t error = cudaMallocAsync(out, bytes, cuda->stream);
     if (error == cudaSuccess)
         return EXO_OK;
     *out = NULL;
+    exo_cuda_gave(cuda, EXO_CUDA_WORKSPACES, bytes);
     if (error != cudaErrorMemoryAllocation)
         return exo_cuda_status(error, what, err);
     return exo_cuda_say_full(cuda, what, bytes, err);
 }
 
 void
-exo_cudnn_give(exo_cuda_device *cuda, void *memory)
+exo_cudnn_give(exo_cuda_device *cuda, void *memory, size_t bytes)
 {
-    if (memory && cudaFreeAsync(memory, cuda->stream) != cudaSuccess)
+    if (!memory)
+        return;
+    exo_cuda_gave(cuda, EXO_CUDA_WORKSPACES, bytes);
+    if (cudaFreeAsync(memory, cuda->stream) != cudaSuccess)
         (void)cudaGetLastError();
 }
 

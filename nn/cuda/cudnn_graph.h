@@ -76,7 +76,7 @@ exo_status exo_cudnn_check_arrays(size_t count, const void *const *arrays, const
 /* Memory of the pool, for the work that follows in the stream; *out is NULL for no bytes. */
 exo_status exo_cudnn_take(exo_cuda_device *cuda, size_t bytes, const char *what, void **out,
                           exo_err *err);
-void exo_cudnn_give(exo_cuda_device *cuda, void *memory); /* accepts NULL */
+void exo_cudnn_give(exo_cuda_device *cuda, void *memory, size_t bytes); /* accepts NULL */
 exo_status exo_cudnn_execute(const exo_cuda_cudnn *c, const exo_cudnn_pass *p, int64_t count,
                              const int64_t *ids, const void *const *arrays, void *workspace,
                              const char *what, exo_err *err);

@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -403,4 +404,28 @@ Test(cudnn, each_lack_of_memory_ends_cleanly)
     cuda_emulator_no_memory_at(0);
     cr_expect_eq(of_workspace, 3, "%zu passes", of_workspace);
     cr_expect_geq(lacks, 12, "%zu", lacks);
+}
+
+Test(cudnn, workspaces_count_for_the_bound_of_a_process)
+{
+    const cudnn_test *cudnn = load_cudnn();
+    const exo_conv_shape s = shape_of(1, 2, 2, 3, 1, 1, EXO_F32);
+    exo_err err = {0};
+    bool refused = false, fits = false;
+    exo_device *gpu = open_gpu("on");
+    const uint64_t own = cuda_emulator_memory();
+    close_gpu(gpu);
+    for (uint64_t more = 0; more < 1 << 16 && !fits; more += 64) {
+        char bound[32];
+        snprintf(bound, sizeof bound, "%llu B", (unsigned long long)(own + more));
+        setenv("EXOGYM_CUDA_MEMORY", bound, 1);
+        err = (exo_err){0};
+        const exo_status st = try(cudnn, &s, &err);
+        cr_expect(st == EXO_OK || st == EXO_NOMEM, "%s", err.text);
+        refused |= strstr(err.text, "no memory for the workspace of a convolution of 84 bytes on "
+                                    "GPU 0: EXOGYM_CUDA_MEMORY lets") != NULL;
+        fits = st == EXO_OK;
+    }
+    unsetenv("EXOGYM_CUDA_MEMORY");
+    cr_expect(refused && fits);
 }
