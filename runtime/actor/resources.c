@@ -1,12 +1,10 @@
 /* Resources in configurations: see resources.h. No state. */
 #include "actor/resources.h"
 
-#include <math.h>
 #include <string.h>
 
+#include "actor/gpus.h"
 #include "base/config_edit.h"
-
-#define ROUNDING 1e-9 /* of amounts that were added up */
 
 enum {
     MAX_RESOURCES = 16 /* of an actor or host */
@@ -47,18 +45,6 @@ exo_resources_read(exo_config *map, exo_resource **out, size_t *count, exo_err *
     *out = list;
     *count = length;
     return st;
-}
-
-exo_status
-exo_gpus_check(double amount, exo_err *err)
-{
-    if (amount <= 1 || fabs(amount - round(amount)) < ROUNDING)
-        return EXO_OK;
-    return exo_fail(
-        err, EXO_INVAL,
-        "there cannot be %g of the resource 'gpus' for an actor: take at most 1, a part "
-        "of one GPU, or whole ones",
-        amount);
 }
 
 exo_status

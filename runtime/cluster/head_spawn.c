@@ -8,8 +8,8 @@
 
 #include <exogym/memory.h>
 
+#include "actor/gpus.h"
 #include "actor/hooks.h"
-#include "actor/resources.h"
 #include "cluster/durable.h"
 
 /* the time in which an earlier life of the name must end at the node */
