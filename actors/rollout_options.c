@@ -33,15 +33,6 @@ check_edge(const exo_actor_spec *maker, const exo_actor_spec *trainer, exo_err *
                            (unsigned long long)environments);
 }
 
-static const exo_edge_spec *
-edge_at(const exo_graph_spec *spec, uint32_t actor, bool from, const char *carries)
-{
-    for (const exo_edge_spec *e = spec->edges; e < spec->edges + spec->num_edges; e++)
-        if ((from ? e->from : e->to) == actor && strcmp(e->carries, carries) == 0)
-            return e;
-    return NULL;
-}
-
 /* A maker without parameters waits for none. */
 static void
 warn_of_waits(const exo_graph_spec *spec, uint32_t maker, const exo_graph_warnings *out)
@@ -51,7 +42,7 @@ warn_of_waits(const exo_graph_spec *spec, uint32_t maker, const exo_graph_warnin
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         bool set = false;
         if (exo_config_bool(m->config, keys[i], false, &set, NULL) == EXO_OK && set &&
-            !edge_at(spec, maker, false, "parameters"))
+            !exo_graph_edge_at(spec, maker, false, "parameters"))
             exo_graph_warn(out, exo_config_get(m->config, keys[i]),
                            "%s says nothing without an edge that carries parameters to '%s'",
                            keys[i], m->name);
@@ -63,8 +54,8 @@ static void
 warn_of_apart(const exo_graph_spec *spec, uint32_t trainer, const exo_graph_warnings *out)
 {
     const exo_actor_spec *t = &spec->actors[trainer];
-    const exo_edge_spec *edge = edge_at(spec, trainer, true, "parameters");
-    if (t->count < 2 || !edge || edge_at(spec, trainer, true, "gradients"))
+    const exo_edge_spec *edge = exo_graph_edge_at(spec, trainer, true, "parameters");
+    if (t->count < 2 || !edge || exo_graph_edge_at(spec, trainer, true, "gradients"))
         return;
     size_t makers = spec->actors[edge->to].count, sum = 0;
     for (uint32_t i = 0; i < t->count; i++)
@@ -85,7 +76,8 @@ warn_of_drops(const exo_graph_spec *spec, const exo_edge_spec *parameters,
               const exo_graph_warnings *out, exo_err *err)
 {
     const exo_actor_spec *m = &spec->actors[parameters->to], *t = &spec->actors[parameters->from];
-    bool waits = false, joined = t->count > 1 && edge_at(spec, parameters->from, true, "gradients");
+    bool waits = false,
+         joined = t->count > 1 && exo_graph_edge_at(spec, parameters->from, true, "gradients");
     uint64_t oldest = 0;
     exo_status st = exo_config_bool(m->config, "synchronous", false, &waits, err);
     if (st == EXO_OK)

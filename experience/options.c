@@ -24,16 +24,6 @@ is_of(const exo_graph_spec *spec, uint32_t actor, const exo_graph_class *class)
     return spec->actors[actor].class == class;
 }
 
-/* The first edge at `actor` with what it carries. from: it begins there, else it ends there. */
-static const exo_edge_spec *
-edge_at(const exo_graph_spec *spec, uint32_t actor, bool from, const char *carries)
-{
-    for (const exo_edge_spec *e = spec->edges; e < spec->edges + spec->num_edges; e++)
-        if ((from ? e->from : e->to) == actor && strcmp(e->carries, carries) == 0)
-            return e;
-    return NULL;
-}
-
 /* The place of an option, or that of the actor if the file leaves the option out. */
 static const exo_config *
 place_of(const exo_actor_spec *actor, const char *key)
@@ -48,7 +38,7 @@ static exo_status
 check_gradients(const exo_graph_spec *spec, uint32_t index, const char *otherwise, exo_err *err)
 {
     const exo_actor_spec *a = &spec->actors[index];
-    if (a->count < 2 || edge_at(spec, index, true, "gradients"))
+    if (a->count < 2 || exo_graph_edge_at(spec, index, true, "gradients"))
         return EXO_OK;
     return exo_config_fail(a->node, err,
                            "the %u trainers '%s' need an edge that carries gradients: {from: %s, "
@@ -267,7 +257,7 @@ check_frozen(const exo_graph_spec *spec, uint32_t index, exo_err *err)
         double draws = 0;
         if (e->to != index || strcmp(e->carries, "experience") != 0 ||
             !is_of(spec, e->from, &exo_experience_maker_class) ||
-            edge_at(spec, e->from, false, "parameters") || t->count > MAX_TRAINERS)
+            exo_graph_edge_at(spec, e->from, false, "parameters") || t->count > MAX_TRAINERS)
             continue;
         st = count_draws(&spec->actors[e->from], &draws, err);
         if (st == EXO_OK)
@@ -334,7 +324,7 @@ static exo_status
 check_comparisons(const exo_graph_spec *spec, uint32_t index, exo_err *err)
 {
     const exo_actor_spec *t = &spec->actors[index];
-    const exo_edge_spec *edge = edge_at(spec, index, false, "experience");
+    const exo_edge_spec *edge = exo_graph_edge_at(spec, index, false, "experience");
     bool has_data = exo_config_has(t->config, "data");
     if (is_of(spec, index, &exo_sft_trainer_class))
         return EXO_OK;
@@ -382,7 +372,7 @@ check_shared(const exo_graph_spec *spec, uint32_t index, exo_err *err)
                                "parallel: {tensor: %llu} does not divide the %u makers '%s': set "
                                "their count to a multiple",
                                (unsigned long long)tensor, m->count, m->name);
-    return edge_at(spec, index, true, "activations")
+    return exo_graph_edge_at(spec, index, true, "activations")
                ? EXO_OK
                : exo_config_fail(parallel, err,
                                  "parallel: {tensor: %llu} needs an edge for the makers' "

@@ -217,6 +217,10 @@ uint32_t exo_edge_targets(const exo_graph_spec *spec, const exo_edge_spec *edge,
                           uint32_t *out);
 /* Whether two edges have the same lists of targets, or none. */
 bool exo_edge_same_targets(const exo_edge_spec *a, const exo_edge_spec *b);
+/* The first edge at the actors `actor` with what it carries, or NULL. from: it begins there, else it
+ * ends there. */
+const exo_edge_spec *exo_graph_edge_at(const exo_graph_spec *spec, uint32_t actor, bool from,
+                                       const char *carries);
 
 /* The link between two hosts, by index: the link of their groups, or else the default, or else a
  * link that takes no time. */

@@ -158,6 +158,15 @@ exo_edge_same_targets(const exo_edge_spec *a, const exo_edge_spec *b)
              memcmp(a->listed, b->listed, a->begins[a->lists] * sizeof *a->listed) == 0));
 }
 
+const exo_edge_spec *
+exo_graph_edge_at(const exo_graph_spec *spec, uint32_t actor, bool from, const char *carries)
+{
+    for (const exo_edge_spec *e = spec->edges; e < spec->edges + spec->num_edges; e++)
+        if ((from ? e->from : e->to) == actor && strcmp(e->carries, carries) == 0)
+            return e;
+    return NULL;
+}
+
 /* The first target of a sender that has no list, and the step to the next one. */
 static uint32_t
 first_target(const exo_edge_spec *edge, uint32_t senders, uint32_t receivers, uint32_t i,

@@ -1,6 +1,6 @@
 /* What tests say to the cuDNN of the tests (cudnn.cc), which they load as a shared object. It has the
  * symbols of cuDNN 9 that exogym uses, and computes on the streams of tests/cuda by plain loops. Its
- * heuristic also advises algorithms that exogym must not take. A use that cuDNN forbids, or that
+ * heuristic also advises engines that exogym must not take. A use that cuDNN forbids, or that
  * would give other bits in each run, ends the process.
  *
  * Owner: the process; the emulator's lock guards all of it. */

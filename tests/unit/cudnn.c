@@ -3,7 +3,6 @@
  * tests/cudnn/cudnn_test.h. */
 #include <criterion/criterion.h>
 
-#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,23 +13,12 @@
 #include "base/bf16.h"
 #include "cuda/emulator.h"
 #include "cuda/recorder.h"
-#include "cudnn/cudnn_test.h"
+#include "cudnn/load.h"
 #include "nn/cuda/cudnn_library.h"
 #include "nn/cuda/open.h"
 #include "nn/device/device_impl.h"
 #include "nn/ref/ref_device.h"
 #include "support/kernel_check.h"
-
-static const char library[] = EXO_TEST_BINARY_DIR "/tests/cudnn/libcudnn_test.so";
-
-static const cudnn_test *
-load_cudnn(void)
-{
-    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    cr_assert_not_null(handle, "%s", dlerror());
-    exo_cudnn_use(library);
-    return dlsym(handle, CUDNN_TEST_SYMBOL);
-}
 
 static exo_device *
 open_gpu(const char *asked)

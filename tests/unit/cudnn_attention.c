@@ -3,27 +3,14 @@
  * nn/cuda/cudnn_attention.h, tests/cudnn/graphs.cc. */
 #include <criterion/criterion.h>
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda/emulator.h"
-#include "cudnn/cudnn_test.h"
-#include "nn/cuda/cudnn_library.h"
+#include "cudnn/load.h"
 #include "nn/cuda/open.h"
 #include "nn/device/device_impl.h"
 #include "support/attention_call.h"
-
-static const char library[] = EXO_TEST_BINARY_DIR "/tests/cudnn/libcudnn_test.so";
-
-static const cudnn_test *
-load_cudnn(void)
-{
-    void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    cr_assert_not_null(handle, "%s", dlerror());
-    exo_cudnn_use(library);
-    return dlsym(handle, CUDNN_TEST_SYMBOL);
-}
 
 /* A call, and whether cuDNN is asked for it. */
 typedef struct way {
