@@ -125,9 +125,9 @@ EXO_API exo_status exo_cluster_report(exo_cluster *cluster, const char *json, ex
 EXO_API exo_status exo_cluster_list(exo_cluster *cluster, exo_time deadline, char **json,
                                     exo_err *err);
 /* Lists the shared objects of workers and drivers as a JSON array: [{"node", "id", "bytes",
- * "references", "borrowers", "sealed", "imported", "on_device"}], also "gpu", the number of the GPU, if the
- * process has its bytes on one. Asks every process; of one that does not
- * answer within seconds, or may not be asked by this process's role ("denied"), there is {"node", "error",
+ * "references", "borrowers", "sealed", "imported", "on_device"}], also "gpu", the number of the GPU,
+ * if the process has its bytes on one. Asks every process; of one that does not answer within
+ * seconds, or may not be asked by this process's role ("denied"), there is {"node", "error",
  * "denied"}. The caller frees *json with exo_free. */
 EXO_API exo_status exo_cluster_list_objects(exo_cluster *cluster, exo_time deadline, char **json,
                                             exo_err *err);
