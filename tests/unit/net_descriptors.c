@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,12 +157,15 @@ say_kept_out(const net_end *e)
 }
 
 /* The kernel has accepted connections for which the process has no descriptor. The process goes on,
- * and serves when it has descriptors again. */
+ * and serves when it has descriptors again. ZeroMQ closes descriptors of its closed sockets in a
+ * thread of its own, so a few of the strangers may get one, and are ended when their time for a
+ * handshake is over. */
 Test(net, survives_without_a_descriptor)
 {
     for (int i = 0; i < 2; i++) {
         net_end server = {0}, client = {0};
         int own[200], knocking[20];
+        char line[64];
         size_t count = 0;
         have_few(200, 200);
         net_end_open(&server, net_end_endpoint(i), NULL);
@@ -172,16 +176,20 @@ Test(net, survives_without_a_descriptor)
         while (count < 200 && (own[count] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
             count++;
         cr_assert(count < 200 && errno == EMFILE);
+        uint64_t kept_out = exo_intake_tick(NULL).starved;
         for (size_t k = 0; k < 20; k++)
             connect_to(knocking[k], exo_net_endpoint(server.net, 0));
         for (size_t k = 0; k < 20; k++)
             EVENTUALLY(has_ended(knocking[k]));
+        kept_out = exo_intake_tick(NULL).starved - kept_out;
+        cr_expect(kept_out > 0 && kept_out <= 20, "%" PRIu64 " of 20 were kept out", kept_out);
+        snprintf(line, sizeof line, "event=descriptors_short kept_out=%" PRIu64 " ", kept_out);
         expect_heard(&server, &client, peer);
         for (size_t k = 0; k < count; k++)
             close(own[k]);
         logged_begin();
         say_kept_out(&server);
-        cr_expect(logged_has("event=descriptors_short kept_out=20 "), "%s", logged_text());
+        cr_expect(logged_has(line), "%s", logged_text());
         cr_expect(logged_has(" limit=200: "), "%s", logged_text());
         cr_expect(!logged_has("event=crowded"), "the strangers are blamed: %s", logged_text());
         logged_end();
