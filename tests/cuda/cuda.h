@@ -1,4 +1,4 @@
-/* What nn/cuda uses of the CUDA driver: memory that is mapped to addresses. emulator.cc has the
+/* What nn/cuda uses of the CUDA driver: memory that is mapped to addresses. pages.cc has the
  * functions, and gives them by name. */
 #ifndef EXO_TEST_CUDA_H
 #define EXO_TEST_CUDA_H

@@ -10,7 +10,7 @@
  * address sanitizer reports the host's accesses to it.
  *
  * emulator.h is what tests say to it. Owner: the process; a lock guards all of it. Read next:
- * emulator.cc. */
+ * state.h. */
 #ifndef EXO_TEST_CUDA_RUNTIME_H
 #define EXO_TEST_CUDA_RUNTIME_H
 

@@ -1,0 +1,104 @@
+/* Graphs: what a stream records, changes of it, and launches. No state of its own. Read next: work.cc. */
+#include "cuda/state.h"
+
+using namespace emulated;
+
+cudaError_t
+cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
+    const cudaError_t error = begin_apart(stream);
+    (void)mode;
+    if (error == cudaSuccess) {
+        records++;
+        capturing = stream;
+        stream->recorded = new emulated_graph;
+        stream->spoiled = false;
+        graphs.insert(stream->recorded);
+    }
+    return error;
+}
+
+cudaError_t
+cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
+    capturing = NULL;
+    const cudaError_t error = stream->spoiled ? say(cudaErrorStreamCaptureUnsupported) : begin();
+    *out = error == cudaSuccess ? stream->recorded : NULL;
+    if (error != cudaSuccess) {
+        graphs.erase(stream->recorded);
+        delete stream->recorded;
+    }
+    stream->recorded = NULL;
+    return error;
+}
+
+cudaError_t
+cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
+    const cudaError_t error = begin();
+    if (error == cudaSuccess) {
+        *out = new emulated_exec{graph->work};
+        execs.insert(*out);
+    }
+    return error;
+}
+
+/* Refuses a graph of other kinds of nodes, or of more. What was launched before stays as it was. */
+cudaError_t
+cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdateResultInfo *info)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
+    const cudaError_t error = begin();
+    if (error != cudaSuccess)
+        return error;
+    bool fits = exec->work.size() == graph->work.size() &&
+                !(refuse_update_at > 0 && --refuse_update_at == 0);
+    for (size_t i = 0; fits && i < exec->work.size(); i++)
+        fits = exec->work[i].kind == graph->work[i].kind;
+    info->result = fits ? cudaGraphExecUpdateSuccess : cudaGraphExecUpdateErrorTopologyChanged;
+    if (!fits)
+        return say(cudaErrorGraphExecUpdateFailure);
+    exec->work = graph->work;
+    updates++;
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
+    const cudaError_t error = begin_apart(stream);
+    if (error == cudaSuccess) {
+        launched_graphs++;
+        stream->queue.insert(stream->queue.end(), exec->work.begin(), exec->work.end());
+    }
+    return error;
+}
+
+cudaError_t
+cudaGraphDestroy(cudaGraph_t graph)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
+    graphs.erase(graph);
+    delete graph;
+    return cudaSuccess;
+}
+
+cudaError_t
+cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
+    execs.erase(exec);
+    delete exec;
+    return cudaSuccess;
+}

@@ -1,0 +1,64 @@
+/* Launches of kernels: what the runtime refuses of them, and the grids that are queued. fibers.cc runs
+ * them. No state of its own. Read next: fibers.h. */
+#include "cuda/state.h"
+
+#include "cuda/fibers.h"
+
+using namespace emulated;
+
+enum {
+    LEAST_CAPABILITY = 80,
+    USUAL_SHARED = 48 * 1024, /* of a block, unless its kernel is allowed more */
+    MOST_SHARED =
+        99 * 1024 /* of a block on GPUs of compute capability 8.6, 8.9 and 12.0, the least */
+};
+
+/* Whether a block of a kernel may have so many shared bytes on the GPU of the thread. */
+static bool
+may_share(const void *kernel, size_t bytes)
+{
+    const auto found = allowed.find({current, kernel});
+    return bytes <= USUAL_SHARED || (found != allowed.end() && bytes <= found->second);
+}
+
+void
+emulated_queue_grid(const char *name, const void *kernel, dim3 grid, dim3 block, size_t shared,
+                    cudaStream_t stream, bool each, std::function<void()> thread)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
+    const size_t threads = static_cast<size_t>(block.x) * block.y * block.z;
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0 || threads > 1024 ||
+        grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535 || !may_share(kernel, shared)) {
+        say(cudaErrorInvalidValue);
+        return;
+    }
+    if (stream->gpu != current) {
+        say(cudaErrorInvalidResourceHandle);
+        return;
+    }
+    (void)queue(stream, 'k',
+                [=]() { cuda_emulated_grid(name, grid, block, shared, each, thread); });
+}
+
+cudaError_t
+emulated_set_shared(const void *kernel, int bytes)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
+    if (bytes < 0 || bytes > MOST_SHARED)
+        return say(cudaErrorInvalidValue);
+    const cudaError_t error = begin();
+    if (error == cudaSuccess)
+        allowed[{current, kernel}] = static_cast<size_t>(bytes);
+    return error;
+}
+
+cudaError_t
+emulated_find_image(void)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    expect_chosen();
+    return no_image || capability < LEAST_CAPABILITY ? say(cudaErrorNoKernelImageForDevice)
+                                                     : begin();
+}
