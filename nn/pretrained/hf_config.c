@@ -34,8 +34,8 @@ static const char *const harmless[] = {
      * numbers by rounding at most; that a decoder is one */
     "is_decoder", "chunk_size_feed_forward", "dtype", "gradient_checkpointing", "output_attentions",
     "output_hidden_states", "output_past", "output_scores", "pretraining_tp", "return_dict",
-    "return_dict_in_generate", "torch_dtype", "torchscript", "use_bfloat16", "use_cache",
-    "use_return_dict", "_attn_implementation", "_attn_implementation_autoset",
+    "return_dict_in_generate", "tf_legacy_loss", "torch_dtype", "torchscript", "use_bfloat16",
+    "use_cache", "use_return_dict", "_attn_implementation", "_attn_implementation_autoset",
     "attn_implementation",
     /* initial values, which the weights replace */
     "initializer_range", NULL};
@@ -230,8 +230,8 @@ bool
 exo_hf_bool(exo_hf_config *config, const char *key, bool fallback)
 {
     const json_t *value = exo_hf_get(config, key);
-    if (!value)
-        return fallback;
+    if (!value) /* null is false in Python's conditions, also where true is the default */
+        return json_object_get(config->root, key) ? false : fallback;
     if (!json_is_boolean(value))
         exo_hf_wrong(config, key, "expected true or false");
     return json_is_true(value);

@@ -41,6 +41,7 @@ const json_t *exo_hf_get(exo_hf_config *config, const char *key);
 size_t exo_hf_size(exo_hf_config *config, const char *key, size_t fallback);
 /* A finite number. */
 float exo_hf_float(exo_hf_config *config, const char *key, float fallback);
+/* A missing key is `fallback`, null is false. */
 bool exo_hf_bool(exo_hf_config *config, const char *key, bool fallback);
 /* Requires that a boolean has this value. A missing key counts as this value. */
 void exo_hf_must(exo_hf_config *config, const char *key, bool value);

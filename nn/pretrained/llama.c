@@ -31,8 +31,10 @@ static void
 read_scaling(exo_hf_config *c, const char *key, const json_t *rope, exo_rope_scaling *out)
 {
     const json_t *type = json_object_get(rope, "rope_type"), *older = json_object_get(rope, "type");
-    const char *name = json_string_value(type ? type : older);
-    if (!json_is_object(rope) || (!name && json_object_get(rope, "factor"))) {
+    const json_t *named = type ? type : older;
+    const char *name = json_string_value(named);
+    bool other = named && !name && !json_is_null(named);
+    if (!json_is_object(rope) || other || (!name && json_object_get(rope, "factor"))) {
         exo_hf_wrong(c, key, "expected a mapping with rope_type");
         return;
     }
@@ -64,25 +66,35 @@ read_scaling(exo_hf_config *c, const char *key, const json_t *rope, exo_rope_sca
         exo_hf_wrong(c, key, "expected original_max_position_embeddings");
 }
 
+/* The base of the frequencies is within `rope`, the value of `key`, or beside it. */
+static void
+read_theta(exo_hf_config *c, const char *key, const json_t *rope, exo_decoder_spec *s)
+{
+    const json_t *beside = exo_hf_get(c, "rope_theta"),
+                 *within = json_object_get(rope, "rope_theta");
+    s->rope_theta = exo_hf_float(c, "rope_theta", 10000.0f);
+    if (!within || json_is_null(within))
+        return;
+    float theta = (float)json_number_value(within);
+    if (!json_is_number(within))
+        exo_hf_wrong(c, key, "expected a number rope_theta");
+    else if (beside && theta != s->rope_theta)
+        exo_hf_refuse(c, key, "the rope_theta beside it is another");
+    s->rope_theta = theta;
+}
+
 /* Older files have rope_theta and rope_scaling; newer ones have both in rope_parameters. */
 static void
 read_rope(exo_hf_config *c, exo_decoder_spec *s)
 {
     const json_t *scaling = exo_hf_get(c, "rope_scaling"),
-                 *newer = exo_hf_get(c, "rope_parameters");
-    s->rope_theta = exo_hf_float(c, "rope_theta", 10000.0f);
+                 *newer = exo_hf_get(c, "rope_parameters"), *rope = newer ? newer : scaling;
+    const char *key = newer ? "rope_parameters" : "rope_scaling";
     if (scaling && newer && !json_equal(scaling, newer))
         exo_hf_refuse(c, "rope_scaling", "rope_parameters says something different");
-    if (newer) {
-        const json_t *theta = json_object_get(newer, "rope_theta");
-        if (theta && !json_is_number(theta))
-            exo_hf_wrong(c, "rope_parameters", "expected a number rope_theta");
-        else if (theta)
-            s->rope_theta = (float)json_number_value(theta);
-    }
-    if (newer || scaling)
-        read_scaling(c, newer ? "rope_parameters" : "rope_scaling", newer ? newer : scaling,
-                     &s->rope_scaling);
+    read_theta(c, key, rope, s);
+    if (rope)
+        read_scaling(c, key, rope, &s->rope_scaling);
 }
 
 static void

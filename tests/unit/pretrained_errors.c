@@ -73,6 +73,8 @@ static const struct {
      "\"use_rotary\": true"},
     {"gpt2", "\"use_cache\": true", "\"quantization_config\": {\"bits\": 4}", EXO_UNSUPPORTED,
      "\"quantization_config\""},
+    {"gpt2", "\"scale_attn_weights\": true", "\"scale_attn_weights\": null", EXO_UNSUPPORTED,
+     "\"scale_attn_weights\": null"},
     {"opt", "\"do_layer_norm_before\": true", "\"do_layer_norm_before\": false", EXO_UNSUPPORTED,
      "opt-350m"},
     {"opt", "\"word_embed_proj_dim\": 32", "\"word_embed_proj_dim\": 16", EXO_UNSUPPORTED,
@@ -95,6 +97,8 @@ static const struct {
      "rope_interleaved"},
     {"llama", "\"use_cache\": true", "\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2.0}",
      EXO_UNSUPPORTED, "rope_parameters"},
+    {"llama", "\"use_cache\": true", "\"rope_theta\": 500.0", EXO_UNSUPPORTED,
+     "the rope_theta beside it is another"},
     {"llama", "\"use_cache\": true", "\"sliding_window\": 16", EXO_UNSUPPORTED,
      "\"sliding_window\": 16"},
     /* invalid values */
@@ -110,6 +114,7 @@ static const struct {
     {"gpt2", "\"n_head\"", "\"n_embd\"", EXO_DAMAGED, "config.json:"}, /* a key twice */
     {"llama", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", EXO_DAMAGED, "kv_heads"},
     {"llama", "\"head_dim\": 8", "\"head_dim\": 7", EXO_DAMAGED, "even"},
+    {"llama", "\"rope_type\": \"default\"", "\"rope_type\": 3", EXO_DAMAGED, "rope_type"},
     {"llama3", "\"factor\": 4.0", "\"factor\": 0.5", EXO_DAMAGED, "a factor from 1"},
     {"llama3", "\"low_freq_factor\": 1.0", "\"low_freq_factor\": 4.0", EXO_DAMAGED,
      "low_freq_factor"},
@@ -131,7 +136,9 @@ static const struct {
      "has no place in a opt"},
     /* options without an effect */
     {"gpt2", "\"use_cache\": true",
-     "\"n_ctx\": 32, \"gradient_checkpointing\": false, \"pruned_heads\": {}", EXO_OK, ""},
+     "\"n_ctx\": 32, \"gradient_checkpointing\": false, \"pruned_heads\": {}, "
+     "\"tf_legacy_loss\": false",
+     EXO_OK, ""},
     {"gpt2", "\"use_cache\": true", "\"quantization_config\": null, \"sliding_window\": null",
      EXO_OK, ""},
     {"gpt2", "gelu_new", "gelu_pytorch_tanh", EXO_OK, ""},
@@ -166,7 +173,10 @@ Test(pretrained_errors, old_and_new_names_mean_the_same)
     exo_err err = {0};
     decoders_copy("llama3", folder);
     cr_assert_eq(exo_decoder_load_spec(folder, &newer, &err), EXO_OK, "%s", err.text);
-    decoders_edit(folder, "config.json", "\"rope_parameters\"",
+    decoders_edit(folder, "config.json", "\"rope_parameters\"", "\"rope_scaling\"");
+    cr_assert_eq(exo_decoder_load_spec(folder, &older, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(memcmp(&older, &newer, sizeof older), 0);
+    decoders_edit(folder, "config.json", "\"rope_scaling\"",
                   "\"rope_theta\": 500.0, \"rope_scaling\"");
     decoders_edit(folder, "config.json", "\"rope_theta\": 500.0,\n    \"rope_type\"", "\"type\"");
     cr_assert_eq(exo_decoder_load_spec(folder, &older, &err), EXO_OK, "%s", err.text);
