@@ -4,8 +4,11 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <exogym/log.h>
 
 enum {
     LEAST_VERSION = 21400, /* of configs, and calls that do not block */
@@ -46,6 +49,16 @@ find(void *library, const char *name, void *out)
     return *(void **)out != NULL;
 }
 
+/* The loader may have found another library than the one that was meant: errors name the file. */
+static void
+name_library(int version)
+{
+    Dl_info found = {0};
+    const bool knows = dladdr(*(void **)&table.GetVersion, &found) != 0 && found.dli_fname;
+    snprintf(table.name, sizeof table.name, "NCCL %d.%d.%d (%.250s)", version / 10000,
+             version / 100 % 100, version % 100, knows ? found.dli_fname : file);
+}
+
 static exo_status
 look_up(void *library, exo_err *err)
 {
@@ -72,6 +85,8 @@ look_up(void *library, exo_err *err)
                         "Ubuntu: libnccl2)",
                         version / thousands, version / 100 % (thousands / 100), version % 100);
     adapt_to(version);
+    name_library(version);
+    EXO_LOG(DEBUG, COMM, "engine=nccl event=loaded library=\"%s\"", table.name);
     return EXO_OK;
 }
 

@@ -105,6 +105,7 @@ typedef struct exo_nccl_table {
     EXO_NCCL_FUNCTIONS(EXO_NCCL_MEMBER)
     EXO_NCCL_NEWER_FUNCTIONS(EXO_NCCL_MEMBER)
 #undef EXO_NCCL_MEMBER
+    char name[320]; /* for errors: "NCCL 2.30.7 (FILE)" */
 } exo_nccl_table;
 
 /* Whether it grows communicators (NCCL 2.29.2). */

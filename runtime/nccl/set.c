@@ -22,10 +22,10 @@ exo_nccl_status(const exo_nccl_group *g, exo_nccl_comm comm, int result, const c
 {
     if (result == EXO_NCCL_SUCCESS || result == EXO_NCCL_IN_PROGRESS)
         return EXO_OK;
-    const char *last = comm ? g->nccl->GetLastError(comm) : NULL;
+    const char *last = g->nccl->GetLastError(comm); /* of the process: NCCL has no use for `comm` */
     const bool more = last && *last;
     return exo_fail(err, result == EXO_NCCL_REMOTE_ERROR ? EXO_PEER_LOST : EXO_FAILED,
-                    "%s: NCCL: %s%s%.200s%s%s", what, g->nccl->GetErrorString(result),
+                    "%s: %s: %s%s%.200s%s%s", what, g->nccl->name, g->nccl->GetErrorString(result),
                     more ? " (" : "", more ? last : "", more ? ")" : "",
                     result == EXO_NCCL_INVALID_USAGE
                         ? "; NCCL takes one member a GPU, unless NCCL_MULTI_RANK_GPU_ENABLE allows "

@@ -74,11 +74,19 @@ emulate_gpu() {
     EXOGYM=$PWD/bin/exogym
 }
 
+# stand_in TARGET AS: a library of the tests takes the name of NVIDIA's. One that is not built would be a
+# link to nothing, for which the loader takes NVIDIA's own.
+stand_in() {
+    local library=$EXO_BUILD/tests/${1%_test}/lib$1.so
+    [ -e "$library" ] || { echo "FAIL $library is not there: build the target $1"; exit 1; }
+    ln -s "$library" "$2"
+}
+
 # Makes the NCCL of the tests (tests/nccl) that of the programs in bin/. Its communicators are files in rooms/.
 emulate_nccl() {
     mkdir rooms
     export EXO_NCCL_ROOMS=$PWD/rooms LD_LIBRARY_PATH=$PWD/bin
-    ln -s "$EXO_BUILD/tests/nccl/libnccl_test.so" bin/libnccl.so.2
+    stand_in nccl_test bin/libnccl.so.2
 }
 
 # The last command of a script. (Whatever is last, one with failures does not end with 0.)

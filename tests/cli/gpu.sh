@@ -24,7 +24,7 @@ ok doctor
 has out "! cuDNN          cannot be used; exogym's own kernels compute convolutions"
 has out 'libcudnn.so.9 is there, and cannot be loaded: libgone.so: cannot open shared object file'
 LD_LIBRARY_PATH=$PWD/cudnn
-ln -s "$EXO_BUILD/tests/cudnn/libcudnn_test.so" cudnn/libcudnn.so.9
+stand_in cudnn_test cudnn/libcudnn.so.9
 ok doctor
 has out 'cuDNN          9.19.0, not used: EXOGYM_CUDNN=on lets it compute convolutions and attention'
 EXOGYM_CUDNN=tf32 ok doctor

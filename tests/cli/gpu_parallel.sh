@@ -67,10 +67,9 @@ near matrices slices
 EXO_CUDA_EMULATOR='gpus=2' go far "${both[@]}" --workers 2
 EXOGYM_CUDA_GRAPHS=on go graphs "${both[@]}"
 same both far graphs
-mkdir rooms
-ln -s "$EXO_BUILD/tests/nccl/libnccl_test.so" bin/libnccl.so.2
+emulate_nccl
 nccl=("${gpu[@]}" --set engine=nccl --set equal_bits=false)
-export LD_LIBRARY_PATH=$PWD/bin EXO_NCCL_ROOMS=$PWD/rooms EXO_CUDA_EMULATOR='gpus=2'
+export EXO_CUDA_EMULATOR='gpus=2'
 export EXOGYM_CUDA_GRAPHS=on
 go sequence_nccl "${nccl[@]}" --set 'parallel={tensor: 2, sequence: true}'
 go stages_nccl "${nccl[@]}" --set 'parallel={pipeline: 2, microbatches: 2}'

@@ -135,6 +135,7 @@ static std::set<comm *> comms;
 static uint64_t calls, ids, fail_at, aborted, revoked, shrunk, grown, finalized, state = 1;
 static uint64_t suspended, resumed;
 static nccl_failure failure;
+static const char *last_error = "";
 static bool revoke_fails, invite_fails, suspend_fails;
 static std::atomic<bool> holds;
 static std::atomic<uint64_t> held;
@@ -171,7 +172,10 @@ static bool
 fails_now(void)
 {
     calls++;
-    return fail_at > 0 && --fail_at == 0;
+    const bool fails = fail_at > 0 && --fail_at == 0;
+    if (fails && failure == NCCL_RETURNS)
+        last_error = "no interface is up";
+    return fails;
 }
 
 /* --- Numbers ---------------------------------------------------------------------------------- */
@@ -622,8 +626,8 @@ ncclGetErrorString(int result)
 NCCL const char *
 ncclGetLastError(void *comm_)
 {
-    (void)comm_;
-    return "";
+    (void)comm_; /* as in NCCL, also NULL */
+    return last_error;
 }
 
 NCCL int

@@ -286,6 +286,24 @@ schedules(nccl_failure how, uint64_t from, uint64_t step, int least)
     cr_expect_geq(runs, least, "only %d schedules", runs);
 }
 
+/* So one that the loader has found in another folder shows. */
+Test(nccl, an_error_names_the_library_and_its_reason, .timeout = 20)
+{
+    const nccl_test *nccl = nccl_world_load();
+    struct nccl_world w;
+    uint32_t named = 0;
+    nccl_world_open(&w, true, false);
+    nccl->fail_at(1, NCCL_RETURNS);
+    struct member *members = members_run(&w, EXO_F32, false);
+    for (uint32_t r = 0; r < NCCL_WORLD_SIZE; r++)
+        named += strstr(members[r].err.text, "/libnccl_test.so): unhandled system error") &&
+                 strstr(members[r].err.text, "(no interface is up)");
+    cr_expect_geq(named, 1, "%s", members[0].err.text);
+    nccl_world_close(&w);
+    free(members);
+    nccl_world_expect_empty(nccl, "a first call that fails", 1);
+}
+
 Test(nccl, a_call_that_returns_an_error_ends_all_members, .timeout = 200)
 {
     schedules(NCCL_RETURNS, 1, 1, 40);
