@@ -448,7 +448,7 @@ exo_cuda_open(exo_device **out, int ordinal, exo_err *err)
     if (st == EXO_OK)
         st = read_capability(cuda, err);
     if (st == EXO_OK)
-        st = exo_cuda_read_limit(cuda, err);
+        st = exo_cuda_set_limit(cuda, err);
     if (st == EXO_OK)
         st = start(cuda, err);
     if (st == EXO_OK)

@@ -244,15 +244,20 @@ exo_cuda_say_full(const exo_cuda_device *cuda, const char *what, size_t bytes, e
 
 /* --- The bound of a process ------------------------------------------------------------------- */
 
-/* EXOGYM_CUDA_MEMORY: what this process may have of the GPU. */
 exo_status
-exo_cuda_read_limit(exo_cuda_device *cuda, exo_err *err)
+exo_cuda_read_limit(uint64_t memory, uint64_t *limit, exo_err *err)
 {
     const char *asked = getenv(LIMIT);
-    cuda->limit = UINT64_MAX;
-    if (!asked || !*asked || exo_part_of_memory(asked, memory_of(cuda->ordinal), &cuda->limit))
+    *limit = UINT64_MAX;
+    if (!asked || !*asked || exo_part_of_memory(asked, memory, limit))
         return EXO_OK;
     return exo_fail(err, EXO_INVAL, LIMIT ": expected " EXO_PART_EXPECTED ", got '%.60s'", asked);
+}
+
+exo_status
+exo_cuda_set_limit(exo_cuda_device *cuda, exo_err *err)
+{
+    return exo_cuda_read_limit(memory_of(cuda->ordinal), &cuda->limit, err);
 }
 
 /* Counts the bytes, unless they are too many. use: EXO_CUDA_USES: of no device. */

@@ -45,8 +45,9 @@ void exo_cuda_trim(const exo_cuda_device *cuda);
 /* Begins the account of a device. Errors: NOMEM. */
 exo_status exo_cuda_add_holder(const exo_cuda_device *cuda, exo_err *err);
 void exo_cuda_remove_holder(const exo_cuda_device *cuda);
-/* Sets `limit` by EXOGYM_CUDA_MEMORY. Errors: INVAL. */
-exo_status exo_cuda_read_limit(exo_cuda_device *cuda, exo_err *err);
+/* Sets `limit` by EXOGYM_CUDA_MEMORY for a GPU with so much memory; UINT64_MAX: none. Errors: INVAL. */
+exo_status exo_cuda_read_limit(uint64_t memory, uint64_t *limit, exo_err *err);
+exo_status exo_cuda_set_limit(exo_cuda_device *cuda, exo_err *err);
 /* Lets the pool keep what is freed, up to the bound, so that steady steps allocate without the driver. */
 cudaError_t exo_cuda_keep_memory(const exo_cuda_device *cuda);
 

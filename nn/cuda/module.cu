@@ -9,6 +9,7 @@
 #include "nn/cuda/cudnn_library.h"
 #include "nn/cuda/device.h"
 #include "nn/cuda/engine.h"
+#include "nn/cuda/memory.h"
 #include "nn/cuda/own_bytes.h"
 
 extern "C" {
@@ -28,6 +29,7 @@ look_at_gpu(int ordinal, exo_cuda_gpu *gpu)
     gpu->major = properties.major;
     gpu->minor = properties.minor;
     gpu->memory = properties.totalGlobalMem;
+    (void)exo_cuda_read_limit(gpu->memory, &gpu->limit, NULL); /* the device's opening reports it */
     (void)cudaDeviceGetPCIBusId(gpu->pci, sizeof gpu->pci, ordinal);
     if (cudaSetDevice(ordinal) == cudaSuccess && cudaMemGetInfo(&left, &all) == cudaSuccess)
         gpu->free = left;

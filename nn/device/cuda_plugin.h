@@ -23,6 +23,7 @@ typedef struct exo_cuda_gpu {
     char name[256];        /* "NVIDIA H100 80GB HBM3" */
     int major, minor;      /* compute capability */
     uint64_t memory, free; /* bytes */
+    uint64_t limit;        /* of them EXOGYM_CUDA_MEMORY lets the process have; UINT64_MAX: all */
     char pci[16];          /* its address, "0000:17:00.0" */
 } exo_cuda_gpu;
 

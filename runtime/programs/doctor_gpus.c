@@ -34,6 +34,23 @@ is_compiled_for(const exo_cuda_machine *machine, const exo_cuda_gpu *gpu)
     return false;
 }
 
+/* What EXOGYM_CUDA_MEMORY lets each process have of the GPU. */
+static void
+add_bound(json_t *findings, const exo_cuda_machine *machine, int index)
+{
+    const exo_cuda_gpu *gpu = &machine->gpus[index];
+    const double mib = 1 << 20;
+    const bool none = gpu->limit < machine->own;
+    char name[48], value[EXO_DOCTOR_LINE];
+    if (gpu->limit == UINT64_MAX)
+        return;
+    snprintf(name, sizeof name, "cuda:%d bound", index);
+    snprintf(value, sizeof value, "a process may have %.1f of %.1f MiB (EXOGYM_CUDA_MEMORY)",
+             (double)gpu->limit / mib, (double)gpu->memory / mib);
+    exo_finding_add(findings, name, value,
+                    none ? "no device fits within it: raise the bound" : NULL);
+}
+
 static void
 add_gpu(json_t *findings, const exo_cuda_machine *machine, int index)
 {
@@ -137,8 +154,10 @@ exo_doctor_look_at_gpus(json_t *findings)
                         : NULL);
     add_cudnn(findings, &machine);
     add_graphs(findings);
-    for (int g = 0; g < machine.num_gpus; g++)
+    for (int g = 0; g < machine.num_gpus; g++) {
         add_gpu(findings, &machine, g);
+        add_bound(findings, &machine, g);
+    }
     if (machine.num_gpus == 0 && machine.problem[0])
         exo_finding_add(findings, "GPUs", machine.problem, NULL);
     add_nccl(findings, &machine);

@@ -51,6 +51,35 @@ print_table(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m)
     print_row("peak", m->peak, m->nodes, "");
 }
 
+/* Compares what `share` nodes need at the least with the memory of their GPU, and with what the process may
+ * have of it. */
+static exo_status
+check_gpu(const exo_cuda_machine *machine, uint32_t g, const exo_fit_memory *m, uint32_t share,
+          bool prints, exo_err *err)
+{
+    const exo_cuda_gpu *gpu = &machine->gpus[g];
+    const bool bounded = gpu->limit < gpu->memory;
+    const uint64_t most = bounded ? gpu->limit : gpu->memory;
+    const uint64_t bytes =
+        ((m->parameters + m->gradients + m->optimizer) / m->nodes + machine->own) * share;
+    char name[32], note[128], least[EXO_FIGURE], all[EXO_FIGURE];
+    snprintf(name, sizeof name, "cuda:%u", g);
+    exo_text_bytes((double)bytes, least);
+    exo_text_bytes((double)most, all);
+    snprintf(note, sizeof note, "at the least for %u node%s, of %s%s", share, share == 1 ? "" : "s",
+             all, bounded ? " (EXOGYM_CUDA_MEMORY)" : "");
+    if (prints)
+        print_row(name, bytes, 0, note);
+    if (bytes <= most)
+        return EXO_OK;
+    return exo_fail(err, EXO_NOMEM,
+                    "%s %s%s, and its %u node%s need at least %s for parameters, "
+                    "gradients, optimizer and workspaces: %stake more GPUs, fewer nodes, or the "
+                    "strategy fsdp with cpu_offload",
+                    name, bounded ? "may be used to EXOGYM_CUDA_MEMORY, " : "has ", all, share,
+                    share == 1 ? "" : "s", least, bounded ? "raise the bound, " : "");
+}
+
 /* Compares what the nodes of each GPU need at the least with the memory of the GPU. */
 static exo_status
 check_gpus(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m, bool prints,
@@ -62,6 +91,7 @@ check_gpus(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m, 
     const char *device = job->opts.device ? job->opts.device : "cpu";
     const bool one = strncmp(device, "cuda:", 5) == 0;
     bool offloads = false;
+    exo_status st = EXO_OK;
     if (strcmp(device, "mps") == 0)
         return exo_device_open(&none, device, err);
     if ((!one && strcmp(device, "cuda") != 0 && strcmp(device, "auto") != 0) ||
@@ -75,30 +105,13 @@ check_gpus(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m, 
                         "there is no GPU %s: this process sees %d, numbered from 0 "
                         "(CUDA_VISIBLE_DEVICES says which)",
                         device + 5, machine.num_gpus);
-    for (uint32_t g = 0; g < (uint32_t)machine.num_gpus && !offloads; g++) {
+    for (uint32_t g = 0; g < (uint32_t)machine.num_gpus && !offloads && st == EXO_OK; g++) {
         const uint32_t gpus = (uint32_t)machine.num_gpus;
         const uint32_t share = one ? m->nodes : m->nodes / gpus + (g < m->nodes % gpus);
-        char name[32], note[96], least[EXO_FIGURE], all[EXO_FIGURE];
-        if (share == 0 || (one && (uint32_t)atoi(device + 5) != g))
-            continue;
-        const uint64_t bytes =
-            ((m->parameters + m->gradients + m->optimizer) / m->nodes + machine.own) * share;
-        snprintf(name, sizeof name, "cuda:%u", g);
-        exo_text_bytes((double)bytes, least);
-        exo_text_bytes((double)machine.gpus[g].memory, all);
-        snprintf(note, sizeof note, "at the least for %u node%s, of %s", share,
-                 share == 1 ? "" : "s", all);
-        if (prints)
-            print_row(name, bytes, 0, note);
-        if (bytes > machine.gpus[g].memory)
-            return exo_fail(
-                err, EXO_NOMEM,
-                "%s has %s, and its %u node%s need at least %s for parameters, "
-                "gradients, optimizer and workspaces: take more GPUs, fewer nodes, or the strategy "
-                "fsdp with cpu_offload",
-                name, all, share, share == 1 ? "" : "s", least);
+        if (share > 0 && (!one || (uint32_t)atoi(device + 5) == g))
+            st = check_gpu(&machine, g, m, share, prints, err);
     }
-    return EXO_OK;
+    return st;
 }
 
 static json_t *

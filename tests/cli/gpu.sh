@@ -227,6 +227,14 @@ EXO_CUDA_EMULATOR='memory=9437200' bad 1 'its 2 nodes need at least' run job.yam
 EXO_CUDA_EMULATOR='memory=20000000' ok run job.yaml --dry-run --set device=cuda
 has out 'cuda:0'
 EXO_CUDA_EMULATOR='memory=200000' bad 1 'its 2 nodes need at least' run job.yaml --dry-run --set device=auto
+EXO_CUDA_EMULATOR='memory=20000000' EXOGYM_CUDA_MEMORY=9437200B bad 1 'cuda:0 may be used to EXOGYM_CUDA_MEMORY, 9.44 MB, and its 2 nodes need' run job.yaml --dry-run --set device=cuda
+EXO_CUDA_EMULATOR='memory=20000000' EXOGYM_CUDA_MEMORY=0.4 bad 1 'raise the bound' run job.yaml --dry-run --set device=cuda
+EXO_CUDA_EMULATOR='memory=20000000' EXOGYM_CUDA_MEMORY=0.9 ok run job.yaml --dry-run --set device=cuda
+has out 'of 18.0 MB (EXOGYM_CUDA_MEMORY)'
+EXO_CUDA_EMULATOR='memory=20971520' EXOGYM_CUDA_MEMORY=0.5 ok doctor
+has out 'cuda:0 bound   a process may have 10.0 of 20.0 MiB (EXOGYM_CUDA_MEMORY)'
+EXOGYM_CUDA_MEMORY=1MiB ok doctor
+has out 'no device fits within it: raise the bound'
 EXO_CUDA_EMULATOR='gpus=2' bad 1 'there is no GPU 2: this process sees 2' run job.yaml --dry-run --set device=cuda:2
 bad 1 "Apple's GPUs are not supported" run job.yaml --dry-run --set device=mps
 EXO_CUDA_EMULATOR='gpus=2' ok run job.yaml --name gpus --no-plot --set device=cuda
