@@ -226,7 +226,8 @@ EXO_API exo_status exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_
                              const exo_spawn_opts *opts, exo_ref *out, exo_err *err);
 /* Makes an actor of a registered class on a worker that has room for it. Without a cluster the
  * actor is made in this process, and resources and restart rules are ignored. Blocks until the
- * actor has started, or until `deadline`. Errors: those of exo_spawn, NOT_FOUND (no such class,
+ * actor has started, or until `deadline`. Errors: those of exo_spawn (INVAL also for EXO_PLACE_STRICT
+ * without `node`, with a cluster and without), NOT_FOUND (no such class,
  * here or at the worker), FULL (no worker has the resources), TIMEOUT, PEER_LOST. */
 EXO_API exo_status exo_spawn_class(exo_runtime *runtime, const char *class_name,
                                    const exo_spawn_opts *opts, exo_time deadline, exo_ref *out,

@@ -47,6 +47,21 @@ load_plugins(const exo_spawn_opts *opts, exo_err *err)
     return st;
 }
 
+/* Of what a cluster needs, and this process does not: so programs fail alike with and without one. */
+static exo_status
+check_placement(const exo_spawn_item *items, size_t count, exo_err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        const exo_spawn_opts *o = &items[i].opts;
+        if (o->placement == EXO_PLACE_STRICT && (!o->node || !*o->node))
+            return exo_fail(err, EXO_INVAL,
+                            "an actor of class '%.100s': EXO_PLACE_STRICT needs the name of a "
+                            "worker in `node`",
+                            items[i].class_name);
+    }
+    return EXO_OK;
+}
+
 exo_status
 exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count, exo_time deadline,
                 exo_ref *out, exo_err *err)
@@ -55,7 +70,11 @@ exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count,
     const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
     if (count == 0)
         return exo_fail(err, EXO_INVAL, "a group needs at least one actor");
-    exo_status st = EXO_OK;
+    exo_status st = check_placement(items, count, err);
+    if (st != EXO_OK) {
+        release_args(items, 0, count);
+        return st;
+    }
     if (remote) {
         /* an OK must not leave the errors of failed attempts in *err */
         exo_err reason = {0};

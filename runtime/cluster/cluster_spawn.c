@@ -61,8 +61,6 @@ describe_spawn(exo_cluster *c, const char *class_name, const exo_spawn_opts *o,
     lists->restart.within = o->restart.within;
     lists->restart.backoff = o->restart.backoff;
     out->restart = &lists->restart;
-    if (o->placement == EXO_PLACE_STRICT && (!o->node || !*o->node))
-        return exo_fail(err, EXO_INVAL, "strict placement names a node");
     return EXO_OK;
 }
 

@@ -103,6 +103,11 @@ Test(plugin, brings_the_class_of_an_actor_that_is_made_in_this_process)
                                  &ref, &err),
                  EXO_NOT_FOUND);
     cr_expect(strstr(err.text, wrong[0]), "%s", err.text);
+    cr_expect_eq(exo_spawn_class(runtime, "of_a_plugin",
+                                 &(exo_spawn_opts){.placement = EXO_PLACE_STRICT}, INT64_MAX, &ref,
+                                 &err),
+                 EXO_INVAL, "as in a cluster");
+    cr_expect(strstr(err.text, "needs the name of a worker"), "%s", err.text);
     cr_expect_eq(exo_runtime_close(&runtime, INT64_MAX, &err), EXO_OK);
 }
 
