@@ -6,6 +6,7 @@
 #include <exogym/memory.h>
 
 #include "base/printable.h"
+#include "programs/cluster_folder.h"
 #include "programs/run_report.h"
 #include "programs/where.h"
 
@@ -251,6 +252,7 @@ status_command(const exo_command_line *line)
     const struct status_args *args = line->args;
     if (args->run)
         return status_of_run(args);
+    (void)exo_cluster_folder_sweep(true);
     return exo_visit_do(line, status);
 }
 

@@ -13,6 +13,7 @@
 #include "base/free_memory.h"
 #include "base/own_plugin.h"
 #include "base/parallel.h"
+#include "programs/cluster_folder.h"
 #include "programs/commands.h"
 #include "programs/doctor.h"
 
@@ -89,6 +90,19 @@ look_at_memory(json_t *findings)
     char value[EXO_DOCTOR_LINE];
     snprintf(value, sizeof value, "%.1f GiB are free", (double)exo_free_memory() / GIBIBYTE);
     exo_finding_add(findings, "memory", value, NULL);
+}
+
+/* Clusters of commands that were killed, with their heads. */
+static void
+look_at_folders(json_t *findings)
+{
+    const unsigned left = exo_cluster_folder_sweep(false);
+    char value[EXO_DOCTOR_LINE];
+    snprintf(value, sizeof value, "%u folder%s exogym-run-* of commands that were killed", left,
+             left == 1 ? "" : "s");
+    if (left > 0)
+        exo_finding_add(findings, "left behind", value,
+                        "the next exogym run --workers and exogym status remove them");
 }
 
 /* Each worker, connection and shared object has descriptors. */
@@ -208,6 +222,7 @@ doctor_command(const exo_command_line *line)
     look_at_memory(findings);
     look_at_descriptors(findings);
     look_at_shared_memory(findings);
+    look_at_folders(findings);
     look_at_huge_pages(findings);
     look_at_interfaces(findings);
     exo_doctor_look_at_gpus(findings);

@@ -20,6 +20,7 @@
 #include <exogym/memory.h>
 
 #include "net/auth.h"
+#include "programs/cluster_folder.h"
 #include "programs/folder.h"
 #include "programs/mpi_job.h"
 #include "programs/stopping.h"
@@ -37,7 +38,6 @@ extern char **environ;
 #define HEAD         "the head of this run"
 
 enum {
-    LONGEST_TMPDIR = 40, /* a socket's path must be short */
     MAX_WORDS = 64,
     WORD = 256,
     CAUSE = 160,
@@ -434,14 +434,10 @@ exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts,
     *c = (exo_local_cluster){0};
     exo_status st = EXO_OK;
     if (opts->workers > 0 || opts->mpi) {
-        const char *temporary = getenv("TMPDIR");
-        bool usable = temporary && temporary[0] == '/' && strlen(temporary) < LONGEST_TMPDIR;
-        snprintf(c->folder, sizeof c->folder, "%s/exogym-run-XXXXXX", usable ? temporary : "/tmp");
-        if (!mkdtemp(c->folder)) {
-            st = exo_fail(err, EXO_IO, "%s: no folder can be made: %s", c->folder, strerror(errno));
-            c->folder[0] = 0;
+        (void)exo_cluster_folder_sweep(true);
+        st = exo_cluster_folder_make(c->folder, sizeof c->folder, &c->lock, err);
+        if (st != EXO_OK)
             return st;
-        }
         bool curve = strcmp(opts->transport, "curve") == 0,
              tcp = curve || strcmp(opts->transport, "tcp") == 0;
         if (curve)
@@ -511,7 +507,9 @@ exo_local_cluster_close(exo_local_cluster *c)
     if (c->mpi)
         exo_mpi_job_dismiss(c->mpi);
     stop_all(c);
-    if (c->folder[0])
+    if (c->folder[0]) {
         exo_folder_remove(c->folder);
+        close(c->lock);
+    }
     *c = (exo_local_cluster){0};
 }

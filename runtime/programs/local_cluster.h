@@ -33,6 +33,7 @@ typedef struct exo_local_cluster {
     exo_runtime *runtime;
     exo_cluster *cluster;
     char folder[64]; /* of the processes that were started; "" if none were */
+    int lock;        /* of that folder (cluster_folder.h) */
     pid_t head;
     struct exo_head_watch *watch; /* of a started head */
     pid_t workers[EXO_MAX_WORKERS];

@@ -168,6 +168,31 @@ for victim in exogym-head exogym-worker; do
 done
 [ -z "$(find "$folder" -maxdepth 1 -name 'exogym-run-*')" ] || fail "left behind: $(ls "$folder")"
 
+# Who is killed together with its head leaves its folder, which the next command takes for nobody's. Those of
+# the living, and what nobody has locked, stay.
+begin flow graph.yaml --workers 2
+living=$run_pid
+mv runs other
+rm -rf runs
+begin flow graph.yaml --workers 2
+mkdir -m 700 exogym-run-foreign
+workers=$(own exogym-worker)
+kill -9 "$run_pid" "$(own exogym-head)"
+for pid in $workers; do
+    until_true 20 gone "$pid" || fail "killed: worker $pid goes on"
+done
+[ "$(find "$folder" -maxdepth 1 -name 'exogym-run-*' | wc -l)" = 3 ] || fail "killed: there is $(ls "$folder")"
+"$EXOGYM" doctor >out || fail 'doctor'
+grep -q 'left behind    1 folder exogym-run-\* of commands that were killed' out || fail "doctor said $(cat out)"
+"$EXOGYM" status >out 2>&1
+[ "$(find "$folder" -maxdepth 1 -name 'exogym-run-*' | wc -l)" = 2 ] || fail "status: there is $(ls "$folder")"
+"$EXOGYM" doctor >out
+grep -q 'left behind' out && fail 'doctor: a living folder counts as left behind'
+kill -INT "$living"
+ended 20 "$living" 130
+rm -r exogym-run-foreign other
+[ -z "$(find "$folder" -maxdepth 1 -name 'exogym-run-*')" ] || fail "left behind: $(ls "$folder")"
+
 # --- A deadline is the command's
 # ------------------------------------------------------------------------------------------
 
