@@ -7,7 +7,15 @@ pkg_check_modules(fyaml REQUIRED IMPORTED_TARGET libfyaml)
 pkg_check_modules(jansson REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(zmq REQUIRED IMPORTED_TARGET libzmq>=4.3)
 pkg_check_modules(protobufc REQUIRED IMPORTED_TARGET libprotobuf-c)
-find_program(PROTOC_C protoc-c REQUIRED)
+# protobuf-c's own command is deprecated since 1.5, and says so at each call; protoc with its plugin is not.
+find_program(PROTOC protoc)
+find_program(PROTOC_GEN_C protoc-gen-c)
+if(PROTOC AND PROTOC_GEN_C)
+  set(PROTO_TO_C ${PROTOC} --plugin=protoc-gen-c=${PROTOC_GEN_C})
+else()
+  find_program(PROTOC_C protoc-c REQUIRED)
+  set(PROTO_TO_C ${PROTOC_C})
+endif()
 
 # The thread sanitizer must see what ZeroMQ's threads do and order, so its builds take a ZeroMQ that
 # was built with it.

@@ -24,7 +24,7 @@ function(exo_layer name folder)
     set(generated ${PROJECT_BINARY_DIR}/proto/${proto}.pb-c)
     add_custom_command(OUTPUT ${generated}.c ${generated}.h
       COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/proto
-      COMMAND ${PROTOC_C} --c_out=${PROJECT_BINARY_DIR}/proto --proto_path=${PROJECT_SOURCE_DIR}/proto ${proto}.proto
+      COMMAND ${PROTO_TO_C} --c_out=${PROJECT_BINARY_DIR}/proto --proto_path=${PROJECT_SOURCE_DIR}/proto ${proto}.proto
       DEPENDS ${PROJECT_SOURCE_DIR}/proto/${proto}.proto VERBATIM)
     # Not ours, and not written for our warnings.
     set_source_files_properties(${generated}.c PROPERTIES COMPILE_OPTIONS "-w")

@@ -9,14 +9,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 run_packages=(
     gcc libc6-dev cmake ninja-build pkg-config
     libdnnl-dev libfyaml-dev libjansson-dev libssl-dev libcurl4-openssl-dev zlib1g-dev
-    libzmq3-dev libprotobuf-c-dev protobuf-c-compiler libsqlite3-dev uthash-dev libseccomp-dev
+    libzmq3-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler libsqlite3-dev uthash-dev libseccomp-dev
     libzstd-dev liblz4-dev libpcre2-dev libunistring-dev
     dataset-fashion-mnist gnuplot-nox
 )
 test_packages=(libcriterion-dev clang lld libclang-rt-dev clang-format python3 spin tcc g++ libbox2d-dev dpkg-dev libsodium-dev gdb)
 libraries='  build:   a C17 compiler, cmake 3.25, ninja, pkg-config
-  compute: oneDNN 2 (dnnl.h)
-  cluster: ZeroMQ 4.3 (libzmq), protobuf-c with protoc-c, SQLite 3, uthash, libseccomp
+  compute: oneDNN 2 or 3 (dnnl.h)
+  cluster: ZeroMQ 4.3 (libzmq), protobuf-c with protoc-gen-c, protoc, SQLite 3, uthash, libseccomp
   others:  libfyaml, jansson, OpenSSL (libcrypto), libcurl, zlib, zstd, lz4, PCRE2 10.40 (8 bit), libunistring
   data:    Fashion-MNIST in /usr/share/datasets/fashion-mnist, or later: exogym data get fashion_mnist
   plots:   gnuplot

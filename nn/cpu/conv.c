@@ -42,34 +42,19 @@ weight_count(const exo_conv_shape *s)
 }
 
 static exo_status
-new_memory(dnnl_memory_t *out, const dnnl_memory_desc_t *desc, exo_err *err)
+new_memory(dnnl_memory_t *out, const exo_onednn_layout *desc, exo_err *err)
 {
     return exo_onednn_check(dnnl_memory_create(out, desc, exo_onednn_engine(), DNNL_MEMORY_NONE),
                             "conv2d", err);
 }
 
-static const dnnl_memory_desc_t *
-query(const exo_onednn_op *op, dnnl_query_t what, int index)
-{
-    return dnnl_primitive_desc_query_md(op->desc, what, index);
-}
+/* The layouts of the arguments. The orders of weights are left to oneDNN. */
+struct layouts {
+    exo_onednn_layout *x, *y, *w, *grad_w, *bias;
+};
 
-/* The orders of weights that the primitives have. */
-static void
-take_orders(const struct sized *ops, dnnl_memory_desc_t *w, dnnl_memory_desc_t *data_w,
-            dnnl_memory_desc_t *grad_w)
-{
-    *w = *query(&ops->forward, dnnl_query_weights_md, 0);
-    if (ops->data.desc)
-        *data_w = *query(&ops->data, dnnl_query_weights_md, 0);
-    if (ops->weights.desc)
-        *grad_w = *query(&ops->weights, dnnl_query_diff_weights_md, 0);
-}
-
-/* `like`: primitives whose orders of weights these must have; NULL: oneDNN chooses the orders. */
 static exo_status
-make_primitives(struct sized *ops, const exo_conv_shape *s, size_t samples,
-                const struct sized *like, exo_err *err)
+make_layouts(struct layouts *l, const exo_conv_shape *s, size_t samples, exo_err *err)
 {
     dnnl_data_type_t type = exo_onednn_type((exo_dtype)s->dtype);
     const dnnl_dims_t x_dims = {(dnnl_dim_t)samples, (dnnl_dim_t)s->in_channels,
@@ -79,55 +64,76 @@ make_primitives(struct sized *ops, const exo_conv_shape *s, size_t samples,
     const dnnl_dims_t w_dims = {(dnnl_dim_t)s->out_channels, (dnnl_dim_t)s->in_channels,
                                 (dnnl_dim_t)s->kernel_height, (dnnl_dim_t)s->kernel_width};
     const dnnl_dims_t b_dims = {(dnnl_dim_t)s->out_channels};
-    const dnnl_dims_t stride = {(dnnl_dim_t)s->stride, (dnnl_dim_t)s->stride};
-    const dnnl_dims_t padding = {(dnnl_dim_t)s->padding, (dnnl_dim_t)s->padding};
-    /* The padding below and to the right ends with the last window. Its width may be negative. */
-    const dnnl_dims_t padding_end = {
-        (dnnl_dim_t)((s->out_height - 1) * s->stride + s->kernel_height) -
-            (dnnl_dim_t)(s->height + s->padding),
-        (dnnl_dim_t)((s->out_width - 1) * s->stride + s->kernel_width) -
-            (dnnl_dim_t)(s->width + s->padding)};
-    const dnnl_dims_t no_dilation = {0, 0};
-
-    dnnl_memory_desc_t x, y, w, grad_w, b;
-    dnnl_memory_desc_init_by_tag(&x, 4, x_dims, type, dnnl_nhwc);
-    dnnl_memory_desc_init_by_tag(&y, 4, y_dims, type, dnnl_nhwc);
-    dnnl_memory_desc_init_by_tag(&w, 4, w_dims, type, dnnl_format_tag_any);
-    dnnl_memory_desc_init_by_tag(&grad_w, 4, w_dims, dnnl_f32, dnnl_format_tag_any);
-    dnnl_memory_desc_t data_w = w;
-    if (like)
-        take_orders(like, &w, &data_w, &grad_w);
-    dnnl_memory_desc_init_by_tag(&b, 1, b_dims, dnnl_f32, dnnl_a);
-    const dnnl_memory_desc_t *bias = s->with_bias ? &b : NULL;
-
-    dnnl_primitive_attr_t attr = NULL;
-    exo_status st = exo_onednn_check(dnnl_primitive_attr_create(&attr), "conv2d", err);
-    if (st != EXO_OK)
-        return st;
-    dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
-
-    dnnl_convolution_desc_t desc;
-    dnnl_prop_kind_t kind = s->backward ? dnnl_forward_training : dnnl_forward_inference;
-    st = exo_onednn_check(dnnl_dilated_convolution_forward_desc_init(
-                              &desc, kind, dnnl_convolution_direct, &x, &w, bias, &y, stride,
-                              no_dilation, padding, padding_end),
-                          "conv2d", err);
+    exo_status st = exo_onednn_layout_new(&l->x, 4, x_dims, type, dnnl_nhwc, err);
     if (st == EXO_OK)
-        st = exo_onednn_op_init(&ops->forward, &desc, attr, NULL, "conv2d", err);
+        st = exo_onednn_layout_new(&l->y, 4, y_dims, type, dnnl_nhwc, err);
+    if (st == EXO_OK)
+        st = exo_onednn_layout_new(&l->w, 4, w_dims, type, dnnl_format_tag_any, err);
+    if (st == EXO_OK)
+        st = exo_onednn_layout_new(&l->grad_w, 4, w_dims, dnnl_f32, dnnl_format_tag_any, err);
+    if (st == EXO_OK && s->with_bias)
+        st = exo_onednn_layout_new(&l->bias, 1, b_dims, dnnl_f32, dnnl_a, err);
+    return st;
+}
+
+static void
+release_layouts(struct layouts *l)
+{
+    exo_onednn_layout_free(&l->x);
+    exo_onednn_layout_free(&l->y);
+    exo_onednn_layout_free(&l->w);
+    exo_onednn_layout_free(&l->grad_w);
+    exo_onednn_layout_free(&l->bias);
+}
+
+static exo_onednn_conv
+describe(const exo_conv_shape *s, const struct layouts *l)
+{
+    const dnnl_dim_t stride = (dnnl_dim_t)s->stride, padding = (dnnl_dim_t)s->padding;
+    return (exo_onednn_conv){
+        .x = l->x,
+        .bias = l->bias,
+        .y = l->y,
+        .stride = {stride, stride},
+        .padding = {padding, padding},
+        /* The padding below and to the right ends with the last window. Its width may be negative. */
+        .padding_end = {(dnnl_dim_t)((s->out_height - 1) * s->stride + s->kernel_height) -
+                            (dnnl_dim_t)(s->height + s->padding),
+                        (dnnl_dim_t)((s->out_width - 1) * s->stride + s->kernel_width) -
+                            (dnnl_dim_t)(s->width + s->padding)},
+    };
+}
+
+/* `like`: primitives whose orders of weights these must have; NULL: oneDNN chooses the orders. */
+static exo_status
+make_primitives(struct sized *ops, const exo_conv_shape *s, size_t samples,
+                const struct sized *like, exo_err *err)
+{
+    struct layouts l = {0};
+    dnnl_primitive_attr_t attr = NULL;
+    exo_status st = make_layouts(&l, s, samples, err);
+    if (st == EXO_OK)
+        st = exo_onednn_attributes(&attr, false, err);
+    if (st != EXO_OK)
+        goto done;
+
+    exo_onednn_conv conv = describe(s, &l);
+    conv.attr = attr;
+    conv.weights = like ? exo_onednn_query(&like->forward, dnnl_query_weights_md, 0) : l.w;
+    st = exo_onednn_conv_forward(&ops->forward, &conv, s->backward, err);
     if (st == EXO_OK && s->backward && s->input_grad) {
-        dnnl_dilated_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct, &x,
-                                                         &data_w, &y, stride, no_dilation, padding,
-                                                         padding_end);
-        st = exo_onednn_op_init(&ops->data, &desc, attr, ops->forward.desc, "conv2d backward", err);
+        conv.weights = like ? exo_onednn_query(&like->data, dnnl_query_weights_md, 0) : l.w;
+        st = exo_onednn_conv_data(&ops->data, &conv, &ops->forward, err);
     }
     if (st == EXO_OK && s->backward) {
-        dnnl_dilated_convolution_backward_weights_desc_init(&desc, dnnl_convolution_direct, &x,
-                                                            &grad_w, bias, &y, stride, no_dilation,
-                                                            padding, padding_end);
-        st = exo_onednn_op_init(&ops->weights, &desc, attr, ops->forward.desc,
-                                "conv2d weight gradient", err);
+        conv.weights =
+            like ? exo_onednn_query(&like->weights, dnnl_query_diff_weights_md, 0) : l.grad_w;
+        st = exo_onednn_conv_weights(&ops->weights, &conv, &ops->forward, err);
     }
-    dnnl_primitive_attr_destroy(attr);
+done:
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    release_layouts(&l);
     return st;
 }
 
@@ -143,7 +149,8 @@ release_primitives(struct sized *ops)
 static exo_status
 make_scratch(struct piece *p, int which, const exo_onednn_op *op, exo_err *err)
 {
-    return op->scratch ? new_memory(&p->scratch[which], query(op, dnnl_query_scratchpad_md, 0), err)
+    return op->scratch ? new_memory(&p->scratch[which],
+                                    exo_onednn_query(op, dnnl_query_scratchpad_md, 0), err)
                        : EXO_OK;
 }
 
@@ -151,25 +158,28 @@ static exo_status
 make_piece(const exo_conv *c, struct piece *p, exo_err *err)
 {
     const struct sized *ops = p->ops;
-    exo_status st = new_memory(&p->src, query(&ops->forward, dnnl_query_src_md, 0), err);
+    exo_status st = new_memory(&p->src, exo_onednn_query(&ops->forward, dnnl_query_src_md, 0), err);
     if (st == EXO_OK)
-        st = new_memory(&p->dst, query(&ops->forward, dnnl_query_dst_md, 0), err);
+        st = new_memory(&p->dst, exo_onednn_query(&ops->forward, dnnl_query_dst_md, 0), err);
     if (st == EXO_OK)
-        st = new_memory(&p->forward_weights, query(&ops->forward, dnnl_query_weights_md, 0), err);
+        st = new_memory(&p->forward_weights,
+                        exo_onednn_query(&ops->forward, dnnl_query_weights_md, 0), err);
     if (st == EXO_OK && c->shape.with_bias)
-        st = new_memory(&p->bias, query(&ops->forward, dnnl_query_weights_md, 1), err);
+        st = new_memory(&p->bias, exo_onednn_query(&ops->forward, dnnl_query_weights_md, 1), err);
     if (st == EXO_OK)
         st = make_scratch(p, 0, &ops->forward, err);
     if (st == EXO_OK && ops->data.desc) {
-        st = new_memory(&p->data_weights, query(&ops->data, dnnl_query_weights_md, 0), err);
+        st = new_memory(&p->data_weights, exo_onednn_query(&ops->data, dnnl_query_weights_md, 0),
+                        err);
         if (st == EXO_OK)
             st = make_scratch(p, 1, &ops->data, err);
     }
     if (st == EXO_OK && ops->weights.desc) {
-        st = new_memory(&p->grad_weights, query(&ops->weights, dnnl_query_diff_weights_md, 0), err);
+        st = new_memory(&p->grad_weights,
+                        exo_onednn_query(&ops->weights, dnnl_query_diff_weights_md, 0), err);
         if (st == EXO_OK && c->shape.with_bias)
-            st =
-                new_memory(&p->grad_bias, query(&ops->weights, dnnl_query_diff_weights_md, 1), err);
+            st = new_memory(&p->grad_bias,
+                            exo_onednn_query(&ops->weights, dnnl_query_diff_weights_md, 1), err);
         if (st == EXO_OK)
             st = make_scratch(p, 2, &ops->weights, err);
         p->partial_weights = exo_alloc_aligned(c->grad_weights_size);
@@ -194,7 +204,7 @@ release_piece(struct piece *p)
 }
 
 static exo_status
-make_reorder(dnnl_primitive_t *out, const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to,
+make_reorder(dnnl_primitive_t *out, const exo_onednn_layout *from, const exo_onednn_layout *to,
              exo_err *err)
 {
     dnnl_primitive_desc_t desc = NULL;
@@ -216,29 +226,30 @@ make_weight_orders(exo_conv *c, exo_err *err)
     const exo_conv_shape *s = &c->shape;
     const dnnl_dims_t dims = {(dnnl_dim_t)s->out_channels, (dnnl_dim_t)s->in_channels,
                               (dnnl_dim_t)s->kernel_height, (dnnl_dim_t)s->kernel_width};
-    dnnl_memory_desc_t plain;
-    dnnl_memory_desc_init_by_tag(&plain, 4, dims, dnnl_f32, dnnl_oihw);
-    exo_status st = new_memory(&c->plain, &plain, err);
-
-    const dnnl_memory_desc_t *packed = query(&c->full.forward, dnnl_query_weights_md, 0);
+    exo_onednn_layout *plain = NULL;
+    exo_status st = exo_onednn_layout_new(&plain, 4, dims, dnnl_f32, dnnl_oihw, err);
     if (st == EXO_OK)
-        st = make_reorder(&c->pack_forward, &plain, packed, err);
+        st = new_memory(&c->plain, plain, err);
+
+    const exo_onednn_layout *packed = exo_onednn_query(&c->full.forward, dnnl_query_weights_md, 0);
+    if (st == EXO_OK)
+        st = make_reorder(&c->pack_forward, plain, packed, err);
     if (st == EXO_OK)
         st = new_memory(&c->packed_forward, packed, err);
     c->forward_weights = exo_alloc_aligned(dnnl_memory_desc_get_size(packed));
     bool memory = c->forward_weights != NULL;
 
     if (st == EXO_OK && c->full.data.desc) {
-        packed = query(&c->full.data, dnnl_query_weights_md, 0);
-        st = make_reorder(&c->pack_data, &plain, packed, err);
+        packed = exo_onednn_query(&c->full.data, dnnl_query_weights_md, 0);
+        st = make_reorder(&c->pack_data, plain, packed, err);
         if (st == EXO_OK)
             st = new_memory(&c->packed_data, packed, err);
         c->data_weights = exo_alloc_aligned(dnnl_memory_desc_get_size(packed));
         memory = memory && c->data_weights;
     }
     if (st == EXO_OK && c->full.weights.desc) {
-        packed = query(&c->full.weights, dnnl_query_diff_weights_md, 0);
-        st = make_reorder(&c->unpack, packed, &plain, err);
+        packed = exo_onednn_query(&c->full.weights, dnnl_query_diff_weights_md, 0);
+        st = make_reorder(&c->unpack, packed, plain, err);
         if (st == EXO_OK)
             st = new_memory(&c->packed_grad, packed, err);
         c->grad_weights_size = dnnl_memory_desc_get_size(packed);
@@ -247,6 +258,7 @@ make_weight_orders(exo_conv *c, exo_err *err)
     }
     if (st == EXO_OK && !memory)
         st = exo_fail(err, EXO_NOMEM, "conv2d: no memory for weights");
+    exo_onednn_layout_free(&plain);
     return st;
 }
 

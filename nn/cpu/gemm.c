@@ -45,41 +45,32 @@ make_op(exo_onednn_op *op, const exo_gemm_shape *s, exo_err *err)
     dnnl_data_type_t in = exo_onednn_type((exo_dtype)s->in_dtype),
                      out = exo_onednn_type((exo_dtype)s->out_dtype);
 
-    dnnl_memory_desc_t a, b, c, bias;
-    dnnl_memory_desc_init_by_strides(&a, 2, a_dims, in, a_strides);
-    dnnl_memory_desc_init_by_strides(&b, 2, b_dims, in, b_strides);
-    dnnl_memory_desc_init_by_strides(&c, 2, c_dims, out, c_strides);
-    dnnl_memory_desc_init_by_strides(&bias, 2, bias_dims, dnnl_f32, bias_strides);
-
+    exo_onednn_layout *a = NULL, *b = NULL, *c = NULL, *bias = NULL;
     dnnl_primitive_attr_t attr = NULL;
-    dnnl_post_ops_t post = NULL;
-    dnnl_matmul_desc_t desc;
-    exo_status st = exo_onednn_check(dnnl_primitive_attr_create(&attr), "matrix product", err);
-    if (st != EXO_OK)
-        return st;
-    dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
-    if (s->add) {
-        st = exo_onednn_check(dnnl_post_ops_create(&post), "matrix product", err);
-        if (st == EXO_OK) {
-            dnnl_post_ops_append_sum(post, 1.0f);
-            dnnl_primitive_attr_set_post_ops(attr, post);
-        }
-    }
+    exo_status st = exo_onednn_layout_strided(&a, a_dims, in, a_strides, err);
     if (st == EXO_OK)
-        st = exo_onednn_check(dnnl_matmul_desc_init(&desc, &a, &b, s->with_bias ? &bias : NULL, &c),
-                              "matrix product", err);
+        st = exo_onednn_layout_strided(&b, b_dims, in, b_strides, err);
     if (st == EXO_OK)
-        st = exo_onednn_op_init(op, &desc, attr, NULL, "matrix product", err);
-    if (post)
-        dnnl_post_ops_destroy(post);
-    dnnl_primitive_attr_destroy(attr);
+        st = exo_onednn_layout_strided(&c, c_dims, out, c_strides, err);
+    if (st == EXO_OK && s->with_bias)
+        st = exo_onednn_layout_strided(&bias, bias_dims, dnnl_f32, bias_strides, err);
+    if (st == EXO_OK)
+        st = exo_onednn_attributes(&attr, s->add, err);
+    if (st == EXO_OK)
+        st = exo_onednn_matmul(op, a, b, bias, c, attr, err);
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    exo_onednn_layout_free(&a);
+    exo_onednn_layout_free(&b);
+    exo_onednn_layout_free(&c);
+    exo_onednn_layout_free(&bias);
     return st;
 }
 
 static exo_status
 make_memory(dnnl_memory_t *out, const exo_onednn_op *op, dnnl_query_t what, int index, exo_err *err)
 {
-    const dnnl_memory_desc_t *desc = dnnl_primitive_desc_query_md(op->desc, what, index);
+    const exo_onednn_layout *desc = exo_onednn_query(op, what, index);
     return exo_onednn_check(dnnl_memory_create(out, desc, exo_onednn_engine(), DNNL_MEMORY_NONE),
                             "matrix product", err);
 }

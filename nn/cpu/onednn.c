@@ -9,8 +9,6 @@
 
 #include <exogym/memory.h>
 
-#include "base/parallel.h"
-
 /* Of libgomp, for the calling thread only. Declared here, because not every compiler finds
  * omp.h. */
 extern void omp_set_num_threads(int threads);
@@ -122,23 +120,6 @@ exo_onednn_check(dnnl_status_t status, const char *what, exo_err *err)
     default:
         return exo_fail(err, EXO_FAILED, "%s: oneDNN status %d", what, (int)status);
     }
-}
-
-exo_status
-exo_onednn_op_init(exo_onednn_op *op, const void *op_desc, const_dnnl_primitive_attr_t attr,
-                   const_dnnl_primitive_desc_t hint, const char *what, exo_err *err)
-{
-    if (!exo_onednn_stream())
-        return exo_fail(err, EXO_FAILED, "%s: oneDNN does not start", what);
-    exo_status st = exo_onednn_check(
-        dnnl_primitive_desc_create(&op->desc, op_desc, attr, exo_onednn_engine(), hint), what, err);
-    if (st == EXO_OK)
-        st = exo_onednn_check(dnnl_primitive_create(&op->primitive, op->desc), what, err);
-    if (st == EXO_OK)
-        op->scratch = dnnl_memory_desc_get_size(
-            dnnl_primitive_desc_query_md(op->desc, dnnl_query_scratchpad_md, 0));
-    exo_parallel_need_scratch(op->scratch);
-    return st;
 }
 
 void
