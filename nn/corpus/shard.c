@@ -31,7 +31,7 @@ enum {
     BUFFER = 1 << 16 /* tokens in a writer's buffer */
 };
 
-static const char magic[8] = "EXOTOKEN";
+static const char magic[8] = {'E', 'X', 'O', 'T', 'O', 'K', 'E', 'N'};
 
 /* --- Header ----------------------------------------------------------------------------------- */
 

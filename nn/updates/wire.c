@@ -16,7 +16,7 @@ enum {
     AT_UPDATE = 48,
 };
 
-static const char chunk_magic[4] = "EXOW", reply_magic[4] = "EXOR";
+static const char chunk_magic[4] = {'E', 'X', 'O', 'W'}, reply_magic[4] = {'E', 'X', 'O', 'R'};
 
 /* --- Hashes ----------------------------------------------------------------------------------- */
 

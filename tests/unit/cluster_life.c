@@ -31,7 +31,7 @@ static exo_ref idler;
 static atomic_int registered, looked_for;
 static exo_future *kept;            /* the latest search that has no reply */
 static _Atomic exo_time kept_until; /* its deadline */
-static const char unended[24] = {"no 0 at the end of these"};
+static const char unended[] = {'n', 'o', ' ', '0', ' ', 'a', 't', ' ', 'e', 'n', 'd'};
 
 static exo_time
 soon(void)

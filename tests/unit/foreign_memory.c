@@ -232,7 +232,7 @@ tamper(pid_t owner)
     uint64_t state = 88172645463325252u;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     memset(files, -1, sizeof files);
-    for (uint64_t round = 0;; round++) {
+    for (;;) {
         uint64_t number = draw(&state);
         int *file = &files[number % FILES];
         if (*file >= 0 && number >> 20 & 1) {
