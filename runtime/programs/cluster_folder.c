@@ -52,7 +52,10 @@ exo_cluster_folder_make(char *path, size_t size, int *lock, exo_err *err)
     snprintf(path, size, "%s/" NAME "XXXXXX", parent());
     if (!mkdtemp(path)) {
         const exo_status st =
-            exo_fail(err, EXO_IO, "%s: no folder can be made: %s", path, strerror(errno));
+            exo_fail(err, EXO_IO,
+                     "%s: no folder can be made: %s (TMPDIR: an absolute path of less than %d "
+                     "characters where you may write)",
+                     path, strerror(errno), LONGEST_TMPDIR);
         path[0] = 0;
         return st;
     }

@@ -7,6 +7,7 @@
 #include <exogym/memory.h>
 
 #include "net/process.h"
+#include "programs/program.h"
 #include "programs/run_report.h"
 #include "programs/show.h"
 #include "programs/where.h"
@@ -261,7 +262,7 @@ print_lines(const struct logs_args *args, const exo_payload *reply, uint64_t *kn
         st = print_line(args, at, length, err);
         at += length + 1;
     }
-    fflush(stdout);
+    exo_flush_output();
     return st;
 }
 

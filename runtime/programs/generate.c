@@ -16,6 +16,7 @@
 #include "programs/decoder_tokenizer.h"
 #include "programs/generate_text.h"
 #include "programs/generation_config.h"
+#include "programs/program.h"
 #include "programs/show.h"
 #include "programs/text.h"
 #include "programs/where.h"
@@ -384,7 +385,7 @@ show(struct generation *g, size_t *showing)
             return;
         putchar('\n');
         if (text->finish == EXO_FINISH_CONTEXT) {
-            fflush(stdout);
+            exo_flush_output();
             fprintf(stderr, "exogym: the context of %zu tokens is full\n",
                     exo_generator_options(g->generator)->context);
         }

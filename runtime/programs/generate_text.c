@@ -7,6 +7,7 @@
 
 #include <exogym/memory.h>
 
+#include "programs/program.h"
 #include "programs/show.h"
 
 exo_status
@@ -117,7 +118,7 @@ exo_sample_show(const char *text, size_t size)
         exo_show(stdout, text, size, EXO_SHOWN_TEXT);
     else
         fwrite(text, 1, size, stdout);
-    fflush(stdout);
+    exo_flush_output();
 }
 
 void

@@ -159,6 +159,16 @@ open_standard_files(void)
             abort();
 }
 
+/* The first error of a flush. What a program does afterwards changes errno. */
+static int output_error;
+
+void
+exo_flush_output(void)
+{
+    if (fflush(stdout) != 0 && !output_error)
+        output_error = errno;
+}
+
 int
 exo_program_main(const exo_command *program, int argc, char **argv)
 {
@@ -170,10 +180,12 @@ exo_program_main(const exo_command *program, int argc, char **argv)
     int status =
         program->commands ? run_command(argc - 1, argv + 1) : run(program, argc - 1, argv + 1);
     /* Output that did not reach its file is a failure. */
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        if (errno != EPIPE)
+    exo_flush_output();
+    if (output_error || ferror(stdout)) {
+        int error = output_error ? output_error : errno;
+        if (error != EPIPE)
             fprintf(stderr, "%s: cannot write to standard output: %s\n", program->name,
-                    strerror(errno));
+                    strerror(error));
         return status == EXO_EXIT_OK ? EXO_EXIT_FAILURE : status;
     }
     return status;

@@ -1,7 +1,7 @@
 /* main() of a program, made from its table: its commands, `--help`, `--version`, errors.
  *
  * A program of one command consists of its table and a main() that calls exo_program_main. State:
- * the program's table, set once. Read next: program.c. */
+ * the program's table, set once, and the first error of standard output. Read next: program.c. */
 #ifndef EXO_PROGRAMS_PROGRAM_H
 #define EXO_PROGRAMS_PROGRAM_H
 
@@ -29,6 +29,9 @@ const exo_command *exo_program(void);
 const exo_command *exo_program_find(const char *name);
 /* Fails with INVAL. The message suggests the nearest command, or lists all. */
 exo_status exo_program_fail_unknown(const char *name, exo_err *err);
+
+/* Flushes standard output. The program ends with the first error, whatever happens in between. */
+void exo_flush_output(void);
 
 /* Prints "exogym: reason" on standard error. Returns the exit status for the error's code. */
 int exo_report(const exo_err *err);

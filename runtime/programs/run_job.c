@@ -24,6 +24,7 @@
 #include "programs/commands.h"
 #include "programs/past.h"
 #include "programs/plot.h"
+#include "programs/program.h"
 #include "programs/progress.h"
 #include "programs/results.h"
 #include "programs/run_report.h"
@@ -355,7 +356,7 @@ exo_run_draw(const char *folder, const char *file, const char *title, char *cons
     exo_status st = path ? exo_plot((const char *const *)runs, count, title, path, &err)
                          : exo_fail(&err, EXO_NOMEM, "out of memory");
     if (st != EXO_OK) {
-        fflush(stdout);
+        exo_flush_output();
         fprintf(stderr, "exogym: no picture: %s\n", err.text);
         if (st == EXO_NOT_FOUND)
             fprintf(stderr, "exogym: with gnuplot: exogym plot %s -o %s\n", folder, path);
@@ -402,7 +403,7 @@ show_results(const exo_job *job, const exo_fit_result *results, const exo_run_ar
                 exo_results_print_network(stdout, job, i);
         fputc('\n', stdout);
         exo_print_path(stdout, "files:   ", job->folder, "\n");
-        fflush(stdout);
+        exo_flush_output();
     }
     char *picture = args->no_plot || !job->val ? NULL : draw_picture(job);
     if (exo_results_write_seeds(job, results, picture, &err) != EXO_OK)

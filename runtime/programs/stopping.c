@@ -65,7 +65,7 @@ void
 exo_forgive_readers(void)
 {
     struct pollfd reader = {.fd = STDOUT_FILENO};
-    fflush(stdout);
+    exo_flush_output();
     /* POLLERR: a pipe without a reader */
     if (poll(&reader, 1, 0) != 1 || !(reader.revents & POLLERR))
         return;

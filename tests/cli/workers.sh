@@ -77,6 +77,13 @@ expect 2 "exogym: run: --transport tcp: every user of this host could run code a
 expect 2 "exogym: run: --insecure is for --transport tcp (see \`exogym help run\`)" run job.yaml --workers 1 --insecure
 expect 2 "exogym: run: --transport: expected ipc, tcp or curve, got 'udp' (see \`exogym help run\`)" run job.yaml --workers 1 --transport udp
 
+# Neither a full disk under standard output nor a place for the sockets that is not there goes by without its reason.
+"$EXOGYM" run job.yaml --no-plot --set train.max_steps=1 --save-dir full --workers 1 >/dev/full 2>err
+[ $? = 1 ] || fail 'a full disk under standard output is not noticed'
+has err 'exogym: cannot write to standard output: No space left on device'
+TMPDIR=$folder/none bad 1 'none/exogym-run-' run job.yaml --no-plot --workers 1
+has err 'no folder can be made: No such file or directory (TMPDIR: an absolute path of less than 40 characters where you may write)'
+
 # However a run ends, and whenever, its processes and its folder go. (Killed before it has started
 # anybody, it leaves that empty.)
 left() {
