@@ -18,17 +18,22 @@ row_of(const exo_attention_shape *s)
     return (s->heads + 2 * s->kv_heads) * s->width;
 }
 
-/* An array of values in [-1, 1] in bf16. */
+/* An array of values in [-1, 1] that bf16 has, in bf16 or fp32. */
 static exo_status
-fill(exo_array *out, exo_device *gpu, size_t count, unsigned seed, exo_err *err)
+fill(exo_array *out, exo_device *device, exo_dtype dtype, size_t count, unsigned seed, exo_err *err)
 {
     uint16_t halves[ATTENTION_MOST];
+    float numbers[ATTENTION_MOST];
     cr_assert_leq(count, ATTENTION_MOST);
     for (size_t i = 0; i < count; i++) {
         seed = seed * 1664525u + 1013904223u;
         halves[i] = exo_to_bf16((float)(int)(seed >> 24) / 128.0f - 1.0f);
+        numbers[i] = exo_from_bf16(halves[i]);
     }
-    return exo_array_import(out, gpu, EXO_BF16, halves, count, err);
+    const exo_status st = exo_array_init(out, device, dtype, count, err);
+    if (st == EXO_OK)
+        exo_array_send(*out, dtype == EXO_BF16 ? (const void *)halves : numbers);
+    return st;
 }
 
 static exo_status
@@ -36,10 +41,11 @@ make_arrays(arrays *a, exo_device *gpu, const exo_attention_shape *s, exo_err *e
 {
     const size_t rows = s->sequences * s->tokens, all = rows * row_of(s),
                  results = rows * s->heads * s->width;
-    exo_status st = fill(&a->x, gpu, all + 8, 1, err);
-    st = st == EXO_OK ? fill(&a->dy, gpu, results, 2, err) : st;
-    st = st == EXO_OK ? fill(&a->dx, gpu, all, 3, err) : st;
-    st = st == EXO_OK ? exo_array_init(&a->y, gpu, EXO_BF16, results, err) : st;
+    const exo_dtype dtype = (exo_dtype)s->dtype;
+    exo_status st = fill(&a->x, gpu, dtype, all + 8, 1, err);
+    st = st == EXO_OK ? fill(&a->dy, gpu, dtype, results, 2, err) : st;
+    st = st == EXO_OK ? fill(&a->dx, gpu, dtype, all, 3, err) : st;
+    st = st == EXO_OK ? exo_array_init(&a->y, gpu, dtype, results, err) : st;
     st = st == EXO_OK ? exo_array_init(&a->lse, gpu, EXO_F32, rows * s->heads, err) : st;
     for (int i = 0; st == EXO_OK && i < 2; i++)
         st = exo_array_init(
@@ -61,16 +67,18 @@ release_arrays(arrays *a)
 }
 
 static exo_status
-read_halves(exo_array x, float *out, exo_err *err)
+read_numbers(exo_array x, float *out, exo_err *err)
 {
     uint16_t halves[ATTENTION_MOST];
+    if (x.dtype == EXO_F32)
+        return exo_array_read(x, out, err);
     const exo_status st = exo_array_read(x, halves, err);
     for (size_t i = 0; st == EXO_OK && i < x.count; i++)
         out[i] = exo_from_bf16(halves[i]);
     return st;
 }
 
-/* Computes on an open GPU; the first `plan` computes forward, the second one backward. */
+/* Computes on an open device; the first `plan` computes forward, the second one backward. */
 static exo_status
 attend(exo_device *gpu, exo_plan *const plan[2], const exo_attention_shape *s,
        const attention_call *c, attention_outcome *out, exo_err *err)
@@ -104,9 +112,9 @@ attend(exo_device *gpu, exo_plan *const plan[2], const exo_attention_shape *s,
             st = exo_device_section_end(gpu, err);
     }
     if (st == EXO_OK)
-        st = read_halves(a.y, out->y, err);
+        st = read_numbers(a.y, out->y, err);
     if (st == EXO_OK)
-        st = read_halves(a.dx, out->dx, err);
+        st = read_numbers(a.dx, out->dx, err);
     if (st == EXO_OK && !c->without_lse)
         st = exo_array_read(a.lse, out->lse, err);
     release_arrays(&a);

@@ -1,5 +1,6 @@
-/* Attention in bf16 on a device, with drawn numbers: for tests that compare two devices, or two ways of
- * one. Read next: attention_call.c, unit/cudnn_attention.c. */
+/* Attention in bf16 on a device, with drawn numbers: for tests that compare two devices, or two ways
+ * of one. With the shape's dtype EXO_F32 it is that of the same numbers in fp32. Read next:
+ * attention_call.c, unit/cudnn_attention.c. */
 #ifndef EXO_TEST_ATTENTION_CALL_H
 #define EXO_TEST_ATTENTION_CALL_H
 
@@ -8,7 +9,7 @@
 #include "nn/device/device_impl.h"
 
 enum {
-    ATTENTION_MOST = 65536 /* elements of an array */
+    ATTENTION_MOST = 1 << 17 /* elements of an array */
 };
 
 /* What an attention gives, forward and backward. */

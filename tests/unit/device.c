@@ -46,6 +46,22 @@ Test(device, the_cpu_computes_what_the_reference_says)
                                false);
 }
 
+/* A GPU keeps no bits of a NaN (PTX ISA, "Floating Point Instructions"). */
+Test(device, nothing_but_nans_may_differ_between_kinds_of_devices)
+{
+    static const uint32_t bits[][3] = {/* of two outcomes; whether they count as equal */
+                                       {0x7FC00000, 0x7FFFFFFF, 1}, {0xFFC00001, 0x7FFFFFFF, 1},
+                                       {0x7F800000, 0x7FFFFFFF, 0}, {0x80000000, 0x00000000, 0},
+                                       {0x3F800001, 0x3F800000, 0}, {0x3F800000, 0x3F800000, 1}};
+    for (size_t i = 0; i < sizeof bits / sizeof *bits; i++) {
+        char one[4 * sizeof **bits] = {0}, other[4 * sizeof **bits] = {0};
+        memcpy(one + sizeof **bits, &bits[i][0], sizeof **bits);
+        memcpy(other + sizeof **bits, &bits[i][1], sizeof **bits);
+        cr_expect_eq(kernel_same_bits(one, other, sizeof one), bits[i][2] != 0, "%zu", i);
+    }
+    cr_expect_not(kernel_same_bits("aaaab", "aaaac", 5), "the last bytes");
+}
+
 Test(device, any_number_of_threads_gives_the_same_bits)
 {
     const size_t count = 100003 / one_of(4);

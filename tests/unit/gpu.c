@@ -1,17 +1,20 @@
-/* The device `cuda` of this machine: each kernel against the reference, and equal bits from run to
- * run. Skipped where there is no GPU. unit/cuda has the same kernels on the host. Read next:
- * nn/cuda/device.h, docs/gpu.md. */
+/* The device `cuda` of this machine: each kernel against the reference, attention and layers in each
+ * type, and equal bits from run to run. Skipped where there is no GPU. unit/cuda has the same kernels
+ * on the host. Read next: nn/cuda/device.h, docs/gpu.md. */
 #include <criterion/criterion.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <exogym/memory.h>
+#include <exogym/tensor.h>
 
+#include "nn/device/device_impl.h"
 #include "nn/ref/ref_device.h"
 #include "support/attention_call.h"
 #include "support/kernel_check.h"
+#include "support/numbers.h"
 
 static const size_t counts[] = {0, 1, 33, 1000, (1 << 15) + 1, 1000003};
 
@@ -46,25 +49,31 @@ Test(gpu, bits_are_equal_from_run_to_run, .timeout = 300)
     exo_device_close(&gpu);
 }
 
-/* As EXOGYM_CUDNN asks, and by exogym's own kernels. */
+/* The reference's, and those of the GPU by exogym's own kernels and as EXOGYM_CUDNN asks. */
 static void
-expect_own_attention(const char *asked, const size_t sizes[6])
+expect_attention(const char *asked, const size_t sizes[6])
 {
-    static attention_outcome by_asked, own;
+    static attention_outcome by_reference, by_gpu;
     const attention_call call = {false, false, false, 0};
     const exo_attention_shape shape = attention_shape_of(sizes);
+    exo_attention_shape in_fp32 = shape;
     exo_err err = {0};
+    in_fp32.dtype = EXO_F32;
+    cr_assert_eq(attention_outcome_of(exo_device_ref(), &in_fp32, &call, &by_reference, &err),
+                 EXO_OK, "%s", err.text);
     for (int i = 0; i < 2; i++) {
         cr_assert_eq(setenv("EXOGYM_CUDNN", i ? asked : "off", 1), 0);
         exo_device *gpu = open_gpu();
-        const exo_status st = attention_outcome_of(gpu, &shape, &call, i ? &by_asked : &own, &err);
+        const exo_status st = attention_outcome_of(gpu, &shape, &call, &by_gpu, &err);
         cr_assert_eq(st, EXO_OK, "%s", err.text);
         exo_device_close(&gpu);
+        if (i == 0) /* which the reference does without */
+            memcpy(by_reference.lse, by_gpu.lse, sizeof by_gpu.lse);
+        attention_expect_same(&shape, &by_reference, &by_gpu);
     }
-    attention_expect_same(&shape, &own, &by_asked);
 }
 
-Test(gpu, attention_in_bf16_is_that_of_the_own_kernels, .timeout = 300)
+Test(gpu, attention_in_bf16_is_that_of_the_reference, .timeout = 300)
 {
     static const size_t shapes[][6] = {/* N, T, H, G, D, turned */
                                        {2, 128, 2, 2, 64, 0},
@@ -75,5 +84,77 @@ Test(gpu, attention_in_bf16_is_that_of_the_own_kernels, .timeout = 300)
     char asked[8];
     snprintf(asked, sizeof asked, "%s", getenv("EXOGYM_CUDNN") ? getenv("EXOGYM_CUDNN") : "off");
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        expect_own_attention(asked, shapes[i]);
+        expect_attention(asked, shapes[i]);
+}
+
+/* --- Products --------------------------------------------------------------------------------- */
+
+enum {
+    ROWS = 96,
+    INNER = 64
+};
+
+/* The gradients of x, two weights and a bias: two layers with that bias, and GELU between them. */
+static void
+gradients_of_layers(exo_device *device, exo_autocast autocast, const float *numbers,
+                    float out[4][ROWS * INNER])
+{
+    const size_t rows[2] = {ROWS, INNER}, square[2] = {INNER, INNER};
+    const float *const behind = numbers + ROWS * INNER;
+    exo_tensor *v[4];
+    exo_tape *tape = NULL;
+    exo_err err = {0};
+    cr_assert_eq(exo_tape_new_on(&tape, device, &err), EXO_OK, "%s", err.text);
+    exo_tape_begin(tape, NULL, &(exo_pass){.grad = true, .autocast = autocast});
+    v[0] = exo_tape_variable(tape, 2, rows, numbers);
+    for (size_t i = 0; i < 3; i++)
+        v[i + 1] = exo_tape_variable(tape, i < 2 ? 2 : 1, square, behind + i * INNER * INNER);
+    exo_tensor *weights = exo_tape_input(tape, EXO_F32, 2, rows, numbers + 7);
+    exo_tensor *inner = exo_linear_activation(tape, v[0], v[1], v[3], EXO_GELU_TANH);
+    exo_tensor *y = exo_linear(tape, inner, v[2], v[3]);
+    exo_tensor *loss = exo_mean(tape, exo_mul(tape, y, weights));
+    cr_assert_eq(exo_tape_backward(tape, loss, ROWS * INNER, &err), EXO_OK, "%s", err.text);
+    memset(out, 0, 4 * sizeof out[0]);
+    for (size_t i = 0; i < 4; i++)
+        exo_tensor_grad(v[i], out[i]);
+    exo_tape_free(&tape);
+}
+
+/* |a - b| / |b| */
+static double
+error_of(const float *a, const float *b, size_t count)
+{
+    double apart = 0, all = 0;
+    for (size_t i = 0; i < count; i++) {
+        apart += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        all += (double)b[i] * (double)b[i];
+    }
+    return sqrt(apart / all);
+}
+
+/* What cuBLASLt computes, in every type and with its epilogues. fp8 has 2 or 3 bits of mantissa. */
+Test(gpu, layers_in_every_type_are_those_of_the_reference, .timeout = 300)
+{
+    static const struct {
+        exo_autocast on_gpu, of_reference;
+        double tolerance;
+    } types[] = {{EXO_AUTOCAST_NONE, EXO_AUTOCAST_NONE, 1e-5},
+                 {EXO_AUTOCAST_BF16, EXO_AUTOCAST_BF16, 2e-2},
+                 {EXO_AUTOCAST_FP8, EXO_AUTOCAST_BF16, 0.15}};
+    static float got[4][ROWS * INNER], want[4][ROWS * INNER];
+    float *numbers = numbers_new(ROWS * INNER + 3 * INNER * INNER, 4);
+    exo_device *gpu = open_gpu();
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        if (types[t].on_gpu == EXO_AUTOCAST_FP8 &&
+            gpu->device_class->check_fp8(gpu, NULL) != EXO_OK)
+            continue;
+        gradients_of_layers(gpu, types[t].on_gpu, numbers, got);
+        gradients_of_layers(exo_device_ref(), types[t].of_reference, numbers, want);
+        for (size_t i = 0; i < 4; i++)
+            cr_expect(error_of(got[i], want[i], ROWS * INNER) <= types[t].tolerance,
+                      "type %zu, gradient %zu: off by %g", t, i,
+                      error_of(got[i], want[i], ROWS * INNER));
+    }
+    exo_device_close(&gpu);
+    free(numbers);
 }
