@@ -5,13 +5,14 @@
 #
 #     bench/gpu.sh [OUT]
 #
-# OUT (default: build/gpu) gets the log of each step and table.md, which is written however far the steps
-# come. Needs nvcc of CUDA 13 with cuBLASLt, what tools/bootstrap.sh installs, cuDNN 9 to compare with it, and
-# for the ratios a Python with PyTorch for CUDA and transformers: PYTHON (default: python3). Nothing is
-# downloaded. BUILD names a folder that is built already. A step that cannot run says why, and the others go on. LIMIT (default: 1200) is the seconds for
-# all steps: those for which none are left are named in the table.
+# OUT (default: build/gpu) gets the log of each step and table.md, which has each row as soon as it is known.
+# Needs nvcc of CUDA 13 with cuBLASLt, what `tools/bootstrap.sh run` installs, Criterion for the kernels, cuDNN 9
+# to compare with it, and for the ratios a Python with PyTorch for CUDA and transformers: PYTHON (default: python3).
+# Nothing is downloaded. BUILD names a folder that is built already. A step that cannot run says why, and the others
+# go on. LIMIT (default: 1200) is the seconds for all steps: those for which none are left are named in the table.
 set -u
 cd "$(dirname "$0")/.." || exit 1
+PATH=$PATH:/usr/local/cuda/bin # of nvcc and compute-sanitizer, where no folder of PATH has them
 out=${1:-build/gpu}
 python=${PYTHON:-python3}
 limit_of_all=${LIMIT:-1200}
@@ -21,21 +22,37 @@ rm -f "$out"/*.log "$out/table.md" # a number of an earlier run is none of this 
 rows=()
 failures=0
 
-# shellcheck disable=SC2317 # the trap calls it
 write_table() {
     {
         echo "$(date -u +%Y-%m-%d), commit $(git rev-parse --short HEAD 2>/dev/null), $(sed -n 's/^[ !]*cuda:0 *//p' "$out/doctor.log" 2>/dev/null | head -1)"
         echo
         echo '| what | exogym | peer | ratio |'
         echo '|---|---|---|---|'
-        printf '%s\n' "${rows[@]}"
-    } | tee "$out/table.md"
+        printf '%s\n' ${rows[@]+"${rows[@]}"}
+    } >"$out/table.md"
 }
-trap write_table EXIT
+write_table
+trap 'write_table; cat "$out/table.md"' EXIT
+
+# add_row ROW: also to table.md, in case that this process is killed.
+add_row() {
+    rows+=("$1")
+    write_table
+}
 
 # note WHAT TEXT: a row without numbers.
 note() {
-    rows+=("| $1 | $(tr '|' '/' <<<"$2") | | |")
+    add_row "| $1 | $(tr '|' '/' <<<"$2") | | |"
+}
+
+# reason_of NAME: why a step failed. Builds end with the words of ninja or cmake, behind what they are about.
+reason_of() {
+    local reason=''
+    case $1 in
+    build*) reason=$(grep -m1 -A4 -E 'No nvcc of CUDA|(error|Error)( at |:)|unknown target' "$out/$1.log" | tr -s ' \n' ' ' | cut -c1-300) ;;
+    esac
+    [ -n "$reason" ] || reason=$(tail -1 "$out/$1.log")
+    printf '%s' "$reason"
 }
 
 # step NAME SECONDS COMMAND...: runs it with a limit; its output is OUT/NAME.log.
@@ -54,7 +71,7 @@ step() {
         return 0
     fi
     failures=$((failures + 1))
-    reason=$(tail -1 "$out/$name.log")
+    reason=$(reason_of "$name")
     [ $rc != 124 ] && [ $rc != 137 ] || reason="ended after $limit s: $reason"
     printf '%-22s failed with %d after %d s: %s\n' "$name" $rc $((SECONDS - began)) "$reason"
     note "$name" "failed: $reason"
@@ -74,7 +91,7 @@ value() {
 # row WHAT UNIT OURS PEERS: nothing without a number of ours, whose step has a row that says why.
 row() {
     [ -z "$3" ] ||
-        rows+=("| $1 | $3 $2 | ${4:-none} | $(awk -v a="$3" -v b="${4:-0}" 'BEGIN { if (b > 0) printf "%.2f", a / b }') |")
+        add_row "| $1 | $3 $2 | ${4:-none} | $(awk -v a="$3" -v b="${4:-0}" 'BEGIN { if (b > 0) printf "%.2f", a / b }') |"
 }
 
 has_cudnn() {
@@ -91,21 +108,39 @@ peer() {
     esac && step "$name" "$limit" "$python" "$@"
 }
 
+# compiled NAME SECONDS SCRIPT ARGUMENTS...: a peer with torch.compile or, if that fails, without.
+compiled() {
+    peer "$@" --compile || peer "$@"
+}
+
+# compile NAME FOLDER TARGETS OPTIONS...: configures as the preset dev does, and builds.
+compile() {
+    local name=$1 folder=$2 targets=$3
+    shift 3
+    # shellcheck disable=SC2016 # of the inner shell
+    step "$name" 600 bash -c 'cmake --preset dev -B "$1" "${@:3}" && cmake --build "$1" --target $2' build "$folder" "$targets" "$@"
+}
+
+# Warnings of another compiler, or a missing Criterion, should not hide what can be measured.
 build=${BUILD:-build/dev}
-targets="exogym_cli exogym_cuda test_unit_gpu bench_gpt_step bench_cnn_step bench_generate bench_matmul bench_collectives"
-[ -n "${BUILD:-}" ] || step build 600 bash -c "cmake --preset dev && cmake --build --preset dev --target $targets" || exit 1
+targets="exogym_cli exogym_cuda bench_gpt_step bench_cnn_step bench_generate bench_matmul bench_collectives"
+if [ -z "${BUILD:-}" ] && ! compile build build/dev "$targets test_unit_gpu"; then
+    build=$out/build
+    compile build_again "$build" "$targets test_unit_gpu" -DEXO_WERROR=OFF -DEXO_TESTS=ON ||
+        compile build_without_tests "$build" "$targets" -DEXO_WERROR=OFF -DEXO_TESTS=OFF || exit 1
+fi
 step doctor 60 "$build"/exogym doctor
 grep -A1 'cuda:' "$out/doctor.log"
 grep -q '^  cuda:0' "$out/doctor.log" || {
     echo "gpu.sh: there is no GPU that exogym can use:"
     cat "$out/doctor.log"
-    note GPU "none that exogym can use: $(grep -m1 -A1 '^! *CUDA' "$out/doctor.log" | tail -1 | sed 's/^ *//')"
+    note GPU "none that exogym can use: $(grep -m1 -A1 -E '^! *(CUDA|cuda:0)' "$out/doctor.log" | tail -1 | sed 's/^ *//')"
     exit 1
 }
 torch=no transformers=no
-if "$python" -c 'import torch; assert torch.cuda.is_available(), "it sees no GPU"' >"$out/torch.log" 2>&1; then
+if timeout 120 "$python" -c 'import torch; assert torch.cuda.is_available(), "it sees no GPU"' >"$out/torch.log" 2>&1 </dev/null; then
     torch=yes
-    if "$python" -c 'import transformers' >"$out/transformers.log" 2>&1; then
+    if timeout 120 "$python" -c 'import transformers' >"$out/transformers.log" 2>&1 </dev/null; then
         transformers=yes
     else
         note transformers "not compared: $(tail -1 "$out/transformers.log")"
@@ -114,16 +149,11 @@ else
     note PyTorch "not compared: $(tail -1 "$out/torch.log")"
 fi
 
-check kernels 300 "$build"/tests/test_unit_gpu --verbose
-has_cudnn && EXOGYM_CUDNN=on check kernels_cudnn 300 "$build"/tests/test_unit_gpu --verbose
-if command -v compute-sanitizer >/dev/null; then
-    check sanitizer 300 compute-sanitizer --error-exitcode 1 "$build"/tests/test_unit_gpu --debug=idle --filter 'gpu/every*'
-else
-    note sanitizer 'not run: there is no compute-sanitizer'
-fi
+check kernels 180 "$build"/tests/test_unit_gpu --verbose
 
 # The same bits from run to run.
-job=("$build"/exogym run examples/01_compare/compare.yaml --preset quick --no-plot --overwrite --save-dir "$out/runs")
+job=("$build"/exogym run examples/01_compare/compare.yaml --preset quick --no-plot --overwrite --save-dir "$out/runs"
+    --set data=synthetic) # no data set has to be there
 twice=(--set device=cuda --set train.max_steps=20 --set compare='[ddp, {name: diloco, H: 5}]')
 sha() {
     grep -o '"sha256": "[0-9a-f]*"' "$out/runs/$1/result.json" 2>/dev/null | head -1
@@ -138,21 +168,21 @@ same() {
         failures=$((failures + 1))
     fi
 }
-if step bits_1 120 "${job[@]}" --name one "${twice[@]}" && step bits_2 120 "${job[@]}" --name two "${twice[@]}"; then
+if step bits_1 60 "${job[@]}" --name one "${twice[@]}" && step bits_2 60 "${job[@]}" --name two "${twice[@]}"; then
     for strategy in ddp diloco; do
         same "two runs of $strategy" one/$strategy two/$strategy
     done
 fi
 # Steps as graphs: the same bits, and what they cost beside steps whose kernels are started one by one.
-if EXOGYM_CUDA_GRAPHS=on step bits_graphs 120 "${job[@]}" --name graphs "${twice[@]}"; then
+if EXOGYM_CUDA_GRAPHS=on step bits_graphs 60 "${job[@]}" --name graphs "${twice[@]}"; then
     for strategy in ddp diloco; do
         same "$strategy, and with EXOGYM_CUDA_GRAPHS=on" one/$strategy graphs/$strategy
     done
 fi
 for size in small base; do
     settings=(--size "$size" --block 256 --batch 4 --dtype bf16 --steps 50 --device cuda)
-    step launches_$size 120 "$build"/bench/bench_gpt_step "${settings[@]}"
-    EXOGYM_CUDA_GRAPHS=on step graphs_$size 120 "$build"/bench/bench_gpt_step "${settings[@]}"
+    step launches_$size 60 "$build"/bench/bench_gpt_step "${settings[@]}"
+    EXOGYM_CUDA_GRAPHS=on step graphs_$size 60 "$build"/bench/bench_gpt_step "${settings[@]}"
     row "the decoder $size, bf16, 4 x 256, EXOGYM_CUDA_GRAPHS=on beside off" ms "$(value graphs_$size '"step_ms')" "$(value launches_$size '"step_ms')"
 done
 
@@ -184,7 +214,7 @@ agree() {
         failures=$((failures + 1))
     fi
 }
-if step identities 120 "${small[@]}" --name identities; then
+if step identities 60 "${small[@]}" --name identities; then
     same 'ddp, and fsdp' identities/ddp identities/fsdp
     same 'fedavg of every step, and sparta of all' identities/fedavg identities/sparta
     agree 'ddp, and fedavg of every step' "$(loss identities/ddp)" "$(loss identities/fedavg)" 1e-5
@@ -202,39 +232,39 @@ done
 
 # GPT-2 of 124 million parameters, bf16; the CNN; generation. Medians of five runs of each program's own.
 settings=(--size base --vocabulary 50304 --block 1024 --batch 16 --dtype bf16 --steps 10 --device cuda)
-step gpt 180 "$build"/bench/bench_gpt_step "${settings[@]}"
-peer gpt_torch 300 bench/peers/gpt_step.py "${settings[@]}" --compile
+step gpt 120 "$build"/bench/bench_gpt_step "${settings[@]}"
+compiled gpt_torch 180 bench/peers/gpt_step.py "${settings[@]}"
 row "GPT-2 124M, bf16, 16 x 1,024, training" tokens/s "$(value gpt tokens_per_second)" "$(value gpt_torch tokens_per_second)"
-EXOGYM_CUDA_EPILOGUES=off step gpt_sweeps 180 "$build"/bench/bench_gpt_step "${settings[@]}"
+EXOGYM_CUDA_EPILOGUES=off step gpt_sweeps 90 "$build"/bench/bench_gpt_step "${settings[@]}"
 row "GPT-2 124M, bf16, 16 x 1,024, training, EXOGYM_CUDA_EPILOGUES=on beside off" ms "$(value gpt '"step_ms')" "$(value gpt_sweeps '"step_ms')"
 if has_cudnn; then
-    EXOGYM_CUDNN=on step gpt_cudnn 180 "$build"/bench/bench_gpt_step "${settings[@]}"
+    EXOGYM_CUDNN=on step gpt_cudnn 90 "$build"/bench/bench_gpt_step "${settings[@]}"
     row "GPT-2 124M, bf16, 16 x 1,024, training, attention by cuDNN (EXOGYM_CUDNN=on) beside off" ms "$(value gpt_cudnn '"step_ms')" "$(value gpt '"step_ms')"
 fi
-step matmul 120 "$build"/bench/bench_matmul --device cuda --dtype bf16 --size 8192 --products 20
+step matmul 60 "$build"/bench/bench_matmul --device cuda --dtype bf16 --size 8192 --products 20
 row "GPT-2 124M, bf16, training, beside products of 8,192 x 8,192 matrices" GFLOP/s "$(value gpt '"gflops')" "$(value matmul '"gflops')"
 # fp8, on GPUs that have it: the products alone, and training, beside bf16.
-if grep -q ', with fp8,' "$out/doctor.log" && step matmul_fp8 120 "$build"/bench/bench_matmul --device cuda --dtype fp8 --size 8192 --products 20; then
+if grep -q ', with fp8,' "$out/doctor.log" && step matmul_fp8 60 "$build"/bench/bench_matmul --device cuda --dtype fp8 --size 8192 --products 20; then
     row "products of 8,192 x 8,192 matrices, fp8 beside bf16" GFLOP/s "$(value matmul_fp8 '"gflops')" "$(value matmul '"gflops')"
     settings=(--size base --vocabulary 50304 --block 1024 --batch 16 --dtype fp8 --steps 10 --device cuda)
-    step gpt_fp8 180 "$build"/bench/bench_gpt_step "${settings[@]}"
+    step gpt_fp8 90 "$build"/bench/bench_gpt_step "${settings[@]}"
     row "GPT-2 124M, 16 x 1,024, training, fp8 beside bf16" tokens/s "$(value gpt_fp8 tokens_per_second)" "$(value gpt tokens_per_second)"
-    EXOGYM_CUDA_EPILOGUES=off step gpt_fp8_sweeps 180 "$build"/bench/bench_gpt_step "${settings[@]}"
+    EXOGYM_CUDA_EPILOGUES=off step gpt_fp8_sweeps 90 "$build"/bench/bench_gpt_step "${settings[@]}"
     row "GPT-2 124M, 16 x 1,024, training in fp8, EXOGYM_CUDA_EPILOGUES=on beside off" ms "$(value gpt_fp8 '"step_ms')" "$(value gpt_fp8_sweeps '"step_ms')"
-    EXOGYM_CUDA_GRAPHS=on step gpt_fp8_graphs 180 "$build"/bench/bench_gpt_step "${settings[@]}"
+    EXOGYM_CUDA_GRAPHS=on step gpt_fp8_graphs 90 "$build"/bench/bench_gpt_step "${settings[@]}"
     row "GPT-2 124M, 16 x 1,024, training in fp8, EXOGYM_CUDA_GRAPHS=on beside off" ms "$(value gpt_fp8_graphs '"step_ms')" "$(value gpt_fp8 '"step_ms')"
 fi
 # What it costs a trainer to have the bits of generation.
 settings=(--size base --vocabulary 50304 --block 512 --batch 8 --loss policy --invariant both --steps 10)
-step invariant 180 "$build"/bench/bench_gpt_step "${settings[@]}" --device cuda
+step invariant 120 "$build"/bench/bench_gpt_step "${settings[@]}" --device cuda
 row "GPT-2 124M, fp32, 8 x 512, a step with the bits of generation beside an ordinary one" ms "$(value invariant invariant_step_ms)" "$(value invariant '"step_ms')"
 settings=(--size base --vocabulary 50304 --block 512 --batch 8 --steps 10 --device cuda)
-step fp32 120 "$build"/bench/bench_gpt_step "${settings[@]}"
-EXOGYM_CUDA_TF32=on step tf32 120 "$build"/bench/bench_gpt_step "${settings[@]}"
+step fp32 90 "$build"/bench/bench_gpt_step "${settings[@]}"
+EXOGYM_CUDA_TF32=on step tf32 90 "$build"/bench/bench_gpt_step "${settings[@]}"
 row "GPT-2 124M, fp32, 8 x 512, training, EXOGYM_CUDA_TF32=on beside off" tokens/s "$(value tf32 tokens_per_second)" "$(value fp32 tokens_per_second)"
 for dtype in fp32 bf16; do
     step cnn_$dtype 60 "$build"/bench/bench_cnn_step --dtype $dtype --steps 50 --device cuda
-    peer cnn_${dtype}_torch 180 bench/peers/cnn_step.py --dtype $dtype --steps 50 --device cuda --compile
+    compiled cnn_${dtype}_torch 120 bench/peers/cnn_step.py --dtype $dtype --steps 50 --device cuda
     row "the CNN, $dtype, batch 256, training" images/s "$(value cnn_$dtype images_per_second)" "$(value cnn_${dtype}_torch images_per_second)"
 done
 # Convolutions: own kernels, and cuDNN where it is found.
@@ -250,14 +280,14 @@ for dtype in fp32 bf16; do
     done
 done
 for batch in 1 16; do
-    step generate_$batch 120 "$build"/bench/bench_generate --batch $batch --device cuda
-    peer generate_${batch}_torch 180 bench/peers/generate.py --batch $batch --device cuda
+    step generate_$batch 90 "$build"/bench/bench_generate --batch $batch --device cuda
+    peer generate_${batch}_torch 120 bench/peers/generate.py --batch $batch --device cuda
     row "generation, GPT-2 124M, fp32, batch $batch" tokens/s "$(value generate_$batch tokens_per_second)" "$(value generate_${batch}_torch tokens_per_second)"
 done
 
 # Four virtual nodes on one GPU, and one node with the same total batch.
 for nodes in 1 4; do
-    step nodes_$nodes 120 "${job[@]}" --name nodes_$nodes --set device=cuda --set nodes=$nodes --set engine=gpu \
+    step nodes_$nodes 60 "${job[@]}" --name nodes_$nodes --set device=cuda --set nodes=$nodes --set engine=gpu \
         --set train.max_steps=50 --set train.batch_size=$((256 / nodes)) --set compare='[ddp]'
 done
 rate() {
@@ -272,8 +302,19 @@ took() {
     awk -v bytes="$2" '$1 == bytes { print $2 }' "$out/$1.log" 2>/dev/null
 }
 step all_reduce_gpu 60 "${all_reduce[@]}" --engine gpu
-NCCL_SOCKET_IFNAME="=lo" NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=8 step all_reduce_nccl 60 "${all_reduce[@]}" --engine nccl
+# CUDA may wait for the GPU when it loads a kernel, while one rank waits there for the other: so it loads all before.
+NCCL_SOCKET_IFNAME="=lo" NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=8 CUDA_MODULE_LOADING=EAGER step all_reduce_nccl 60 "${all_reduce[@]}" --engine nccl
 for bytes in 65536 4194304 134217728; do
     row "all-reduce of $bytes bytes, two nodes of one GPU, beside NCCL with two ranks a GPU" us "$(took all_reduce_gpu $bytes)" "$(took all_reduce_nccl $bytes)"
 done
+
+# What checks again, slowly, what has been checked: with the time that is left. Criterion runs each test in a process.
+has_cudnn && EXOGYM_CUDNN=on check kernels_cudnn 180 "$build"/tests/test_unit_gpu --verbose
+if command -v compute-sanitizer >/dev/null; then
+    sanitizer=(compute-sanitizer --target-processes all --error-exitcode 1)
+    check sanitizer_step 120 "${sanitizer[@]}" "$build"/bench/bench_gpt_step --size small --block 100 --batch 2 --dtype bf16 --steps 1 --device cuda
+    check sanitizer 300 "${sanitizer[@]}" "$build"/tests/test_unit_gpu --filter 'gpu/every*'
+else
+    note sanitizer 'not run: there is no compute-sanitizer'
+fi
 exit $((failures > 0))

@@ -241,8 +241,41 @@ EXO_CUDA_EMULATOR='gpus=2' ok run job.yaml --name gpus --no-plot --set device=cu
 EXO_CUDA_EMULATOR='gpus=2' bad 1 'choose engine: auto' run job.yaml --name both --no-plot --set device=cuda --set engine=gpu
 EXO_CUDA_EMULATOR='gpus=0' ok run job.yaml --name none --no-plot --set device=auto
 cmp -s <(json runs/none/ddp/result.json sha256) <(json runs/cpu/ddp/result.json sha256) || fail 'auto without a GPU is not the CPU'
+# What looks at a GPU's values is itself right: it has the emulated one.
+cp "$EXO_BUILD/tests/test_unit_gpu" bin/
+checks=('gpu/layers*')
+[ ${#engines[@]} = 0 ] || checks+=('gpu/attention*')
+for check in "${checks[@]}"; do
+    bin/test_unit_gpu --filter "$check" >out 2>&1 && has out 'Tested: 1 | Passing: 1' || fail "$check: $(cat out)"
+done
+
 # The measurements say why they cannot run.
-EXO_CUDA_EMULATOR='gpus=0' BUILD=$PWD/bin bash "$EXO_SOURCE/bench/gpu.sh" "$PWD/bench" >out 2>&1 && fail 'bench/gpu.sh has measured without a GPU'
+measures() { bash "$EXO_SOURCE/bench/gpu.sh" "$PWD/bench" >out 2>&1 && fail 'bench/gpu.sh has measured without a GPU'; }
+EXO_CUDA_EMULATOR='gpus=0' BUILD=$PWD/bin measures
 has bench/table.md '| GPU | none that exogym can use: '
+has out '| GPU | none that exogym can use: '
+# Without Criterion they go on without the kernels. This cmake has none, and has built the programs.
+mkdir stand_in
+cat >stand_in/cmake <<'END'
+#!/bin/sh
+case "$*" in
+*-DEXO_TESTS=OFF*) ln -s "$HERE/bin" "$HERE/bench/build" ;;
+*--build*) [ -e "$HERE/bench/build" ] ;;
+*)
+    printf 'CMake Error at tests/CMakeLists.txt:12 (pkg_check_modules):\n  none of:\n\n   - criterion\n-- incomplete\n'
+    exit 1
+    ;;
+esac
+END
+chmod +x stand_in/cmake
+export HERE=$PWD
+PATH=$PWD/stand_in:$PATH EXO_CUDA_EMULATOR='gpus=0' measures
+has bench/table.md '| build | failed: CMake Error at tests/CMakeLists.txt:12 (pkg_check_modules): none of: - criterion'
+has bench/table.md '| build_again | failed: CMake Error'
+has bench/table.md '| GPU | none that exogym can use: '
+rm bench/build
+sed -i 's/EXO_TESTS=OFF/nothing/' stand_in/cmake
+PATH=$PWD/stand_in:$PATH measures
+has bench/table.md '| build_without_tests | failed: CMake Error'
 EXOGYM=$here
 finish
