@@ -21,7 +21,9 @@ exo_cuda_load(const exo_cuda_calls **out, exo_err *err)
                         "again where there are nvcc and cuBLASLt of CUDA 13, or set device: cpu");
     if (st == EXO_INVAL) /* a library that it needs is missing */
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "%s: install CUDA 13 with cuBLASLt, or set device: cpu", reason.text);
+                        "%s: install CUDA 13 with cuBLASLt, name the folder of its libraries in "
+                        "LD_LIBRARY_PATH, or set device: cpu",
+                        reason.text);
     if (st == EXO_OK && (!*out || (*out)->bytes != EXO_CUDA_BYTES))
         return exo_fail(err, EXO_INVAL, "exogym-cuda.so is of another version: build it again");
     return st == EXO_OK ? st : exo_fail(err, st, "%s", reason.text);

@@ -27,6 +27,7 @@ cp "$EXOGYM" broken/exogym
 echo 'no library' >broken/exogym-cuda.so
 broken/exogym doctor >out 2>err
 has out 'exogym-cuda.so is there, and cannot be loaded'
+has out 'install CUDA 13 with cuBLASLt, name the folder of its libraries in LD_LIBRARY_PATH'
 broken/exogym list engines >out 2>err || fail "list engines: $(cat err)"
 for engine in gpu nccl; do
     grep -q "^$engine .*exogym-cuda.so" out || fail "list engines: $(cat out)"
