@@ -1,6 +1,7 @@
 /* Strict reading of config.json: see hf_config.h. */
 #include "nn/pretrained/hf_config.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -220,9 +221,9 @@ exo_hf_float(exo_hf_config *config, const char *key, float fallback)
     const json_t *value = exo_hf_get(config, key);
     if (!value)
         return fallback;
-    if (json_is_number(value) && isfinite(json_number_value(value)))
+    if (json_is_number(value) && fabs(json_number_value(value)) <= FLT_MAX)
         return (float)json_number_value(value);
-    exo_hf_wrong(config, key, "expected a number");
+    exo_hf_wrong(config, key, "expected a number, of at most 3.4e38");
     return fallback;
 }
 

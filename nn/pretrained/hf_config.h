@@ -39,7 +39,7 @@ exo_status exo_hf_config_finish(exo_hf_config *config, const char *const *harmle
 const json_t *exo_hf_get(exo_hf_config *config, const char *key);
 /* An integer of at least 1. The key is required if `fallback` is 0. After an error: 1. */
 size_t exo_hf_size(exo_hf_config *config, const char *key, size_t fallback);
-/* A finite number. */
+/* A number that a float can hold. */
 float exo_hf_float(exo_hf_config *config, const char *key, float fallback);
 /* A missing key is `fallback`, null is false. */
 bool exo_hf_bool(exo_hf_config *config, const char *key, bool fallback);

@@ -53,12 +53,14 @@ read_json(const char *path, json_t **out, exo_err *err)
         return st;
     *out = exo_json_load(text, size, &reason);
     exo_free(text);
-    if (!json_is_object(*out)) {
-        json_decref(*out);
-        *out = NULL;
-        return exo_fail(err, EXO_DAMAGED, "%s: is no JSON object: %s", path, reason.text);
-    }
-    return EXO_OK;
+    if (!*out)
+        return exo_fail(err, EXO_DAMAGED, "%s:%d:%d: %s", path, reason.line, reason.column,
+                        reason.text);
+    if (json_is_object(*out))
+        return EXO_OK;
+    json_decref(*out);
+    *out = NULL;
+    return exo_fail(err, EXO_DAMAGED, "%s: is no JSON object", path);
 }
 
 /* Makes the model that the run's config.json names, with its options. */

@@ -167,6 +167,10 @@ done
 mkdir lora
 mv model/adapter_config.json lora
 bad_line 1 "lora/adapter_config.json: is of an adapter (LoRA), and its base '' is no Hugging Face directory here" generate --prompt x --model lora
+printf '{\n"r": }' >lora/adapter_config.json
+bad_line 1 'lora/adapter_config.json:2:6: ' generate --prompt x --model lora
+printf '[]' >lora/adapter_config.json
+bad_line 1 'lora/adapter_config.json: is no JSON object' generate --prompt x --model lora
 mkdir model/sub
 cp lora/adapter_config.json model/sub
 ok export model with_sub

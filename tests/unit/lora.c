@@ -587,7 +587,8 @@ Test(lora, adapters_that_do_not_fit_are_refused)
                  {"\"rank_pattern\": {}", "\"rank_pattern\": {\"c_attn\": 4}", "\"rank_pattern\""},
                  {"\"r\": 3", "\"r\": 4", "lora_A.weight' has the shape (3, "},
                  {"\"r\": 3", "\"r\": 3, \"new_key\": 1", "\"new_key\""},
-                 {"\"lora_alpha\": 7", "\"lora_alpha\": 0", "\"lora_alpha\""}};
+                 {"\"lora_alpha\": 7", "\"lora_alpha\": 0", "\"lora_alpha\""},
+                 {"\"lora_alpha\": 7", "\"lora_alpha\": 1e39", "\"lora_alpha\""}};
     struct world w;
     char folder[64], gpt2[256], options[512];
     exo_err err = {0};

@@ -110,6 +110,7 @@ static const struct {
     {"gpt2", "\"vocab_size\": 101", "\"vocab_size\": 9000000000", EXO_DAMAGED, "\"vocab_size\""},
     {"gpt2", "\"n_embd\": 32", "\"n_embd\": 16777216", EXO_DAMAGED, "width"},
     {"gpt2", "1e-05", "-1", EXO_DAMAGED, "norm_eps"},
+    {"gpt2", "1e-05", "1e39", EXO_DAMAGED, "\"layer_norm_epsilon\""},
     {"gpt2", "1e-05", "\"small\"", EXO_DAMAGED, "layer_norm_epsilon"},
     {"gpt2", "\"n_head\"", "\"n_embd\"", EXO_DAMAGED, "config.json:"}, /* a key twice */
     {"llama", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", EXO_DAMAGED, "kv_heads"},
