@@ -290,6 +290,11 @@ start_workers(exo_local_cluster *c, const exo_local_cluster_opts *opts, const ch
                             err);
         close(outs[i]);
     }
+    if (st == EXO_TIMEOUT && strcmp(opts->transport, "ipc") != 0)
+        st = exo_fail(err, st,
+                      "exogym-worker does not reach the head at %s within %d s: is the loopback "
+                      "interface up?",
+                      address, (int)(READY_TIMEOUT / EXO_SECOND));
     if (head >= 0)
         close(head);
     return st;
