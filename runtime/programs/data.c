@@ -81,7 +81,7 @@ static exo_status
 get(const char *name, exo_err *err)
 {
     char *folder = NULL;
-    struct download d = {.terminal = isatty(STDERR_FILENO) != 0};
+    struct download d = {.terminal = exo_text_can_redraw(stderr)};
     exo_status st = exo_data_fetch(name, show_download, &d, err);
     if (d.terminal && d.file[0])
         fputc('\n', stderr);

@@ -98,7 +98,7 @@ open_tokenizer(const char *word, exo_tokenizer **out, exo_err *err)
 exo_status
 exo_tokenize(const struct exo_tokenize_args *args, const exo_words *inputs, exo_err *err)
 {
-    struct meter meter = {.terminal = isatty(STDERR_FILENO) != 0,
+    struct meter meter = {.terminal = exo_text_can_redraw(stderr),
                           .last = exo_now(exo_clock_real())};
     exo_tokenize_opts opts = {.progress = show_progress, .context = &meter};
     exo_tokenize_result made;

@@ -29,7 +29,7 @@ exo_display_init(exo_display *display, FILE *out, const exo_clock *clock, size_t
 {
     *display = (exo_display){.out = out,
                              .clock = clock,
-                             .terminal = isatty(fileno(out)) != 0,
+                             .terminal = exo_text_can_redraw(out),
                              .runs = runs,
                              .label_width = label_width,
                              .train_loss = NAN,

@@ -6,10 +6,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <exogym/memory.h>
 
 #include "base/printable.h"
+
+bool
+exo_text_can_redraw(FILE *out)
+{
+    const char *kind = getenv("TERM");
+    return isatty(fileno(out)) && !(kind && strcmp(kind, "dumb") == 0);
+}
 
 const char *
 exo_text_seconds(double seconds, char out[EXO_FIGURE])

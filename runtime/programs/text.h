@@ -13,6 +13,9 @@
 #include "base/figures.h"
 #include "base/grow_text.h"
 
+/* Whether a line of it can be drawn again: it is a terminal, and not a dumb one. */
+bool exo_text_can_redraw(FILE *out);
+
 /* "0.4 s", "41.2 s", "3:07", "1:02:03". */
 const char *exo_text_seconds(double seconds, char out[EXO_FIGURE]);
 /* "1,868,234". */

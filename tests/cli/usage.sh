@@ -97,4 +97,19 @@ expect 1 "exogym: no head can be reached (there is no head at ipc://here/other/h
 "$EXOGYM" list models >/dev/full 2>err
 [ $? = 1 ] || fail 'a full disk under standard output is not noticed'
 has err 'exogym: cannot write to standard output: No space left on device'
+
+# A line is redrawn only on a terminal that can.
+cat >job.yaml <<'YAML'
+model: mlp
+data: {name: synthetic, count: 64}
+nodes: 1
+train: {max_steps: 1, batch_size: 8, val_size: 8}
+strategy: ddp
+YAML
+terminal='import os, pty, sys; os.environ["TERM"] = sys.argv[1]; sys.exit(pty.spawn(sys.argv[2:]) >> 8)'
+for kind in xterm dumb; do
+    python3 -c "$terminal" $kind "$EXOGYM" run job.yaml --no-plot --overwrite >out 2>err </dev/null || fail "$kind: $(tail -n 3 out err)"
+    [ "$(grep -c $'\e' out)" -gt 0 ] && redrawn=xterm || redrawn=dumb
+    [ $redrawn = $kind ] || fail "$kind: $(cat -v out)"
+done
 finish
