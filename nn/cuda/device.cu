@@ -80,6 +80,17 @@ copy_on_device(exo_cuda_device *cuda, void *to, const void *from, size_t bytes, 
                      "a copy", err);
 }
 
+/* Records that the stream is done with a slot. If that fails, it waits until it is: the next user of the
+ * slot would wait for what was recorded before. */
+static cudaError_t
+leave_slot(cudaEvent_t event, cudaStream_t stream)
+{
+    const cudaError_t error = cudaEventRecord(event, stream);
+    if (error != cudaSuccess)
+        (void)cudaStreamSynchronize(stream);
+    return error;
+}
+
 /* Sends a piece that lies in a slot: it lands beside the work of the stream. If the way from there is
  * put off, so are the events around it. */
 static exo_status
@@ -90,7 +101,7 @@ land(exo_cuda_device *cuda, exo_cuda_slot *slot, char *to, size_t bytes, exo_err
         error = cudaMemcpyAsync(slot->landing, slot->memory, bytes, cudaMemcpyHostToDevice,
                                 cuda->copies);
     if (error == cudaSuccess)
-        error = cudaEventRecord(slot->free, cuda->copies);
+        error = leave_slot(slot->free, cuda->copies);
     slot->used = true;
     exo_status st = exo_cuda_status(error, "a copy", err);
     if (st != EXO_OK)
@@ -101,7 +112,7 @@ land(exo_cuda_device *cuda, exo_cuda_slot *slot, char *to, size_t bytes, exo_err
     if (st == EXO_OK)
         st = copy_on_device(cuda, to, slot->landing, bytes, &slot->lands, err);
     if (st == EXO_OK && waits)
-        st = exo_cuda_status(cudaEventRecord(slot->taken, cuda->stream), "a copy", err);
+        st = exo_cuda_status(leave_slot(slot->taken, cuda->stream), "a copy", err);
     return st;
 }
 
@@ -162,7 +173,7 @@ receive(exo_cuda_device *cuda, char *to, const char *from, size_t bytes)
         error = cudaMemcpyAsync(slot->memory, from + p * room, left < room ? left : room,
                                 cudaMemcpyDeviceToHost, cuda->stream);
         if (error == cudaSuccess)
-            error = cudaEventRecord(slot->free, cuda->stream);
+            error = leave_slot(slot->free, cuda->stream);
         slot->used = true;
     }
     return error;
