@@ -49,6 +49,8 @@ void cuda_emulator_refuse_update_at(uint64_t n);
 /* From now on, or no longer, a race between the threads of a grid ends the process (races.cc). False:
  * this build has another sanitizer, and races are not seen. */
 bool cuda_emulator_watch_races(bool wanted);
+/* The same, whatever is wanted later. */
+void cuda_emulator_always_watch(bool wanted);
 
 /* Faults of planted.cc. */
 typedef enum cuda_fault {
@@ -58,8 +60,15 @@ typedef enum cuda_fault {
     CUDA_TWO_BLOCKS,  /* that write the same */
     CUDA_NOT_WRITTEN, /* shared bytes that are read */
     CUDA_NO_MULTIPLE, /* an address */
+    CUDA_COPY_EARLY,  /* what a copy brings is read before the wait for it */
+    CUDA_COPY_LATE,   /* a thread waits for its copy behind the barrier before others read */
     CUDA_ENDED_LANE,  /* whose warp shuffles without it */
-    CUDA_MUCH_SHARED  /* which nobody has allowed */
+    CUDA_MUCH_SHARED, /* which nobody has allowed */
+    /* Those that the thread sanitizer finds (order.h). */
+    CUDA_SOUND_STREAMS, /* none */
+    CUDA_NO_EVENT,      /* two streams write the same */
+    CUDA_READ_EARLY,    /* the host reads what a copy brings before it waits */
+    CUDA_CHANGED_EARLY  /* the host changes what a copy takes */
 } cuda_fault;
 
 /* Runs a kernel with the fault. Returns the error of its launch. */

@@ -1,9 +1,12 @@
 /* Grids on the host: see fibers.h. State: the fibers of the block that runs, one block at a time. */
 #include "cuda/fibers.h"
+#include "cuda/order.h"
 #include "cuda/races.h"
 
+#include <numeric>
 #include <vector>
 
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -17,6 +20,7 @@ emulated_place emulated_index;
 enum {
     STACK = 256 * 1024,
     MOST_THREADS = 1024,
+    MOST_SHARED = 128 * 1024,
     WARP = 32,
     LANE_BYTES = 16,
     MEET_BYTES = 32
@@ -175,16 +179,32 @@ release(unsigned first, unsigned count, fiber_state state)
     return waiting > 0;
 }
 
-/* Runs every fiber that can, in a drawn order. */
+/* The numbers below `count`, in one of many orders. */
+struct drawn_order {
+    uint64_t count, first, step;
+
+    explicit drawn_order(uint64_t below)
+        : count(below), first(cuda_emulated_random() % below),
+          step(1 + cuda_emulated_random() % below)
+    {
+        while (std::gcd(step, count) != 1)
+            step++;
+    }
+    uint64_t at(uint64_t i) const
+    {
+        return (first + i * step) % count;
+    }
+};
+
+/* Runs every fiber that can. */
 static void
 run_ready(unsigned threads)
 {
-    const unsigned start = static_cast<unsigned>(cuda_emulated_random() % threads);
-    const bool backwards = cuda_emulated_random() % 2 == 1;
+    const drawn_order order(threads);
     for (unsigned i = 0; i < threads; i++) {
-        const unsigned t = (start + (backwards ? threads - i : i)) % threads;
-        if (fibers[t].state == READY)
-            resume(&fibers[t]);
+        fiber *const f = &fibers[order.at(i)];
+        if (f->state == READY)
+            resume(f);
     }
 }
 
@@ -252,30 +272,62 @@ watch_grid(const char *name, bool each)
         cuda_emulated_watch_grid(name, stacks, static_cast<size_t>(MOST_THREADS) * STACK);
 }
 
+/* What a thread of the host has as thread_local, kernels' shared arrays among it. */
+static int
+own_locals(struct dl_phdr_info *module, size_t, void *)
+{
+    for (unsigned i = 0; i < module->dlpi_phnum; i++)
+        if (module->dlpi_phdr[i].p_type == PT_TLS && module->dlpi_tls_data)
+            cuda_order_own(static_cast<const char *>(module->dlpi_tls_data),
+                           module->dlpi_phdr[i].p_memsz);
+    return 0;
+}
+
+/* What grids of all streams use, which are none of another's affair: order.h. */
+static void
+own_memory(void)
+{
+    static thread_local bool has_locals;
+    if (!stacks) {
+        const size_t bytes = static_cast<size_t>(MOST_THREADS) * STACK;
+        stacks = static_cast<char *>(mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+        cuda_order_own(stacks, bytes);
+        cuda_order_own(lanes, sizeof lanes);
+        cuda_order_own(met, sizeof met);
+    }
+    if (CUDA_ORDER_IS_TOLD && shared_bytes.capacity() == 0) {
+        shared_bytes.reserve(MOST_SHARED);
+        cuda_order_own(shared_bytes.data(), MOST_SHARED);
+    }
+    if (CUDA_ORDER_IS_TOLD && !has_locals)
+        (void)dl_iterate_phdr(own_locals, NULL);
+    has_locals = true;
+}
+
 void
 cuda_emulated_grid(const char *name, dim3 grid, dim3 block, size_t shared, bool each,
                    const std::function<void()> &thread)
 {
-    if (!stacks)
-        stacks = static_cast<char *>(mmap(NULL, static_cast<size_t>(MOST_THREADS) * STACK,
-                                          PROT_READ | PROT_WRITE,
-                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    own_memory();
     block_now.name = name;
     block_now.thread = &thread;
     block_now.each = each;
     gridDim = grid;
     blockDim = block;
     watch_grid(name, each);
-    for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
-        for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
-            for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) {
-                shared_bytes.assign(shared, 0xA5);
-                cuda_emulated_watch_block(shared_bytes.data(), shared);
-                if (each)
-                    run_each();
-                else
-                    run_block(block.x * block.y * block.z);
-            }
+    const drawn_order order(static_cast<uint64_t>(grid.x) * grid.y * grid.z);
+    for (uint64_t i = 0; i < order.count; i++) {
+        const uint64_t b = order.at(i), row = b / grid.x;
+        blockIdx = dim3(static_cast<unsigned>(b % grid.x), static_cast<unsigned>(row % grid.y),
+                        static_cast<unsigned>(row / grid.y));
+        shared_bytes.assign(shared, 0xA5);
+        cuda_emulated_watch_block(shared_bytes.data(), shared);
+        if (each && !CUDA_ORDER_IS_TOLD) /* the sanitizer sees the stack of this thread */
+            run_each();
+        else
+            run_block(block.x * block.y * block.z);
+    }
     cuda_emulated_watch_end();
 }
 

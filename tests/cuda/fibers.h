@@ -1,4 +1,4 @@
-/* Grids on the host: blocks as a loop, the threads of a block as fibers. Only launches.cc and mma.cc
+/* Grids on the host: blocks as a loop in a drawn order, the threads of a block as fibers. Only launches.cc and mma.cc
  * call it, with the emulator's lock. */
 #ifndef EXO_TEST_CUDA_FIBERS_H
 #define EXO_TEST_CUDA_FIBERS_H

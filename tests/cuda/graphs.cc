@@ -78,7 +78,8 @@ cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     const cudaError_t error = begin_apart(stream);
     if (error == cudaSuccess) {
         launched_graphs++;
-        stream->queue.insert(stream->queue.end(), exec->work.begin(), exec->work.end());
+        for (const emulated_work &work : exec->work)
+            put(stream, work);
     }
     return error;
 }

@@ -134,11 +134,11 @@ cudaFreeAsync(void *memory, cudaStream_t stream)
     }
     calls++;
     stream->spoiled = stream->spoiled || stream->recorded;
-    stream->queue.push_back({[memory]() {
-                                 remove_block(memory);
-                                 free(memory);
-                             },
-                             nullptr, false, true, false});
+    const auto end = [memory]() {
+        remove_block(memory);
+        free(memory);
+    };
+    put(stream, {end, nullptr, false, true, false});
     return cudaSuccess;
 }
 

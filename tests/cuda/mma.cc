@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cuda/fibers.h"
+#include "cuda/order.h"
 #include "cuda/races.h"
 
 enum {
@@ -90,6 +91,7 @@ struct copy {
     void *to;
     const void *from; /* NULL: zeros */
     unsigned group;
+    bool came; /* before the wait for it */
 };
 
 struct thread_copies {
@@ -106,9 +108,8 @@ own_copies(void)
 }
 
 static void
-finish(const copy *c)
+bring(const copy *c)
 {
-    cuda_emulated_note_write(c->to, 16);
     if (c->from)
         memcpy(c->to, c->from, 16);
     else
@@ -119,18 +120,18 @@ void
 emulated_begin_copy(void *shared, const void *from, bool zeros)
 {
     thread_copies *own = own_copies();
-    const copy c = {shared, zeros ? NULL : from, own->group};
+    const copy c = {shared, zeros ? NULL : from, own->group, cuda_emulated_random() % 4 == 0};
     if ((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(from)) % 16 != 0) {
         fprintf(stderr, "cuda: cp.async: %p or %p is no multiple of 16\n", shared, from);
         abort();
     }
-    cuda_emulated_note_write(shared, 16);
+    cuda_emulated_watch_copy(shared);
     if (c.from)
         cuda_emulated_note_read(from, 16);
-    if (cuda_emulated_random() % 4 == 0)
-        finish(&c);
-    else
-        own->pending.push_back(c);
+    if (c.came)
+        bring(&c);
+    const cuda_order_inside inside;
+    own->pending.push_back(c);
 }
 
 void
@@ -143,13 +144,16 @@ void
 emulated_wait_copies(unsigned pending)
 {
     thread_copies *own = own_copies();
-    std::vector<copy> later;
+    size_t left = 0;
     for (const copy &c : own->pending)
-        if (c.group + pending < own->group)
-            finish(&c);
-        else
-            later.push_back(c);
-    own->pending.swap(later);
+        if (c.group + pending < own->group) {
+            cuda_emulated_watch_arrival(c.to);
+            if (!c.came)
+                bring(&c);
+        } else {
+            own->pending[left++] = c;
+        }
+    own->pending.resize(left);
 }
 
 bool

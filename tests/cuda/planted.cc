@@ -1,4 +1,5 @@
-/* Kernels with faults that races.cc and fibers.cc are to find, and one without. They are compiled as
+/* Kernels and streams with faults that races.cc, fibers.cc and the thread sanitizer (order.h) are to find,
+ * and some without. They are compiled as
  * those of nn/cuda. No state. */
 #include <cuda_runtime.h>
 
@@ -50,12 +51,61 @@ read_between(float *out)
     (void)*between;
 }
 
+/* Each thread reads what a copy of its own or, behind a barrier, of another thread brings. */
+static void
+copy_and_read(float *out, unsigned from, bool waits)
+{
+    static const float ones[4] = {1, 1, 1, 1};
+    __shared__ __align__(16) float room[THREADS][4];
+    emulated_begin_copy(room[threadIdx.x], ones, false);
+    emulated_end_copies();
+    if (waits)
+        emulated_wait_copies(0);
+    if (from > 0)
+        __syncthreads();
+    out[blockIdx.x * THREADS + threadIdx.x] = room[(threadIdx.x + from) % THREADS][0];
+    __syncthreads();
+    emulated_wait_copies(0);
+}
+
 static void
 leave_early(float *out)
 {
     if (threadIdx.x == 3)
         return;
     out[blockIdx.x * THREADS + threadIdx.x] = __shfl_xor_sync(0xFFFFFFFFu, 1.0f, 1);
+}
+
+/* Both streams write the device's memory and copy it to the host, which changes its own. */
+static void
+use_streams(cuda_fault fault, float *out, cudaStream_t stream)
+{
+    const size_t bytes = THREADS * sizeof *out;
+    cudaStream_t other;
+    cudaEvent_t written;
+    void *pinned = NULL;
+    (void)cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+    (void)cudaEventCreateWithFlags(&written, cudaEventDisableTiming);
+    (void)cudaMallocHost(&pinned, bytes);
+    float *const host = static_cast<float *>(pinned);
+    emulated_launch("written", write_all, 1, THREADS, 0, stream, true, out);
+    (void)cudaEventRecord(written, stream);
+    if (fault != CUDA_NO_EVENT)
+        (void)cudaStreamWaitEvent(other, written, 0);
+    emulated_launch("written again", write_all, 1, THREADS, 0, other, true, out);
+    (void)cudaMemcpyAsync(host, out, bytes, cudaMemcpyDeviceToHost, other);
+    if (fault != CUDA_READ_EARLY)
+        (void)cudaStreamSynchronize(other);
+    volatile float seen = host[0];
+    (void)seen;
+    (void)cudaMemcpyAsync(out, host, bytes, cudaMemcpyHostToDevice, other);
+    if (fault != CUDA_CHANGED_EARLY)
+        (void)cudaStreamSynchronize(other);
+    host[1] = 2;
+    (void)cudaStreamSynchronize(other);
+    (void)cudaFreeHost(pinned);
+    (void)cudaEventDestroy(written);
+    (void)cudaStreamDestroy(other);
 }
 
 static void
@@ -65,6 +115,8 @@ launch(cuda_fault fault, float *out, cudaStream_t stream)
     switch (fault) {
     case CUDA_SOUND:
         emulated_launch("sound", rotate, 2, THREADS, 0, stream, false, out, true);
+        emulated_launch("sound", copy_and_read, 2, THREADS, 0, stream, false, out, 0, true);
+        emulated_launch("sound", copy_and_read, 2, THREADS, 0, stream, false, out, 1, true);
         break;
     case CUDA_NO_BARRIER:
         emulated_launch("planted", rotate, 2, THREADS, 0, stream, false, out, false);
@@ -81,11 +133,23 @@ launch(cuda_fault fault, float *out, cudaStream_t stream)
     case CUDA_NO_MULTIPLE:
         emulated_launch("planted", read_between, 1, 1, 0, stream, true, out);
         break;
+    case CUDA_COPY_EARLY:
+        emulated_launch("planted", copy_and_read, 2, THREADS, 0, stream, false, out, 0, false);
+        break;
+    case CUDA_COPY_LATE:
+        emulated_launch("planted", copy_and_read, 2, THREADS, 0, stream, false, out, 1, false);
+        break;
     case CUDA_ENDED_LANE:
         emulated_launch("planted", leave_early, 2, THREADS, 0, stream, false, out);
         break;
     case CUDA_MUCH_SHARED:
         emulated_launch("planted", rotate, 2, THREADS, 48 * 1024 + 4, stream, false, out, true);
+        break;
+    case CUDA_SOUND_STREAMS:
+    case CUDA_NO_EVENT:
+    case CUDA_READ_EARLY:
+    case CUDA_CHANGED_EARLY:
+        use_streams(fault, out, stream);
         break;
     }
 }

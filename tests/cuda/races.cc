@@ -6,6 +6,7 @@
  *         and instructions of a warp order nothing.
  *     in device memory: two blocks of a grid, of which one writes.
  *     in the launch's shared bytes: a read of what no thread of the block has written.
+ *     where a copy is to arrive: any access before the thread that began it has waited for it.
  *     an address that is no multiple of the size.
  *
  * Atomic accesses race with plain ones only. Each byte has a cell with its last accesses. A number
@@ -17,6 +18,7 @@
 
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +29,7 @@ enum {
     PAGE = 4096,
     ATOMIC = 0xFFFF, /* as a writer */
     MANY = 0xFFFF,   /* as a reader: several threads */
+    COPIED = 16,     /* bytes of a copy */
     OF_WARP = 0x8000 /* as a reader: the lanes of a warp together */
 };
 
@@ -52,7 +55,7 @@ struct range {
 };
 
 static struct {
-    bool compiled, wanted, on; /* compiled: kernels call */
+    bool compiled, wanted, always; /* compiled: kernels call */
     const char *name;
     uint32_t now, block, grid; /* the interval, and the first ones of the block and of the grid */
     unsigned thread;
@@ -60,7 +63,10 @@ static struct {
     range indices; /* threadIdx to gridDim, which only the emulator writes */
 } watch;
 
+/* This thread runs a grid that is watched. Others run the host's part of nn/cuda meanwhile. */
+static thread_local bool watches __attribute__((tls_model("initial-exec")));
 static std::unordered_map<uintptr_t, std::unique_ptr<page>> pages;
+static std::unordered_set<uintptr_t> arriving; /* multiples of COPIED */
 static uintptr_t last_number = UINTPTR_MAX;
 static page *last_page;
 
@@ -69,6 +75,12 @@ cuda_emulator_watch_races(bool wanted)
 {
     watch.wanted = wanted;
     return watch.compiled;
+}
+
+void
+cuda_emulator_always_watch(bool wanted)
+{
+    watch.always = wanted;
 }
 
 static page *
@@ -153,6 +165,14 @@ note_read(cell *c, uintptr_t address, bool of_block, unsigned thread)
     c->reader = static_cast<uint16_t>(thread);
 }
 
+static void
+expect_arrived(uintptr_t first, size_t bytes)
+{
+    for (uintptr_t at = first / COPIED * COPIED; at < first + bytes; at += COPIED)
+        if (arriving.count(at) > 0)
+            fail("reads or writes where a copy is to arrive", first, UINT32_MAX);
+}
+
 /* Not inlined: most grids are not watched, and a call that returns at once saves no registers. */
 [[gnu::noinline]] static void
 note_watched(const void *at, size_t bytes, bool writes, unsigned thread)
@@ -162,6 +182,8 @@ note_watched(const void *at, size_t bytes, bool writes, unsigned thread)
         return;
     const bool of_block = is_of_block(first);
     cell *c = NULL;
+    if (!arriving.empty())
+        expect_arrived(first, bytes);
     for (uintptr_t address = first; address < first + bytes; address++) {
         c = c && address % PAGE != 0 ? c + 1 : &page_of(address)->cells[address % PAGE];
         if (writes)
@@ -174,7 +196,7 @@ note_watched(const void *at, size_t bytes, bool writes, unsigned thread)
 static inline void
 note(const void *at, size_t bytes, bool writes, unsigned thread)
 {
-    if (watch.on)
+    if (watches)
         note_watched(at, bytes, writes, thread);
 }
 
@@ -183,7 +205,8 @@ note(const void *at, size_t bytes, bool writes, unsigned thread)
 void
 cuda_emulated_watch_grid(const char *name, const void *stacks, size_t stack_bytes)
 {
-    watch.on = watch.compiled && watch.wanted; /* else only instructions would say what they do */
+    watches = watch.compiled &&
+              (watch.wanted || watch.always); /* else only instructions would say what they do */
     watch.name = name;
     watch.stacks = {reinterpret_cast<uintptr_t>(stacks), stack_bytes};
     watch.indices = {reinterpret_cast<uintptr_t>(&emulated_index), sizeof emulated_index};
@@ -193,7 +216,7 @@ cuda_emulated_watch_grid(const char *name, const void *stacks, size_t stack_byte
 void
 cuda_emulated_watch_end(void)
 {
-    watch.on = false;
+    watches = false;
 }
 
 void
@@ -213,6 +236,22 @@ void
 cuda_emulated_watch_thread(unsigned thread)
 {
     watch.thread = thread;
+}
+
+void
+cuda_emulated_watch_copy(const void *to)
+{
+    note(to, COPIED, true, watch.thread);
+    if (watches)
+        arriving.insert(reinterpret_cast<uintptr_t>(to));
+}
+
+void
+cuda_emulated_watch_arrival(const void *to)
+{
+    if (watches)
+        arriving.erase(reinterpret_cast<uintptr_t>(to));
+    note(to, COPIED, true, watch.thread);
 }
 
 void
@@ -241,7 +280,7 @@ emulated_note_atomic(const void *at, size_t bytes)
 
 /* --- What the compiler calls ------------------------------------------------------------------ */
 
-#if !defined(__SANITIZE_THREAD__) /* whose own library has them */
+#if !defined(EXO_TEST_THREAD_SANITIZER) /* whose own library has them */
 /* An access as a kernel has written it. */
 [[gnu::noinline]] static void
 note_whole_watched(const void *at, size_t bytes, bool writes)
@@ -255,7 +294,7 @@ note_whole_watched(const void *at, size_t bytes, bool writes)
 static inline void
 note_whole(const void *at, size_t bytes, bool writes)
 {
-    if (watch.on)
+    if (watches)
         note_whole_watched(at, bytes, writes);
 }
 

@@ -14,6 +14,9 @@ void cuda_emulated_watch_block(const void *shared, size_t bytes);
 void cuda_emulated_watch_barrier(void);
 /* This thread goes on. */
 void cuda_emulated_watch_thread(unsigned thread);
+/* A copy to these 16 shared bytes has begun; and the thread has waited for it. */
+void cuda_emulated_watch_copy(const void *to);
+void cuda_emulated_watch_arrival(const void *to);
 /* Accesses of instructions: of the thread that runs, and a read by the lanes of its warp. */
 void cuda_emulated_note_write(const void *at, size_t bytes);
 void cuda_emulated_note_read(const void *at, size_t bytes);

@@ -139,10 +139,11 @@ print_to_host(void)
             fprintf(stderr, "cuda: streams on GPU %d\n", gpu);
 }
 
-/* For programs that tests start: EXO_CUDA_EMULATOR is "fail_at=200 memory=9000 gpus=2 first=1 capability=80 seed=7 say=1",
- * of which each may be absent. With say=1 the process says at its end how much it copied to the
- * host, how often it waited for a stream, how many graphs it launched and recorded, and on which
- * GPUs it had streams. */
+/* For programs that tests start, and to run a test in another way: EXO_CUDA_EMULATOR is "fail_at=200
+ * memory=9000 gpus=2 first=1 capability=80 seed=7 races=1 say=1", of which each may be absent. With
+ * races=1 races are watched whatever the test wants. With say=1 the process says at its end how much it
+ * copied to the host, how often it waited for a stream, how many graphs it launched and recorded, and
+ * on which GPUs it had streams. */
 __attribute__((constructor)) static void
 read_environment(void)
 {
@@ -158,6 +159,7 @@ read_environment(void)
         {"first=", [](uint64_t value) { cuda_emulator_set_first(static_cast<int>(value)); }},
         {"capability=",
          [](uint64_t value) { cuda_emulator_set_capability(static_cast<int>(value)); }},
+        {"races=", [](uint64_t value) { cuda_emulator_always_watch(value != 0); }},
         {"say=", [](uint64_t) { atexit(print_to_host); }},
     };
     const char *text = getenv("EXO_CUDA_EMULATOR");

@@ -34,11 +34,12 @@ struct emulated_event {
 
 struct emulated_work {
     std::function<void()> run;
-    std::shared_ptr<bool> waits_for; /* NULL: nothing */
-    bool counts;                     /* a kernel, a copy or a fill: it can fail */
-    bool always;                     /* also on a GPU that has failed */
-    bool outside;                    /* what it waits for is not of CUDA (outside.h) */
-    char kind = 0;                   /* of a node: 'k' a kernel, 'c' a copy, 'f' a fill */
+    std::shared_ptr<bool> waits_for;       /* NULL: nothing */
+    bool counts;                           /* a kernel, a copy or a fill: it can fail */
+    bool always;                           /* also on a GPU that has failed */
+    bool outside;                          /* what it waits for is not of CUDA (outside.h) */
+    char kind = 0;                         /* of a node: 'k' a kernel, 'c' a copy, 'f' a fill */
+    std::shared_ptr<char> asked = nullptr; /* order.h: by the call */
 };
 
 struct emulated_graph {
@@ -55,6 +56,8 @@ struct emulated_stream {
     emulated_graph *recorded; /* NULL: work is queued */
     bool spoiled;             /* a call that cannot be recorded was made */
     bool destroyed;           /* it ends when its work is done */
+    void *order;              /* order.h: its own, and its work until now */
+    char finished;
 };
 
 struct memory_block {
@@ -129,6 +132,10 @@ void await_outside(void);
 void do_all(emulated_stream *wanted);
 /* Waits for all work of a GPU, as long as it takes. */
 void await_gpu(int gpu);
+/* Queues a piece of work. */
+void put(emulated_stream *stream, emulated_work work);
+/* Ends a stream whose work is done. */
+void end_stream(emulated_stream *stream);
 /* Queues a kernel, a copy or a fill, or records it. */
 cudaError_t queue(cudaStream_t stream, char kind, std::function<void()> run);
 /* The beginning of a function that cannot be recorded here. */

@@ -1,5 +1,6 @@
 /* Streams and events: their lives, and waits of the host and of other streams. No state of its own. Read
  * next: work.cc. */
+#include "cuda/order.h"
 #include "cuda/state.h"
 
 using namespace emulated;
@@ -12,7 +13,7 @@ cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     const cudaError_t error = begin();
     (void)flags;
     if (error == cudaSuccess) {
-        *out = new emulated_stream{current, {}, nullptr, false, false};
+        *out = new emulated_stream{current, {}, nullptr, false, false, cuda_order_new(), 0};
         streams.insert(*out);
         seen |= UINT64_C(1) << current;
     }
@@ -26,10 +27,8 @@ cudaStreamDestroy(cudaStream_t stream)
     const std::lock_guard<std::mutex> guard(lock);
     expect_chosen();
     stream->destroyed = true;
-    if (stream->queue.empty()) {
-        streams.erase(stream);
-        delete stream;
-    }
+    if (stream->queue.empty())
+        end_stream(stream);
     return cudaSuccess;
 }
 
@@ -54,7 +53,7 @@ cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
     const cudaError_t error = begin_apart(stream);
     (void)flags;
     if (error == cudaSuccess && event->done)
-        stream->queue.push_back({[]() {}, event->done, false, true, false});
+        put(stream, {[]() {}, event->done, false, true, false});
     return error;
 }
 
@@ -93,7 +92,11 @@ cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     if (error == cudaSuccess) {
         const std::shared_ptr<bool> reached = std::make_shared<bool>(false);
         event->done = reached;
-        stream->queue.push_back({[reached]() { *reached = true; }, nullptr, false, true, false});
+        const auto reach = [reached]() {
+            cuda_order_before(reached.get());
+            *reached = true;
+        };
+        put(stream, {reach, nullptr, false, true, false});
     }
     return error;
 }
@@ -109,6 +112,8 @@ cudaEventSynchronize(cudaEvent_t event)
     while (reached && !*reached)
         if (!do_one())
             await_outside();
+    if (reached)
+        cuda_order_after(reached.get());
     hide_memory();
     return error != cudaSuccess ? error : say(broken);
 }
@@ -122,6 +127,8 @@ cudaEventQuery(cudaEvent_t event)
     const std::shared_ptr<bool> reached = event->done;
     if (reached && !*reached)
         (void)do_one();
+    if (reached && *reached)
+        cuda_order_after(reached.get());
     hide_memory();
     if (error != cudaSuccess)
         return error;

@@ -10,27 +10,59 @@
 
 #include "cuda/emulator.h"
 #include "cuda/fibers.h"
+#include "cuda/order.h"
 #include "cuda/outside.h"
 
 using namespace emulated;
 
+static char gpu_finished[64]; /* order.h: the work of each GPU until now */
+
+void
+emulated::put(emulated_stream *stream, emulated_work work)
+{
+    work.asked = std::make_shared<char>();
+    cuda_order_before(work.asked.get());
+    stream->queue.push_back(std::move(work));
+}
+
+void
+emulated::end_stream(emulated_stream *stream)
+{
+    streams.erase(stream);
+    cuda_order_free(stream->order);
+    delete stream;
+}
+
+/* `work` is not on this thread's stack, which is the host's. */
+static void
+run_as(emulated_stream *stream, const emulated_work &work)
+{
+    void *const host = cuda_order_enter(stream->order);
+    cuda_order_after(work.asked.get());
+    if (work.waits_for)
+        cuda_order_after(work.waits_for.get());
+    work.run();
+    cuda_order_before(&stream->finished);
+    cuda_order_before(&gpu_finished[stream->gpu]);
+    (void)cuda_order_enter(host);
+}
+
 static void
 do_first(emulated_stream *stream)
 {
-    const emulated_work work = stream->queue.front();
+    const cuda_order_inside inside;
+    const std::unique_ptr<emulated_work> work(new emulated_work(stream->queue.front()));
     stream->queue.pop_front();
-    if (work.counts) {
+    if (work->counts) {
         done++;
         if (fail_at > 0 && --fail_at == 0)
             broken = cudaErrorLaunchFailure;
     }
     cuda_emulated_show_memory();
-    if (broken == cudaSuccess || work.always)
-        work.run();
-    if (stream->destroyed && stream->queue.empty()) {
-        streams.erase(stream);
-        delete stream;
-    }
+    if (broken == cudaSuccess || work->always)
+        run_as(stream, *work);
+    if (stream->destroyed && stream->queue.empty())
+        end_stream(stream);
 }
 
 bool
@@ -69,6 +101,7 @@ emulated::do_all(emulated_stream *wanted)
     while (!wanted->queue.empty())
         if (!do_one())
             await_outside();
+    cuda_order_after(&wanted->finished);
     hide_memory();
 }
 
@@ -95,6 +128,7 @@ void
 emulated::await_gpu(int gpu)
 {
     do_those([=](const emulated_stream *s) { return s->gpu == gpu; });
+    cuda_order_after(&gpu_finished[gpu]);
 }
 
 uint64_t
@@ -129,7 +163,7 @@ cuda_emulated_push(cudaStream_t stream, std::shared_ptr<bool> gate, std::functio
     if (stream->recorded)
         stream->spoiled = true;
     else
-        stream->queue.push_back({std::move(run), std::move(gate), false, true, outside});
+        put(stream, {std::move(run), std::move(gate), false, true, outside});
 }
 
 void
@@ -174,7 +208,7 @@ emulated::queue(cudaStream_t stream, char kind, std::function<void()> run)
     if (stream->recorded)
         stream->recorded->work.push_back(work);
     else
-        stream->queue.push_back(work);
+        put(stream, work);
     return error;
 }
 

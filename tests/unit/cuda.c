@@ -92,7 +92,7 @@ Test(cuda, faults_of_kernels_are_found)
     cr_expect_neq(cuda_emulator_plant(CUDA_MUCH_SHARED), 0);
     if (seen == 0)
         return;
-    for (cuda_fault f = CUDA_NO_BARRIER; f <= CUDA_NO_MULTIPLE; f++)
+    for (cuda_fault f = CUDA_NO_BARRIER; f <= CUDA_COPY_LATE; f++)
         cr_expect_eq(end_of(f), SIGABRT, "fault %d", (int)f);
 }
 

@@ -188,6 +188,7 @@ Test(cuda_choose, a_gpu_breaks_ties_as_the_host_does)
     struct gpu g;
     gpu_open(&g);
     for (size_t k = 0; k < sizeof settings / sizeof *settings; k += one_of(3)) {
+        (void)cuda_emulator_watch_races(k % 4 == 0);
         draw_rows(200, 40 + k, 2, 1);
         for (uint32_t turn = 0; turn < 6; turn++)
             compare(&g, &settings[k], 200, turn);
