@@ -198,7 +198,7 @@ static int
 choose(exo_cuda_cudnn_conv *v, exo_cudnn_pass *p, int kind, bool *found)
 {
     const exo_cuda_cudnn *c = v->cuda->cudnn;
-    exo_cudnn_choice choice = {MOST_WORKSPACE, v->shape.dtype != EXO_BF16 && !c->tf32, 0, 0};
+    exo_cudnn_choice choice = {MOST_WORKSPACE, v->shape.dtype != EXO_BF16 && !c->tf32, 0, 0, 0, 0};
     p->parts.call = c->call;
     const exo_cudnn_thing graph = make_graph(&p->parts, c, &v->shape, kind);
     const int status = exo_cudnn_choose(c, p, graph, &choice, found);

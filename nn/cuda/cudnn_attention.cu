@@ -359,7 +359,7 @@ choose(exo_cuda_cudnn_attention *a, exo_cudnn_pass *p, bool backward)
                  BETWEEN,
                  0,
                  {}};
-    exo_cudnn_choice choice = {MOST_WORKSPACE, false, 0, 0};
+    exo_cudnn_choice choice = {MOST_WORKSPACE, false, 0, 0, 0, 0};
     bool found = false;
     p->parts.call = c->call;
     if (backward)

@@ -1,6 +1,8 @@
 /* cuDNN's graphs: see cudnn_graph.h. */
 #include "nn/cuda/cudnn_graph.h"
 
+#include <exogym/log.h>
+
 #include "nn/cuda/memory.h"
 
 enum {
@@ -176,27 +178,57 @@ make_plan(const exo_cuda_cudnn *c, exo_cudnn_pass *p, exo_cudnn_thing config,
     return taken;
 }
 
+/* What the next engine may do although this one's plan has failed. Lack of memory is another day's luck, on
+ * which the choice, and so the bits of a run, must not depend. */
+static bool
+may_go_on(int status)
+{
+    return status != EXO_CUDNN_SUCCESS && status != EXO_CUDNN_NO_HOST_MEMORY &&
+           status != EXO_CUDNN_NO_DEVICE_MEMORY;
+}
+
+/* Takes the first advice of a heuristic whose engine is right and has a plan. A plan that fails is kept in
+ * mind. */
+static bool
+take_advice(const exo_cuda_cudnn *c, exo_cudnn_pass *p, exo_cudnn_thing graph, int mode,
+            exo_cudnn_choice *choice)
+{
+    bool found = false;
+    exo_cudnn_maker advice = {c->call, p->parts.status, 0, {}};
+    exo_cudnn_thing configs[EXO_CUDNN_MOST_ADVICE];
+    const int64_t count = ask_advice(&advice, c, graph, mode, configs);
+    choice->advice += count;
+    p->parts.status = advice.status;
+    for (int64_t i = 0; i < count && !found && p->parts.status == EXO_CUDNN_SUCCESS; i++) {
+        if (!is_right(choice->exact, &p->parts, configs[i], &choice->engine))
+            continue;
+        found = make_plan(c, p, configs[i], choice->most_workspace);
+        if (found)
+            move(&advice, &p->parts, configs[i]);
+        if (!may_go_on(p->parts.status))
+            continue;
+        if (choice->failure == EXO_CUDNN_SUCCESS) {
+            choice->failure = p->parts.status;
+            choice->failed = choice->engine;
+        }
+        p->parts.status = EXO_CUDNN_SUCCESS;
+    }
+    exo_cudnn_destroy_all(&advice);
+    return found;
+}
+
 int
 exo_cudnn_choose(const exo_cuda_cudnn *c, exo_cudnn_pass *p, exo_cudnn_thing graph,
                  exo_cudnn_choice *choice, bool *found)
 {
-    *found = false;
-    for (int mode : {EXO_CUDNN_HEURISTIC_A, EXO_CUDNN_HEURISTIC_FALLBACK}) {
-        exo_cudnn_maker advice = {c->call, p->parts.status, 0, {}};
-        exo_cudnn_thing configs[EXO_CUDNN_MOST_ADVICE];
-        const int64_t count = ask_advice(&advice, c, graph, mode, configs);
-        choice->advice += count;
-        p->parts.status = advice.status;
-        for (int64_t i = 0; i < count && !*found && p->parts.status == EXO_CUDNN_SUCCESS; i++) {
-            *found = is_right(choice->exact, &p->parts, configs[i], &choice->engine) &&
-                     make_plan(c, p, configs[i], choice->most_workspace);
-            if (*found)
-                move(&advice, &p->parts, configs[i]);
-        }
-        exo_cudnn_destroy_all(&advice);
-        if (*found)
-            break;
-    }
+    *found = take_advice(c, p, graph, EXO_CUDNN_HEURISTIC_A, choice) ||
+             take_advice(c, p, graph, EXO_CUDNN_HEURISTIC_FALLBACK, choice);
+    if (*found && choice->failure != EXO_CUDNN_SUCCESS)
+        EXO_LOG(WARN, CUDA, "event=plan_failed engine=%lld reason=%s taken=%lld workspace=%zu",
+                static_cast<long long>(choice->failed), c->call->GetErrorString(choice->failure),
+                static_cast<long long>(choice->engine), p->bytes);
+    if (!*found && p->parts.status == EXO_CUDNN_SUCCESS)
+        p->parts.status = choice->failure;
     return p->parts.status;
 }
 

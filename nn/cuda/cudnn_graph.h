@@ -63,9 +63,13 @@ typedef struct exo_cudnn_choice {
     int64_t most_workspace;
     bool exact;             /* no engine that uses the tensor cores, or rounds operands */
     int64_t engine, advice; /* what was chosen, and from how many */
+    int failure;            /* of the first plan that failed otherwise than as unsupported, or 0 */
+    int64_t failed;         /* its engine */
 } exo_cudnn_choice;
 
-/* Chooses the engine of a pass and makes its plan. *found: there is one. Returns a status of cuDNN. */
+/* Chooses the engine of a pass and makes its plan. *found: there is one. Where a plan fails, the next advice is
+ * taken and a warning names both engines; if none is left, or memory is what lacks, it is an error. Returns a
+ * status of cuDNN. */
 int exo_cudnn_choose(const exo_cuda_cudnn *c, exo_cudnn_pass *p, exo_cudnn_thing graph,
                      exo_cudnn_choice *choice, bool *found);
 void exo_cudnn_destroy_pass(exo_cudnn_pass *p);

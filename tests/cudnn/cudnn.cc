@@ -52,7 +52,7 @@ struct context {
 std::set<thing *> descriptors;
 static uint64_t things, calls, fail_at, forwards, backwards, attentions;
 static int failure, tf32;
-static bool without_advice;
+static bool without_advice, breaks;
 static size_t version = 91900;
 
 /* Does `act` with the lock, unless this call is to fail. */
@@ -370,7 +370,7 @@ finish_plan(const thing *t)
     const thing *config = thing_at(t, 401, CONFIG);
     forbid(config->engine < DRAWN, "a configuration that no heuristic has given");
     forbid(!value_of<context *>(t, 400)->has_stream, "a handle on no stream of its own");
-    return config->engine == NOT_FOR_THIS ? NOT_SUPPORTED : SUCCESS;
+    return config->engine != NOT_FOR_THIS ? SUCCESS : breaks ? 5000 : NOT_SUPPORTED;
 }
 
 CUDNN int
@@ -652,6 +652,7 @@ const cudnn_test cudnn_test_calls = {
         });
     },
     [](int without) { cuda_emulated_locked([=]() { without_advice = without != 0; }); },
+    [](int broken) { cuda_emulated_locked([=]() { breaks = broken != 0; }); },
     [](size_t number) { version = number; },
     []() { return read(&things); },
     []() { return read(&calls); },

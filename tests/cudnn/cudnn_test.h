@@ -15,6 +15,8 @@ typedef struct cudnn_test {
     void (*fail_at)(uint64_t n, int status);
     /* The heuristic advises nothing that exogym can take. */
     void (*without_advice)(int without);
+    /* A plan that is not supported fails otherwise: with CUDNN_STATUS_EXECUTION_FAILED. */
+    void (*break_plans)(int broken);
     /* The number that cudnnGetVersion has. */
     void (*version)(size_t number);
     /* Handles and descriptors that are there, calls that can fail, and convolutions of each kind. */
