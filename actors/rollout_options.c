@@ -3,6 +3,8 @@
  * policy_trainer.c. */
 #include <string.h>
 
+#include <exogym/environment.h>
+
 #include "actors/builtin_classes.h"
 #include "base/config_edit.h"
 #include "graph/spec.h"
@@ -91,6 +93,32 @@ warn_of_drops(const exo_graph_spec *spec, const exo_edge_spec *parameters,
     return st;
 }
 
+/* A trainer learns from the maker's environment, and is evaluated in its own: other options may be meant, as
+ * for a test of what was learned. */
+static exo_status
+warn_of_environments(const exo_edge_spec *experience, const exo_graph_spec *spec,
+                     const exo_graph_warnings *out, exo_err *err)
+{
+    const exo_actor_spec *m = &spec->actors[experience->from], *t = &spec->actors[experience->to];
+    exo_config *theirs = exo_config_get(m->config, "environment"),
+               *own = exo_config_get(t->config, "environment");
+    exo_environment_spec *played = NULL, *learned = NULL;
+    char where[256];
+    exo_status st = exo_environment_spec_read(&played, m->config, "environment", "cartpole", err);
+    if (st == EXO_OK)
+        st = exo_environment_spec_read(&learned, t->config, "environment", "cartpole", err);
+    if (st == EXO_OK && !exo_environment_spec_is(played, learned)) {
+        exo_config_where(theirs ? theirs : m->node, where, sizeof where);
+        exo_graph_warn(out, own ? own : t->node,
+                       "'%s' is evaluated in '%s' with other options than those with which '%s' "
+                       "plays it (%s)",
+                       t->name, exo_environment_spec_name(learned), m->name, where);
+    }
+    exo_environment_spec_free(&played);
+    exo_environment_spec_free(&learned);
+    return st;
+}
+
 static exo_status
 warn(const exo_graph_spec *spec, const exo_graph_warnings *out, exo_err *err)
 {
@@ -107,6 +135,10 @@ warn(const exo_graph_spec *spec, const exo_graph_warnings *out, exo_err *err)
             spec->actors[e->to].class == &exo_rollout_maker_class &&
             strcmp(e->carries, "parameters") == 0)
             st = warn_of_drops(spec, e, out, err);
+        else if (spec->actors[e->from].class == &exo_rollout_maker_class &&
+                 spec->actors[e->to].class == &exo_policy_trainer_class &&
+                 strcmp(e->carries, "experience") == 0)
+            st = warn_of_environments(e, spec, out, err);
     return st;
 }
 

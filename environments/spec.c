@@ -1,6 +1,8 @@
 /* Environments with their options, from a config. No state. Read next: vector.c. */
 #include "environments/spec.h"
 
+#include <string.h>
+
 #include <exogym/memory.h>
 
 #include "base/config_edit.h"
@@ -80,6 +82,15 @@ exo_environment_spec_free(exo_environment_spec **spec)
     exo_free((*spec)->self);
     exo_free(*spec);
     *spec = NULL;
+}
+
+bool
+exo_environment_spec_is(const exo_environment_spec *spec, const exo_environment_spec *other)
+{
+    const exo_environment_class *c = spec->environment_class;
+    return c == other->environment_class &&
+           memcmp(&spec->shape, &other->shape, sizeof spec->shape) == 0 &&
+           (c->self_size == 0 || memcmp(spec->self, other->self, c->self_size) == 0);
 }
 
 const char *

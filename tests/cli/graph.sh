@@ -301,6 +301,20 @@ has err "exogym: warning: drops.yaml:3:70: this can stall: 'maker' waits for one
 than 1: set max_staleness to at least 2"
 ok graph check drops.yaml --set actors.trainer.config.max_staleness=2
 [ ! -s err ] || fail "nothing is dropped there: $(cat err)"
+cat >other.yaml <<'YAML'
+actors:
+  maker: {class: rollout_maker, config: {environment: {name: cartpole, max_steps: 200}}}
+  trainer: {class: policy_trainer, config: {environment: cartpole, updates: 12}}
+edges:
+  - {from: maker, to: trainer, carries: experience}
+  - {from: trainer, to: maker, carries: parameters, route: broadcast, buffer: {on_full: latest}}
+YAML
+ok graph check other.yaml
+has err "exogym: warning: other.yaml:3:58: 'trainer' is evaluated in 'cartpole' with other options than those with which 'maker' plays it (other.yaml:2:55)"
+ok graph check other.yaml --set 'actors.trainer.config.environment={max_steps: 200}'
+[ ! -s err ] || fail "the same environment: $(cat err)"
+ok graph check other.yaml --set actors.maker.config.environment.max_steps=500
+[ ! -s err ] || fail "what is the default is no other option: $(cat err)"
 grep -v -e hosts: -e links: idle.yaml | sed 's/host: [gh], //; s/, host: [gh]//' >engine.yaml
 ok graph check engine.yaml --set edges.4.engine=gpu
 has err "exogym: warning: --set edges.4.engine: edge 'reader>reader:gradients': engine gpu reduces on the host, because 'reader' computes on the CPU"
