@@ -36,12 +36,12 @@ EXO_API exo_tensor *exo_logits_tensor(exo_tape *tape, exo_logits logits);
 EXO_API exo_tensor *exo_cross_entropy(exo_tape *tape, exo_logits logits, exo_tensor *targets);
 /* log softmax(logits / temperature)[target] of each row -> (R); 0 in rows without a target. In a
  * pass that is `invariant` (exo_pass) they are those of generation, to the bit. temperature 0
- * counts as 1. INVAL: a target of V or more, or a temperature that is negative or
- * NaN. */
+ * counts as 1. INVAL: a target of V or more, or a temperature that is negative or NaN, or whose
+ * reciprocal is infinite. */
 EXO_API exo_tensor *exo_log_probs(exo_tape *tape, exo_logits logits, exo_tensor *targets,
                                   float temperature);
-/* The entropy of softmax(logits / temperature) in nats -> (R). temperature 0 counts as 1. INVAL: a
- * temperature that is negative or NaN. */
+/* The entropy of softmax(logits / temperature) in nats -> (R). temperature 0 counts as 1. INVAL: as
+ * above. */
 EXO_API exo_tensor *exo_entropy(exo_tape *tape, exo_logits logits, float temperature);
 
 /* sum(mask x) / sum(mask) over the elements whose mask is not 0 -> one element; 0 if there is none.

@@ -494,7 +494,7 @@ part_gradient(const struct head *h, const struct tile *part, void *out)
     for (size_t r = 0; r < part->rows; r++) {
         int32_t target = h->k.targets[part->row + r];
         if (target < 0 || (size_t)target < part->column ||
-            (size_t)target >= part->column + part->columns)
+            (size_t)target >= part->column + part->columns || h->k.factor[part->row + r] == 0.0f)
             continue;
         /* The target's gradient is factor (p - 1). expm1 keeps the digits that p - 1 loses where p
          * is near 1. */

@@ -2,6 +2,7 @@
 #include "nn/cpu/softmax.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "nn/cpu/typed.h"
 #include "nn/cpu/vector_math.h"
@@ -93,6 +94,10 @@ scaled(const float *x, size_t rows, size_t stride, size_t columns, float scale,
         const float *restrict in = x + r * stride;
         void *restrict out = (char *)y + r * columns * (type == EXO_BF16 ? 2 : 4);
         const float off = log_sum[r], by = factor[r];
+        if (by == 0.0f) { /* a row without a target, whose logits may be infinite */
+            memset(out, 0, columns * (type == EXO_BF16 ? 2 : 4));
+            continue;
+        }
         for (size_t i = 0; i < columns; i++)
             exo_store(type, out, i, by * exo_vexp(in[i] * scale - off));
     }

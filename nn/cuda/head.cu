@@ -129,10 +129,12 @@ numbers_of(const tile &t, size_t row)
             has_target ? static_cast<size_t>(t.targets[row]) : SIZE_MAX};
 }
 
-/* The gradient of a logit, of column v. */
+/* The gradient of a logit, of column v. The logits of a row without a target may be infinite. */
 __device__ static inline float
 gradient_of(const row_numbers &r, size_t v, float logit)
 {
+    if (r.factor == 0)
+        return 0;
     const float log_p = r.scale * logit - r.log_sum, p = expf(log_p);
     const float d =
         r.has_entropy ? (p > 0 ? p * (log_p + r.entropy) : 0) : p - (r.target == v ? 1.0f : 0.0f);

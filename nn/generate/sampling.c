@@ -1,6 +1,7 @@
 /* The choice of a token: see sampling.h. Penalty, temperature, top-k and top-p have the
  * definitions and the order of transformers, but do not sort the vocabulary. */
 #include "nn/generate/sampling.h"
+#include "nn/device/temperature.h"
 
 #include <math.h>
 #include <string.h>
@@ -16,8 +17,9 @@ enum {
 exo_status
 exo_sampling_check(const exo_sampling *s, size_t vocabulary, exo_err *err)
 {
-    if (!(s->temperature >= 0) || isinf(s->temperature))
-        return exo_fail(err, EXO_INVAL, "temperature is %g; it must be 0 or more",
+    float scale;
+    if (!exo_temperature_scale(s->temperature, &scale))
+        return exo_fail(err, EXO_INVAL, "temperature is %g; it must be " EXO_TEMPERATURE_EXPECTED,
                         (double)s->temperature);
     if (!(s->top_p >= 0 && s->top_p <= 1))
         return exo_fail(err, EXO_INVAL, "top_p is %g; it must be in 0 to 1", (double)s->top_p);

@@ -5,6 +5,7 @@
 
 #include <math.h>
 
+#include "nn/device/temperature.h"
 #include "nn/ops/targets.h"
 #include "nn/ops/vocabulary.h"
 #include "nn/tape_run.h"
@@ -26,12 +27,10 @@ exo_cross_entropy(exo_tape *tape, exo_logits logits, exo_tensor *targets)
 static bool
 scale_of(exo_tape *tape, const char *name, float temperature, float *scale)
 {
-    *scale = temperature > 0.0f ? 1.0f / temperature : 1.0f;
-    if (temperature >= 0.0f && !isinf(temperature))
+    if (exo_temperature_scale(temperature, scale))
         return true;
-    exo_tape_fail(tape, EXO_INVAL,
-                  "%s: the temperature is %g; expected a finite number of at least 0", name,
-                  (double)temperature);
+    exo_tape_fail(tape, EXO_INVAL, "%s: the temperature is %g; expected " EXO_TEMPERATURE_EXPECTED,
+                  name, (double)temperature);
     return false;
 }
 

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "nn/device/temperature.h"
 #include "nn/ops/embedding.h"
 #include "nn/ops/targets.h"
 #include "nn/ops/vocabulary.h"
@@ -377,17 +378,18 @@ exo_tensor *
 exo_linear_log_probs(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *targets,
                      float temperature)
 {
-    if (!(temperature >= 0.0f) || isinf(temperature))
+    float scale;
+    if (!exo_temperature_scale(temperature, &scale))
         return exo_tape_fail(
             tape, EXO_INVAL,
-            "linear_log_probs: the temperature is %g; expected a finite number of at least 0",
+            "linear_log_probs: the temperature is %g; expected " EXO_TEMPERATURE_EXPECTED,
             (double)temperature);
     exo_op *op = begin(tape, &log_probs_class, x, weight, targets, true, false);
     size_t rows = op ? op->in[INPUT]->dims[0] : 0;
     exo_tensor *y = op ? exo_tape_tensor(tape, EXO_F32, EXO_ROW_MAJOR, 1, &rows) : NULL;
     if (!y)
         return NULL;
-    op->factor = temperature > 0.0f ? 1.0f / temperature : 1.0f;
+    op->factor = scale;
     exo_head_args h = head_of(op);
     h.picked = y->data;
     bool done = forward(tape, op, &h);

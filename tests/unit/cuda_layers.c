@@ -3,10 +3,12 @@
  * has every kernel in small sizes. */
 #include <criterion/criterion.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <exogym/loss.h>
 #include <exogym/memory.h>
 
 #include "cuda/emulator.h"
@@ -287,6 +289,43 @@ Test(cuda_layers, a_wide_head)
     run_head(&gpu, &s);
     run_head(&ref, &s);
     layer_call_expect_equal(&gpu, &ref, 2e-2, "head");
+}
+
+/* Row 1 has no target, and logits that are infinite. dx, then dweight. */
+static void
+differentiate_with_infinities(exo_device *device, float out[6 * 4 + 3 * 4])
+{
+    static const int32_t targets[6] = {2, -1, 0, 1, 2, 0};
+    float x[6 * 4], w[3 * 4] = {1, -1, 2, 1, -1, 1, 2, 2, 1, 1, -2, 1};
+    exo_tape *tape = NULL;
+    exo_err err = {0};
+    for (int i = 0; i < 6 * 4; i++)
+        x[i] = i / 4 == 1 ? 3e38f : (float)(i % 5) / 4;
+    cr_assert_eq(exo_tape_new_on(&tape, device, &err), EXO_OK, "%s", err.text);
+    exo_tape_begin(tape, NULL, &(exo_pass){.grad = true});
+    exo_tensor *in = exo_tape_variable(tape, 2, (size_t[]){6, 4}, x),
+               *weight = exo_tape_variable(tape, 2, (size_t[]){3, 4}, w),
+               *at = exo_tape_input(tape, EXO_I32, 1, (size_t[]){6}, targets);
+    exo_tensor *loss = exo_linear_cross_entropy(tape, in, weight, at);
+    cr_assert_not_null(loss);
+    cr_expect(isfinite(exo_tensor_item(loss)));
+    cr_assert_eq(exo_tape_backward(tape, loss, 1, &err), EXO_OK, "%s", err.text);
+    exo_tensor_grad(in, out);
+    exo_tensor_grad(weight, out + 6 * 4);
+    exo_tape_free(&tape);
+}
+
+Test(cuda_layers, a_row_without_a_target_gives_a_head_nothing)
+{
+    exo_device *gpu = layer_call_gpu(), *devices[] = {exo_device_ref(), exo_device_cpu(), gpu};
+    for (size_t d = 0; d < 3; d++) {
+        float got[6 * 4 + 3 * 4];
+        differentiate_with_infinities(devices[d], got);
+        for (size_t i = 0; i < sizeof got / sizeof *got; i++)
+            cr_expect(isfinite(got[i]) && (i / 4 != 1 || got[i] == 0), "device %zu: %zu: %g", d, i,
+                      (double)got[i]);
+    }
+    exo_cuda_close(gpu);
 }
 
 /* --- Convolutions ----------------------------------------------------------------------------- */

@@ -595,6 +595,8 @@ Test(generate, mistakes_are_named)
     FAILS(exo_generator_submit(g, UINT64_C(1) << 56, prompt, 2, &s, &err), EXO_INVAL, "2^56");
     s.temperature = -1;
     FAILS(exo_generator_submit(g, 1, prompt, 2, &s, &err), EXO_INVAL, "temperature");
+    s.temperature = 1e-45f; /* its reciprocal is infinite */
+    FAILS(exo_generator_submit(g, 1, prompt, 2, &s, &err), EXO_INVAL, "temperature");
     s = (exo_sampling){.top_p = 1.5f};
     FAILS(exo_generator_submit(g, 1, prompt, 2, &s, &err), EXO_INVAL, "top_p");
     s = (exo_sampling){.repetition_penalty = NAN};

@@ -507,7 +507,10 @@ Test(sequence, wrong_shapes_and_tokens_are_refused_with_a_reason)
     REFUSED(exo_linear_cross_entropy(tape, x, w, i),
             "linear_cross_entropy: target 3 of row 4 is not in [0, 3)");
     REFUSED(exo_linear_log_probs(tape, x, w, i, -1.0f),
-            "linear_log_probs: the temperature is -1; expected a finite number of at least 0");
+            "linear_log_probs: the temperature is -1; expected 0 or a number from 3e-39 to 3e38");
+    REFUSED(exo_linear_log_probs(tape, x, w, i, 1e-45f),
+            "linear_log_probs: the temperature is 1.4013e-45; expected 0 or a number from 3e-39 to "
+            "3e38");
     exo_tape_free(&tape);
 }
 
