@@ -9,22 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXO_PART_EXPECTED "a part of the GPU's memory up to 1, as 0.5, or a size, as 20GiB"
+#include "base/size_unit.h"
 
-/* The bytes of a unit; 0: there is no such unit. */
-static inline double
-exo_part_unit(const char *name)
-{
-    static const struct {
-        const char *name;
-        double bytes;
-    } units[] = {{"B", 1},        {"kB", 1e3},     {"MB", 1e6},     {"GB", 1e9},    {"TB", 1e12},
-                 {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
-        if (strcmp(name, units[i].name) == 0)
-            return units[i].bytes;
-    return 0;
-}
+#define EXO_PART_EXPECTED "a part of the GPU's memory up to 1, as 0.5, or a size, as 20GiB"
 
 /* Reads a bound. whole: the bytes of all memory. False: it is none. */
 static inline bool
@@ -33,7 +20,7 @@ exo_part_of_memory(const char *text, uint64_t whole, uint64_t *out)
     char *end = NULL;
     const double number = strtod(text, &end);
     const bool part = end > text && !*end && number <= 1;
-    const double bytes = number * (part ? (double)whole : exo_part_unit(end + strspn(end, " ")));
+    const double bytes = number * (part ? (double)whole : exo_size_unit(end + strspn(end, " ")));
     if (text + strspn(text, "0123456789.") == end && number > 0 && bytes >= 1 && bytes < 1e18) {
         *out = (uint64_t)bytes;
         return true;

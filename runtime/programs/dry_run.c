@@ -62,22 +62,23 @@ check_gpu(const exo_cuda_machine *machine, uint32_t g, const exo_fit_memory *m, 
     const uint64_t most = bounded ? gpu->limit : gpu->memory;
     const uint64_t bytes =
         ((m->parameters + m->gradients + m->optimizer) / m->nodes + machine->own) * share;
+    const char *bound = bounded ? " (EXOGYM_CUDA_MEMORY)" : "";
     char name[32], note[128], least[EXO_FIGURE], all[EXO_FIGURE];
     snprintf(name, sizeof name, "cuda:%u", g);
     exo_text_bytes((double)bytes, least);
     exo_text_bytes((double)most, all);
     snprintf(note, sizeof note, "at the least for %u node%s, of %s%s", share, share == 1 ? "" : "s",
-             all, bounded ? " (EXOGYM_CUDA_MEMORY)" : "");
+             all, bound);
     if (prints)
         print_row(name, bytes, 0, note);
     if (bytes <= most)
         return EXO_OK;
     return exo_fail(err, EXO_NOMEM,
-                    "%s %s%s, and its %u node%s need at least %s for parameters, "
+                    "%s has %s%s, and its %u node%s need at least %s for parameters, "
                     "gradients, optimizer and workspaces: %stake more GPUs, fewer nodes, or the "
                     "strategy fsdp with cpu_offload",
-                    name, bounded ? "may be used to EXOGYM_CUDA_MEMORY, " : "has ", all, share,
-                    share == 1 ? "" : "s", least, bounded ? "raise the bound, " : "");
+                    name, all, bound, share, share == 1 ? "" : "s", least,
+                    bounded ? "raise the bound, " : "");
 }
 
 /* Compares what the nodes of each GPU need at the least with the memory of the GPU. */

@@ -10,6 +10,7 @@
 
 #include <exogym/decoder.h>
 
+#include "base/size_unit.h"
 #include "programs/commands.h"
 #include "programs/decoder_source.h"
 #include "programs/decoder_tokenizer.h"
@@ -193,24 +194,16 @@ report(const exo_decoder_source *s, const struct export_args *args, bool tokeniz
 static exo_status
 read_size(const char *text, size_t *out, exo_err *err)
 {
-    static const struct {
-        const char *name;
-        double bytes;
-    } units[] = {{"B", 1},        {"kB", 1e3},        {"MB", 1e6},          {"GB", 1e9},
-                 {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}};
     char *end = NULL;
-    double number = text[0] >= '0' && text[0] <= '9' ? strtod(text, &end) : -1;
-    while (end && *end == ' ')
-        end++;
-    for (size_t i = 0; end && i < sizeof units / sizeof *units; i++) {
-        double bytes = floor(number * units[i].bytes);
-        if (strcmp(end, units[i].name) == 0 && bytes >= 1 && bytes <= 1e15) {
-            *out = (size_t)bytes;
-            return EXO_OK;
-        }
+    const double number = text[0] >= '0' && text[0] <= '9' ? strtod(text, &end) : -1;
+    const double bytes = end ? floor(number * exo_size_unit(end + strspn(end, " "))) : 0;
+    if (bytes >= 1 && bytes <= 1e15) {
+        *out = (size_t)bytes;
+        return EXO_OK;
     }
     return exo_fail(err, EXO_INVAL,
-                    "--shard-size '%.60s': expected bytes with their unit, such as 5GB or 500MiB",
+                    "--shard-size '%.60s': expected a number of " EXO_SIZE_UNITS
+                    ", such as 5GB or 500MiB",
                     text);
 }
 

@@ -72,8 +72,8 @@ has out 'without a tokenizer'
 
 # What cannot be exported says why.
 expect 1 'exogym: nowhere: is no run with a model.safetensors or checkpoints, no checkpoint, and no Hugging Face directory' export nowhere x
-expect 2 "exogym: export: --shard-size '5': expected bytes with their unit, such as 5GB or 500MiB (see \`exogym help export\`)" \
-    export model x --shard-size 5
+expect 2 "exogym: export: --shard-size '5KB': expected a number of B, kB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 5GB or 500MiB (see \`exogym help export\`)" \
+    export model x --shard-size 5KB
 ok run job.yaml --preset quick --no-plot
 expect 2 "exogym: runs/small/ddp/config.json: the model 'mlp' is no decoder: only 'gpt' is one" export runs/small/ddp x
 mv gone.txt text.txt

@@ -227,7 +227,7 @@ EXO_CUDA_EMULATOR='memory=9437200' bad 1 'its 2 nodes need at least' run job.yam
 EXO_CUDA_EMULATOR='memory=20000000' ok run job.yaml --dry-run --set device=cuda
 has out 'cuda:0'
 EXO_CUDA_EMULATOR='memory=200000' bad 1 'its 2 nodes need at least' run job.yaml --dry-run --set device=auto
-EXO_CUDA_EMULATOR='memory=20000000' EXOGYM_CUDA_MEMORY=9437200B bad 1 'cuda:0 may be used to EXOGYM_CUDA_MEMORY, 9.44 MB, and its 2 nodes need' run job.yaml --dry-run --set device=cuda
+EXO_CUDA_EMULATOR='memory=20000000' EXOGYM_CUDA_MEMORY=9437200B bad 1 'cuda:0 has 9.44 MB (EXOGYM_CUDA_MEMORY), and its 2 nodes need' run job.yaml --dry-run --set device=cuda
 EXO_CUDA_EMULATOR='memory=20000000' EXOGYM_CUDA_MEMORY=0.4 bad 1 'raise the bound' run job.yaml --dry-run --set device=cuda
 EXO_CUDA_EMULATOR='memory=20000000' EXOGYM_CUDA_MEMORY=0.9 ok run job.yaml --dry-run --set device=cuda
 has out 'of 18.0 MB (EXOGYM_CUDA_MEMORY)'
