@@ -1,13 +1,13 @@
 /* The choice of a token: see sampling.h. Penalty, temperature, top-k and top-p have the
  * definitions and the order of transformers, but do not sort the vocabulary. */
 #include "nn/generate/sampling.h"
-#include "nn/device/temperature.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "nn/cpu/decode.h"
 #include "nn/cpu/softmax.h"
+#include "nn/device/temperature.h"
 
 enum {
     STRIDE = 64, /* logits in a block; kth_largest begins with the blocks' maxima */
