@@ -169,6 +169,13 @@ exo_flush_output(void)
         output_error = errno;
 }
 
+void
+exo_forget_output_error(void)
+{
+    output_error = 0;
+    clearerr(stdout);
+}
+
 int
 exo_program_main(const exo_command *program, int argc, char **argv)
 {

@@ -32,6 +32,8 @@ exo_status exo_program_fail_unknown(const char *name, exo_err *err);
 
 /* Flushes standard output. The program ends with the first error, whatever happens in between. */
 void exo_flush_output(void);
+/* What failed until now is no failure of the program. */
+void exo_forget_output_error(void);
 
 /* Prints "exogym: reason" on standard error. Returns the exit status for the error's code. */
 int exo_report(const exo_err *err);

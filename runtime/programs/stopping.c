@@ -74,5 +74,5 @@ exo_forgive_readers(void)
         return;
     dup2(nowhere, STDOUT_FILENO);
     close(nowhere);
-    clearerr(stdout);
+    exo_forget_output_error();
 }
