@@ -17,6 +17,7 @@
 #include <exogym/state.h>
 
 #include "actors/manifest.h"
+#include "base/c_locale.h"
 #include "base/config_edit.h"
 #include "base/dir.h"
 #include "base/file.h"
@@ -38,7 +39,7 @@ path_format(char out[EXO_CHECKPOINT_PATH], exo_err *err, const char *format, ...
 {
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(out, EXO_CHECKPOINT_PATH, format, args);
+    int length = exo_c_vsnprintf(out, EXO_CHECKPOINT_PATH, format, args);
     va_end(args);
     if (length < 0 || length >= EXO_CHECKPOINT_PATH)
         return exo_fail(err, EXO_INVAL, "the path '%.200s...' is longer than %d bytes", out,

@@ -8,6 +8,7 @@
 #include <exogym/memory.h>
 
 #include "actors/policy_file.h"
+#include "base/c_locale.h"
 #include "base/table.h"
 
 enum {
@@ -71,8 +72,9 @@ write_line(exo_evaluator *e, exo_err *err)
     const exo_evaluated *look = &e->newest_look;
     if (!e->list.stream)
         return EXO_OK;
-    fprintf(e->list.stream, "%llu,%llu,%.9g,%.9g\n", (unsigned long long)look->update,
-            (unsigned long long)look->samples, look->evaluation.mean, look->evaluation.deviation);
+    exo_c_fprintf(e->list.stream, "%llu,%llu,%.9g,%.9g\n", (unsigned long long)look->update,
+                  (unsigned long long)look->samples, look->evaluation.mean,
+                  look->evaluation.deviation);
     return exo_table_push(&e->list, err);
 }
 

@@ -23,6 +23,7 @@
 #include "actors/builtin_classes.h"
 #include "actors/graph_train_node.h"
 #include "actors/replica.h"
+#include "base/c_locale.h"
 #include "base/config_edit.h"
 #include "base/file.h"
 #include "base/grow_text.h"
@@ -385,7 +386,7 @@ static const char *
 write_figure(char out[32], double value)
 {
     if (isfinite(value))
-        snprintf(out, 32, "%.9g", value);
+        exo_c_snprintf(out, 32, "%.9g", value);
     else
         snprintf(out, 32, "null");
     return out;

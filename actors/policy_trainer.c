@@ -19,6 +19,7 @@
 #include "actors/rollout.h"
 #include "actors/stream_seed.h"
 #include "actors/updates_file.h"
+#include "base/c_locale.h"
 #include "base/file.h"
 
 enum {
@@ -490,20 +491,21 @@ write_evaluations(const struct trainer *t, char *out, size_t size)
     int n = 0;
     *out = '\0';
     if (t->evaluation.episodes > 0)
-        n += snprintf(out + n, size - (size_t)n,
-                      "\"evaluation_mean\": %.9g, \"evaluation_deviation\": %.9g, ",
-                      t->evaluation.mean, t->evaluation.deviation);
+        n += exo_c_snprintf(out + n, size - (size_t)n,
+                            "\"evaluation_mean\": %.9g, \"evaluation_deviation\": %.9g, ",
+                            t->evaluation.mean, t->evaluation.deviation);
     if (t->best_evaluation.episodes > 0)
-        n += snprintf(out + n, size - (size_t)n,
-                      "\"best_evaluation_mean\": %.9g, \"best_evaluation_deviation\": %.9g, ",
-                      t->best_evaluation.mean, t->best_evaluation.deviation);
+        n += exo_c_snprintf(out + n, size - (size_t)n,
+                            "\"best_evaluation_mean\": %.9g, \"best_evaluation_deviation\": %.9g, ",
+                            t->best_evaluation.mean, t->best_evaluation.deviation);
     if (best) {
         hash_policy(exo_evaluator_policy(t->evaluator), sha256);
-        n += snprintf(out + n, size - (size_t)n,
-                      "\"best_update\": %llu, \"best_samples\": %llu, \"best_selection_mean\": "
-                      "%.9g, \"best_sha256\": \"%s\", ",
-                      (unsigned long long)best->update, (unsigned long long)best->samples,
-                      best->evaluation.mean, sha256);
+        n += exo_c_snprintf(
+            out + n, size - (size_t)n,
+            "\"best_update\": %llu, \"best_samples\": %llu, \"best_selection_mean\": "
+            "%.9g, \"best_sha256\": \"%s\", ",
+            (unsigned long long)best->update, (unsigned long long)best->samples,
+            best->evaluation.mean, sha256);
     }
     if (reached)
         snprintf(out + n, size - (size_t)n,
@@ -524,19 +526,19 @@ write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err
     if (!folder)
         return EXO_OK;
     if (!isnan(t->return_mean))
-        snprintf(mean, sizeof mean, "%.9g", t->return_mean);
+        exo_c_snprintf(mean, sizeof mean, "%.9g", t->return_mean);
     write_evaluations(t, evaluations, sizeof evaluations);
     if (exo_has_game_value(t->play.spec))
-        snprintf(game, sizeof game, "\"game_value\": %.9g, \"exploitability\": %.9g, ",
-                 t->game.value, t->game.exploitability);
+        exo_c_snprintf(game, sizeof game, "\"game_value\": %.9g, \"exploitability\": %.9g, ",
+                       t->game.value, t->game.exploitability);
     hash_policy(policy, sha256);
-    int size =
-        snprintf(text, sizeof text,
-                 "{\"return_mean\": %s, \"episodes\": %llu, \"updates\": %llu, \"items\": %llu, "
-                 "\"dropped\": %llu, \"staleness_mean\": %.9g, %s%s\"sha256\": \"%s\"}\n",
-                 mean, (unsigned long long)t->returns.count,
-                 (unsigned long long)exo_ppo_update_count(t->update), (unsigned long long)t->used,
-                 (unsigned long long)t->dropped, staleness_mean(t), evaluations, game, sha256);
+    int size = exo_c_snprintf(
+        text, sizeof text,
+        "{\"return_mean\": %s, \"episodes\": %llu, \"updates\": %llu, \"items\": %llu, "
+        "\"dropped\": %llu, \"staleness_mean\": %.9g, %s%s\"sha256\": \"%s\"}\n",
+        mean, (unsigned long long)t->returns.count,
+        (unsigned long long)exo_ppo_update_count(t->update), (unsigned long long)t->used,
+        (unsigned long long)t->dropped, staleness_mean(t), evaluations, game, sha256);
     if ((size_t)snprintf(path, sizeof path, "%s/final_%s.json", folder, name) >= sizeof path)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
     exo_status st = exo_updates_file_check(t->file, err);

@@ -6,6 +6,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
 #include "base/table.h"
 
 enum {
@@ -62,10 +63,10 @@ exo_updates_file_write(exo_updates_file *u, uint64_t update, uint64_t samples, d
         return EXO_OK;
     fprintf(lines, "%llu,%llu,", (unsigned long long)update, (unsigned long long)samples);
     if (!isnan(return_mean))
-        fprintf(lines, "%.9g", return_mean);
-    fprintf(lines, ",%.9g", loss);
+        exo_c_fprintf(lines, "%.9g", return_mean);
+    exo_c_fprintf(lines, ",%.9g", loss);
     if (u->has_game)
-        fprintf(lines, ",%.9g,%.9g", game->value, game->exploitability);
+        exo_c_fprintf(lines, ",%.9g,%.9g", game->value, game->exploitability);
     fprintf(lines, "\n");
     return exo_table_push(&u->table, err);
 }

@@ -7,6 +7,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
 #include "experience/builtin.h"
 #include "experience/calculate.h"
 #include "experience/reward_task.h"
@@ -137,7 +138,7 @@ calculator_reply(void *self, void *state, const exo_tool_turn *turn, exo_tool_re
     bool good = turn->stopped && value_of_turn(c, text, &value);
     exo_free(text);
     if (good) {
-        snprintf(reply, sizeof reply, "%.6g%s", value, c->after);
+        exo_c_snprintf(reply, sizeof reply, "%.6g%s", value, c->after);
         st = encode(turn->tokenizer, reply, out->tokens, out->room, &length, NULL);
         good = st == EXO_OK; /* otherwise the value cannot be written with these tokens */
     }

@@ -6,6 +6,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
 #include "experience/expression_impl.h"
 
 enum {
@@ -230,7 +231,7 @@ parse_factor(struct parser *p, uint16_t *out)
             st = fail(p, p->at, "')'");
     } else if (isdigit((unsigned char)*p->at) || *p->at == '.') {
         char *end = NULL;
-        exo_expression_node node = {.op = EXO_OP_NUMBER, .number = strtod(p->at, &end)};
+        exo_expression_node node = {.op = EXO_OP_NUMBER, .number = exo_c_strtod(p->at, &end)};
         if (end == p->at)
             return fail(p, p->at, "a number");
         p->at = end;

@@ -8,6 +8,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
 #include "base/file.h"
 
 enum {
@@ -186,14 +187,14 @@ write_item(FILE *file, const exo_experience *e, exo_time now, uint64_t version)
     double score = 0;
     for (size_t a = 0; a < e->answers; a++)
         score += e->scores[a];
-    fprintf(file, "%llu,%llu,%llu,%llu,%zu,%zu,%.9g", (unsigned long long)e->id,
-            (unsigned long long)e->prompt, (unsigned long long)e->epoch,
-            (unsigned long long)e->maker, e->answers,
-            exo_experience_actions(e, 0, e->tokens_length), score / (double)e->answers);
+    exo_c_fprintf(file, "%llu,%llu,%llu,%llu,%zu,%zu,%.9g", (unsigned long long)e->id,
+                  (unsigned long long)e->prompt, (unsigned long long)e->epoch,
+                  (unsigned long long)e->maker, e->answers,
+                  exo_experience_actions(e, 0, e->tokens_length), score / (double)e->answers);
     write_runs(file, e, e->versions);
     write_runs(file, e, e->cache_versions);
-    fprintf(file, ",%.6f,%.6f,%.6f,%llu,", seconds(e->sent), seconds(e->received), seconds(now),
-            (unsigned long long)version);
+    exo_c_fprintf(file, ",%.6f,%.6f,%.6f,%llu,", seconds(e->sent), seconds(e->received),
+                  seconds(now), (unsigned long long)version);
     write_turns(file, e);
     fprintf(file, "\n");
 }
@@ -212,10 +213,10 @@ exo_learned_write(exo_learned *l, const exo_experience *items, size_t count, exo
         return st;
     for (size_t i = 0; i < count; i++)
         write_item(l->items.stream, &items[i], now, version);
-    fprintf(lines, "%llu,%.6f,%s,", (unsigned long long)version, seconds(now), sha256);
+    exo_c_fprintf(lines, "%llu,%.6f,%s,", (unsigned long long)version, seconds(now), sha256);
     if (f)
-        fprintf(lines, "%.0f,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g\n", f->items, f->score, f->loss,
-                f->kl, f->ratio_off, f->kl_makers, f->chi_squared, f->effective);
+        exo_c_fprintf(lines, "%.0f,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g\n", f->items, f->score,
+                      f->loss, f->kl, f->ratio_off, f->kl_makers, f->chi_squared, f->effective);
     else
         fprintf(lines, "0,,,,,,,\n");
     st = exo_table_push(&l->items, err);

@@ -16,6 +16,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
 #include "base/file.h"
 #include "base/table.h"
 #include "experience/builtin.h"
@@ -307,12 +308,12 @@ write_step(struct text_trainer *t, const exo_graph_actor *actor, uint64_t step, 
     FILE *csv = t->csv.stream;
     if (!csv)
         return EXO_OK;
-    fprintf(csv, "%llu,%.6f,%.9g,%.9g,", (unsigned long long)step,
-            (double)exo_graph_now(actor) * 1e-9, t->last.loss, t->last.norm);
+    exo_c_fprintf(csv, "%llu,%.6f,%.9g,%.9g,", (unsigned long long)step,
+                  (double)exo_graph_now(actor) * 1e-9, t->last.loss, t->last.norm);
     if (validated && t->kind == EXO_TUNER_ANSWERS)
-        fprintf(csv, "%.9g,\n", t->validated.loss);
+        exo_c_fprintf(csv, "%.9g,\n", t->validated.loss);
     else if (validated)
-        fprintf(csv, "%.9g,%.9g\n", t->validated.loss, t->validated.accuracy);
+        exo_c_fprintf(csv, "%.9g,%.9g\n", t->validated.loss, t->validated.accuracy);
     else
         fprintf(csv, ",\n");
     return exo_table_push(&t->csv, err);
@@ -344,24 +345,26 @@ write_result(const struct text_trainer *t, const exo_graph_actor *actor, exo_err
     if (st == EXO_OK && exo_graph_index(actor) == 0)
         st = exo_tuner_save_adapter(t->tuner, path, err);
     if (st == EXO_OK && exo_graph_index(actor) == 0 && t->kind == EXO_TUNER_RANKING) {
-        snprintf(text, sizeof text, "{\"mean\": %.9g, \"deviation\": %.9g, \"accuracy\": %.9g}\n",
-                 f->mean, f->deviation, f->accuracy);
+        exo_c_snprintf(text, sizeof text,
+                       "{\"mean\": %.9g, \"deviation\": %.9g, \"accuracy\": %.9g}\n", f->mean,
+                       f->deviation, f->accuracy);
         st = write_text(actor, "model_%s/reward.json", text, err);
     }
     if (st == EXO_OK)
         st = exo_tuner_sha256(t->tuner, sha256, err);
     if (st != EXO_OK)
         return st;
-    int size = snprintf(text, sizeof text,
-                        "{\"loss\": %.9g, \"val_loss\": %.9g, \"held_out\": %zu, \"steps\": %llu, ",
-                        t->last.loss, f->loss, exo_tuner_held_out(t->tuner),
-                        (unsigned long long)exo_tuner_steps(t->tuner));
+    int size = exo_c_snprintf(
+        text, sizeof text,
+        "{\"loss\": %.9g, \"val_loss\": %.9g, \"held_out\": %zu, \"steps\": %llu, ", t->last.loss,
+        f->loss, exo_tuner_held_out(t->tuner), (unsigned long long)exo_tuner_steps(t->tuner));
     if (t->kind != EXO_TUNER_ANSWERS)
-        size += snprintf(text + size, sizeof text - (size_t)size,
-                         "\"val_accuracy\": %.9g, \"val_margin\": %.9g, ", f->accuracy, f->margin);
+        size += exo_c_snprintf(text + size, sizeof text - (size_t)size,
+                               "\"val_accuracy\": %.9g, \"val_margin\": %.9g, ", f->accuracy,
+                               f->margin);
     if (t->kind == EXO_TUNER_RANKING)
-        size += snprintf(text + size, sizeof text - (size_t)size,
-                         "\"mean\": %.9g, \"deviation\": %.9g, ", f->mean, f->deviation);
+        size += exo_c_snprintf(text + size, sizeof text - (size_t)size,
+                               "\"mean\": %.9g, \"deviation\": %.9g, ", f->mean, f->deviation);
     snprintf(text + size, sizeof text - (size_t)size, "\"sha256\": \"%s\"}\n", sha256);
     return write_text(actor, "final_%s.json", text, err);
 }

@@ -21,6 +21,7 @@
 #include <exogym/memory.h>
 #include <exogym/state.h>
 
+#include "base/c_locale.h"
 #include "base/config_edit.h"
 #include "base/file.h"
 #include "experience/builtin.h"
@@ -394,10 +395,11 @@ write_regret(struct trainer *t, const exo_graph_actor *actor, exo_err *err)
     exo_status st = t->regret ? measure_regret(t, &f, err) : EXO_OK;
     if (st != EXO_OK || !t->regret || !exo_graph_folder(actor))
         return st;
-    int size = snprintf(text, sizeof text,
-                        "{\"regret\": %.9g, \"optimum\": %.9g, \"objective\": %.9g, \"reward\": "
-                        "%.9g, \"kl\": %.9g}\n",
-                        f.regret, f.optimum, f.optimum - f.regret, f.reward, f.kl);
+    int size =
+        exo_c_snprintf(text, sizeof text,
+                       "{\"regret\": %.9g, \"optimum\": %.9g, \"objective\": %.9g, \"reward\": "
+                       "%.9g, \"kl\": %.9g}\n",
+                       f.regret, f.optimum, f.optimum - f.regret, f.reward, f.kl);
     if ((size_t)snprintf(path, sizeof path, "%s/exact_%s.json", exo_graph_folder(actor),
                          exo_graph_name(actor)) >= sizeof path)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);
@@ -429,12 +431,12 @@ write_result(const struct trainer *t, const exo_graph_actor *actor, exo_err *err
         st = exo_learner_sha256(t->learner, sha256, err);
     if (st != EXO_OK)
         return st;
-    int size =
-        snprintf(text, sizeof text,
-                 "{\"score\": %.9g, \"kl\": %.9g, \"updates\": %llu, \"items\": %llu, "
-                 "\"repeated\": %llu, \"sha256\": \"%s\"}\n",
-                 t->last.score, t->last.kl, (unsigned long long)exo_learner_version(t->learner),
-                 (unsigned long long)t->used, (unsigned long long)t->intake.repeated, sha256);
+    int size = exo_c_snprintf(
+        text, sizeof text,
+        "{\"score\": %.9g, \"kl\": %.9g, \"updates\": %llu, \"items\": %llu, "
+        "\"repeated\": %llu, \"sha256\": \"%s\"}\n",
+        t->last.score, t->last.kl, (unsigned long long)exo_learner_version(t->learner),
+        (unsigned long long)t->used, (unsigned long long)t->intake.repeated, sha256);
     if ((size_t)snprintf(path, sizeof path, "%s/final_%s.json", exo_graph_folder(actor),
                          exo_graph_name(actor)) >= sizeof path)
         return exo_fail(err, EXO_INVAL, "%.200s...: the path is too long", path);

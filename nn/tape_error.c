@@ -1,5 +1,6 @@
 /* The first error of a pass, which stays until the next pass begins. As the tape, it belongs to one
  * thread at a time. Read next: tape_impl.h. */
+#include "base/c_locale.h"
 #include "nn/tape_private.h"
 
 #include <stdarg.h>
@@ -13,7 +14,7 @@ exo_tape_fail(exo_tape *tape, exo_status status, const char *format, ...)
     va_list args;
     va_start(args, format);
     tape->error.code = status;
-    vsnprintf(tape->error.text, sizeof tape->error.text, format, args);
+    exo_c_vsnprintf(tape->error.text, sizeof tape->error.text, format, args);
     va_end(args);
     return NULL;
 }

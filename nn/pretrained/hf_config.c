@@ -10,6 +10,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
 #include "base/file.h"
 
 enum {
@@ -273,11 +274,11 @@ exo_hf_real(float value)
 {
     char text[32];
     for (int digits = 1; digits <= 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, (double)value);
-        if (strtof(text, NULL) == value)
+        exo_c_snprintf(text, sizeof text, "%.*g", digits, (double)value);
+        if ((float)exo_c_strtod(text, NULL) == value)
             break;
     }
-    return json_real(strtod(text, NULL));
+    return json_real(exo_c_strtod(text, NULL));
 }
 
 const char *

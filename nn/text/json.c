@@ -8,6 +8,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
 #include "base/grow_text.h"
 
 static void
@@ -39,7 +40,7 @@ exo_json_fail(const exo_json *part, exo_err *err, exo_status code, const char *f
     char reason[EXO_ERR_TEXT];
     va_list args;
     va_start(args, format);
-    vsnprintf(reason, sizeof reason, format, args);
+    exo_c_vsnprintf(reason, sizeof reason, format, args);
     va_end(args);
     exo_fail(err, code, "%s", reason);
     return exo_json_in(part, err, code);

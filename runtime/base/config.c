@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
 #include "base/input.h"
 #include "base/nearest.h"
 
@@ -267,11 +267,7 @@ exo_config_is_number(const char *text, bool *integer)
 double
 exo_config_to_double(const char *text)
 {
-    /* a constant of the C library: cannot fail */
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    double value = strtod_l(text, NULL, c);
-    freelocale(c);
-    return value;
+    return exo_c_strtod(text, NULL);
 }
 
 bool

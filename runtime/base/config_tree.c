@@ -9,6 +9,8 @@
 
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
+
 enum {
     BLOCK_BYTES = 16 << 10
 };
@@ -119,7 +121,7 @@ fail_at(const exo_config_doc *doc, const exo_config_place *place, exo_err *err, 
         va_list args)
 {
     char reason[EXO_ERR_TEXT];
-    int length = vsnprintf(reason, sizeof reason, format, args);
+    int length = exo_c_vsnprintf(reason, sizeof reason, format, args);
     if (place->alias_line > 0 && length > 0 && (size_t)length < sizeof reason)
         snprintf(reason + length, sizeof reason - (size_t)length,
                  " (used by the alias in line %u, column %u)", place->alias_line,

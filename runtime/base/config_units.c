@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/c_locale.h"
 #include "base/config_tree.h"
 
 struct unit {
@@ -474,14 +475,11 @@ const char *
 exo_unit_number(double value, char out[EXO_UNIT_TEXT])
 {
     if (fabs(value) < 1e15 && value == rint(value)) {
-        snprintf(out, EXO_UNIT_TEXT, "%.0f", value);
+        exo_c_snprintf(out, EXO_UNIT_TEXT, "%.0f", value);
         return out;
     }
     for (int digits = 1; digits <= 17; digits++) {
-        snprintf(out, EXO_UNIT_TEXT, "%.*g", digits, value);
-        for (char *c = out; *c; c++)
-            if (*c == ',')
-                *c = '.'; /* a locale's decimal comma */
+        exo_c_snprintf(out, EXO_UNIT_TEXT, "%.*g", digits, value);
         if (exo_config_to_double(out) == value)
             break;
     }
@@ -492,10 +490,7 @@ const char *
 exo_unit_float(float value, char out[EXO_UNIT_TEXT])
 {
     for (int digits = 1; digits <= 9; digits++) {
-        snprintf(out, EXO_UNIT_TEXT, "%.*g", digits, (double)value);
-        for (char *c = out; *c; c++)
-            if (*c == ',')
-                *c = '.';
+        exo_c_snprintf(out, EXO_UNIT_TEXT, "%.*g", digits, (double)value);
         if ((float)exo_config_to_double(out) == value)
             break;
     }

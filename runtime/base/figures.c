@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "base/c_locale.h"
+
 const char *
 exo_text_bytes(double bytes, char out[EXO_FIGURE])
 {
@@ -13,6 +15,6 @@ exo_text_bytes(double bytes, char out[EXO_FIGURE])
     for (; bytes >= 999.5 && unit + 1 < sizeof units / sizeof *units; unit++)
         bytes /= 1000;
     int decimals = unit == 0 || bytes >= 99.95 ? 0 : bytes >= 9.995 ? 1 : 2;
-    snprintf(out, EXO_FIGURE, "%.*f %s", decimals, bytes, units[unit]);
+    exo_c_snprintf(out, EXO_FIGURE, "%.*f %s", decimals, bytes, units[unit]);
     return out;
 }

@@ -7,6 +7,8 @@
 
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
+
 static bool
 reserve(exo_text *text, size_t more)
 {
@@ -45,10 +47,10 @@ exo_text_add(exo_text *text, const char *format, ...)
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, args);
+    int length = exo_c_vsnprintf(NULL, 0, format, args);
     va_end(args);
     if (length >= 0 && reserve(text, (size_t)length)) {
-        vsnprintf(text->data + text->length, (size_t)length + 1, format, again);
+        exo_c_vsnprintf(text->data + text->length, (size_t)length + 1, format, again);
         text->length += (size_t)length;
     }
     va_end(again);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/printable.h"
 
 enum {
@@ -61,7 +62,7 @@ exo_log_write(exo_log_level level, const char *subsystem, const char *format, ..
         snprintf(line, sizeof line, "level=%s subsystem=%s ", level_names[level], subsystem);
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(line + start, sizeof line - (size_t)start, format, args);
+    int length = exo_c_vsnprintf(line + start, sizeof line - (size_t)start, format, args);
     va_end(args);
     exo_printable_here(line, sizeof line, length >= (int)sizeof line - start);
 

@@ -5,6 +5,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
 #include "base/grow_text.h"
 
 char *
@@ -13,11 +14,11 @@ exo_text_make(exo_err *err, const char *format, ...)
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, args);
+    int length = exo_c_vsnprintf(NULL, 0, format, args);
     va_end(args);
     char *text = length >= 0 ? exo_calloc(1, (size_t)length + 1) : NULL;
     if (text)
-        vsnprintf(text, (size_t)length + 1, format, again);
+        exo_c_vsnprintf(text, (size_t)length + 1, format, again);
     else
         exo_fail(err, EXO_NOMEM, "out of memory");
     va_end(again);

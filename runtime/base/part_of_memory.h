@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/size_unit.h"
 
 #define EXO_PART_EXPECTED "a part of the GPU's memory up to 1, as 0.5, or a size, as 20GiB"
@@ -18,7 +19,7 @@ static inline bool
 exo_part_of_memory(const char *text, uint64_t whole, uint64_t *out)
 {
     char *end = NULL;
-    const double number = strtod(text, &end);
+    const double number = exo_c_strtod(text, &end);
     const bool part = end > text && !*end && number <= 1;
     const double bytes = number * (part ? (double)whole : exo_size_unit(end + strspn(end, " ")));
     if (text + strspn(text, "0123456789.") == end && number > 0 && bytes >= 1 && bytes < 1e18) {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/utf8.h"
 
 enum {
@@ -50,7 +51,7 @@ exo_format_cut(char *out, size_t room, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(out, room, format, args);
+    int length = exo_c_vsnprintf(out, room, format, args);
     va_end(args);
     if (length >= 0 && (size_t)length >= room)
         end_cut(out, room);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/printable.h"
 
 const char *
@@ -28,7 +29,7 @@ exo_fail(exo_err *err, exo_status code, const char *format, ...)
     va_list args;
     va_start(args, format);
     err->code = code;
-    int length = vsnprintf(err->text, sizeof err->text, format, args);
+    int length = exo_c_vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
     exo_printable_here(err->text, sizeof err->text, length >= (int)sizeof err->text);
     return code;
@@ -44,7 +45,7 @@ exo_fail_in(exo_err *err, exo_status code, const char *format, ...)
 
     va_list args;
     va_start(args, format);
-    int written = vsnprintf(err->text, sizeof err->text, format, args);
+    int written = exo_c_vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
 
     if (written >= 0 && (size_t)written < sizeof err->text)

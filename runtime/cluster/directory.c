@@ -1,5 +1,6 @@
 /* The head's tables: see directory.h. Read next: directory_lists.c. */
 #include "cluster/directory.h"
+#include "base/c_locale.h"
 #include "base/printable.h"
 
 #include <assert.h>
@@ -276,7 +277,7 @@ fail_place(exo_directory *directory, const Exo__Cluster__Spawn *spec, exo_err *e
     char wants[200] = "";
     size_t at = 0, workers = 0;
     for (size_t i = 0; i < spec->n_resources && at < sizeof wants; i++)
-        at += (size_t)snprintf(
+        at += (size_t)exo_c_snprintf(
             wants + at, sizeof wants - at, "%s%s %g%s", i ? ", " : "", spec->resources[i]->name,
             spec->resources[i]->amount,
             is_gpus(spec->resources[i]) && spec->resources[i]->amount < 1 ? " of one" : "");

@@ -1,4 +1,5 @@
 /* Reads a chain from its config and writes it as text. No state. */
+#include "base/c_locale.h"
 #include "codec/codec_impl.h"
 
 #include <math.h>
@@ -254,7 +255,7 @@ put(struct writer *w, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(w->text + w->used, EXO_CODEC_TEXT - w->used, format, args);
+    int length = exo_c_vsnprintf(w->text + w->used, EXO_CODEC_TEXT - w->used, format, args);
     va_end(args);
     w->used += (size_t)length; /* the longest chain fills half of it */
 }
@@ -265,13 +266,10 @@ put_number(struct writer *w, const char *key, double value)
 {
     char text[40];
     for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value)
+        exo_c_snprintf(text, sizeof text, "%.*g", digits, value);
+        if (exo_c_strtod(text, NULL) == value)
             break;
     }
-    for (char *c = text; *c; c++)
-        if (*c == ',')
-            *c = '.'; /* a locale's decimal comma */
     put(w, ", %s: %s", key, text);
 }
 

@@ -8,6 +8,7 @@
 #include <exogym/memory.h>
 #include <exogym/object.h>
 
+#include "base/c_locale.h"
 #include "base/waiting.h"
 #include "comm/backend.h"
 #include "comm/far_impl.h"
@@ -283,10 +284,10 @@ exo_far_await(exo_far *f, uint32_t phase, uint32_t place, const exo_collective_a
             snprintf(text, sizeof text, "%s_%u (rank %u) has left", f->noun, from, from);
             exo_far_break_locked(f, EXO_PEER_LOST, text);
         } else if (now >= deadline) {
-            snprintf(text, sizeof text,
-                     "%s: deadline passed after %.1f s while waiting for %s_%u (rank %u)",
-                     exo_collective_name(args->operation), (double)(now - f->since) * 1e-9, f->noun,
-                     from, from);
+            exo_c_snprintf(text, sizeof text,
+                           "%s: deadline passed after %.1f s while waiting for %s_%u (rank %u)",
+                           exo_collective_name(args->operation), (double)(now - f->since) * 1e-9,
+                           f->noun, from, from);
             exo_far_break_locked(f, EXO_TIMEOUT, text);
         } else {
             f->awaited = ready ? 0 : from + 1;

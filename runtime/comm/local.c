@@ -28,6 +28,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
 #include "base/crowd.h"
 #include "base/pace.h"
 #include "base/parallel.h"
@@ -131,9 +132,9 @@ break_by_timeout(struct local *l, const exo_local_call *c)
 {
     char text[EXO_ERR_TEXT], who[NAME + 32];
     exo_time waited = exo_now(l->clock) - c->since;
-    size_t at =
-        (size_t)snprintf(text, sizeof text, "%s: deadline passed after %.1f s while waiting for",
-                         exo_collective_name(c->args.operation), (double)waited * 1e-9);
+    size_t at = (size_t)exo_c_snprintf(
+        text, sizeof text, "%s: deadline passed after %.1f s while waiting for",
+        exo_collective_name(c->args.operation), (double)waited * 1e-9);
     uint32_t named = 0;
     for (uint32_t m = 0; m < c->args.size; m++) {
         if (c->here[m] || named++ >= 4)

@@ -6,6 +6,7 @@
 
 #include <exogym/log.h>
 
+#include "base/c_locale.h"
 #include "base/crowd.h"
 #include "comm/near_impl.h"
 
@@ -104,10 +105,10 @@ is_over_locked(exo_near_call *c, uint32_t rank, const _Atomic uint32_t *word, ui
         snprintf(text, sizeof text, "%s_%u (rank %u) has left", f->noun, rank, rank);
         exo_far_break_locked(f, EXO_PEER_LOST, text);
     } else if (f->broken.code == EXO_OK && now >= c->deadline) {
-        snprintf(text, sizeof text,
-                 "%s: deadline passed after %.1f s while waiting for %s_%u (rank %u)",
-                 exo_collective_name(c->args->operation), (double)(now - f->since) * 1e-9, f->noun,
-                 rank, rank);
+        exo_c_snprintf(text, sizeof text,
+                       "%s: deadline passed after %.1f s while waiting for %s_%u (rank %u)",
+                       exo_collective_name(c->args->operation), (double)(now - f->since) * 1e-9,
+                       f->noun, rank, rank);
         exo_far_break_locked(f, EXO_TIMEOUT, text);
     }
     return f->broken.code != EXO_OK;

@@ -9,6 +9,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
 #include "base/config_edit.h"
 #include "graph/site.h"
 #include "graph/spec_impl.h"
@@ -59,7 +60,7 @@ is_same_scalar(const char *a, const char *b)
     char *end_a = NULL, *end_b = NULL;
     if (strcmp(a, b) == 0)
         return true;
-    double x = strtod(a, &end_a), y = strtod(b, &end_b);
+    double x = exo_c_strtod(a, &end_a), y = exo_c_strtod(b, &end_b);
     return end_a != a && end_b != b && !*end_a && !*end_b && x == y;
 }
 
@@ -115,7 +116,7 @@ refuse_in(const exo_graph_spec *next, const exo_config *place, exo_err *err, con
     char text[EXO_ERR_TEXT];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    exo_c_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     return place ? exo_config_fail(place, err, "%s", text)
                  : exo_fail(err, EXO_INVAL, "%s: %s", next->source, text);

@@ -8,6 +8,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
 #include "base/config_edit.h"
 
 /* --- Records ---------------------------------------------------------------------------------- */
@@ -290,19 +291,22 @@ exo_stall_wait_text(const exo_graph_spec *spec, const exo_stall_wait *w, exo_tim
     case EXO_WAIT_NONE:
         break;
     case EXO_WAIT_SEND:
-        snprintf(out, size, "%s waits to send on '%s' to %s, whose buffer is full, since %.2f s",
-                 actor, w->edge, peer, since);
+        exo_c_snprintf(out, size,
+                       "%s waits to send on '%s' to %s, whose buffer is full, since %.2f s", actor,
+                       w->edge, peer, since);
         return;
     case EXO_WAIT_RECEIVE:
-        snprintf(out, size, "%s waits to receive on '%s' from %s since %.2f s", actor, w->edge,
-                 peer, since);
+        exo_c_snprintf(out, size, "%s waits to receive on '%s' from %s since %.2f s", actor,
+                       w->edge, peer, since);
         return;
     case EXO_WAIT_COLLECTIVE:
-        snprintf(out, size, "%s waits in '%s' for %s since %.2f s", actor, w->edge, peer, since);
+        exo_c_snprintf(out, size, "%s waits in '%s' for %s since %.2f s", actor, w->edge, peer,
+                       since);
         return;
     case EXO_WAIT_FINISH:
-        snprintf(out, size, "%s has ended, and what it sent last waits for room at %s since %.2f s",
-                 actor, peer, since);
+        exo_c_snprintf(out, size,
+                       "%s has ended, and what it sent last waits for room at %s since %.2f s",
+                       actor, peer, since);
         return;
     }
     snprintf(out, size, "%s does not wait", actor);
@@ -353,8 +357,8 @@ name_link(const exo_graph_spec *spec, const char *edge_name, uint32_t from, uint
     rate = !own && up < rate ? up : rate;
     rate = !own && down < rate ? down : rate;
     if (edge && rate > 0 && rate < 1e15)
-        snprintf(out, size, "%s -> %s (%.6g Mbit/s)", spec->hosts[x].spec.name,
-                 spec->hosts[y].spec.name, rate * 1e-6);
+        exo_c_snprintf(out, size, "%s -> %s (%.6g Mbit/s)", spec->hosts[x].spec.name,
+                       spec->hosts[y].spec.name, rate * 1e-6);
     else
         snprintf(out, size, "%s -> %s", spec->hosts[x].spec.name, spec->hosts[y].spec.name);
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/config_edit.h"
 #include "graph/builtin.h"
 
@@ -15,7 +16,7 @@ exo_graph_warn(const exo_graph_warnings *out, const exo_config *at, const char *
     char where[256], text[EXO_ERR_TEXT], line[sizeof where + sizeof text + 2];
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    exo_c_vsnprintf(text, sizeof text, format, args);
     va_end(args);
     exo_config_where(at, where, sizeof where);
     snprintf(line, sizeof line, "%s: %s", where, text);

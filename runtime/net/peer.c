@@ -15,6 +15,7 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
 #include "net/net_impl.h"
 
 #define BEAT EXO_SECOND
@@ -391,14 +392,15 @@ exo_net_tick_locked(exo_net *net, exo_time now)
             continue;
         }
         if (!is_watched(p) && now - p->heard > net->opts.peer_timeout) {
-            snprintf(cause, sizeof cause, "nothing was heard from it for %.1f s",
-                     (double)(now - p->heard) / (double)EXO_SECOND);
+            exo_c_snprintf(cause, sizeof cause, "nothing was heard from it for %.1f s",
+                           (double)(now - p->heard) / (double)EXO_SECOND);
             exo_peer_lose_locked(net, p, cause);
         } else if (has_hung_up(p)) {
             exo_peer_lose_locked(net, p, "its connection has ended, without a word");
         } else if (exo_peer_is_stuck_locked(net, p, now)) {
-            snprintf(cause, sizeof cause, "it has read nothing of what was sent to it for %.1f s",
-                     (double)(now - p->read_at) / (double)EXO_SECOND);
+            exo_c_snprintf(cause, sizeof cause,
+                           "it has read nothing of what was sent to it for %.1f s",
+                           (double)(now - p->read_at) / (double)EXO_SECOND);
             exo_peer_lose_locked(net, p, cause);
         } else if (exo_peer_has_gap_locked(p, now)) {
             snprintf(cause, sizeof cause, "message %u of it did not come", p->received);

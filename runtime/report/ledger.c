@@ -8,6 +8,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
 #include "base/figures.h"
 #include "base/file.h"
 
@@ -113,13 +114,14 @@ print_edge(void *context, const char *name, const exo_traffic *sum)
 {
     const struct table *t = context;
     char payload[EXO_FIGURE], encoded[EXO_FIGURE], wire[EXO_FIGURE];
-    fprintf(t->out,
-            "%-*s  %10" PRIu64 "  %10" PRIu64 "  %10s  %10s  %10s  %7" PRIu64 "  %9.2f  %9.2f\n",
-            t->width, name, sum->messages, sum->items,
-            exo_text_bytes((double)sum->payload_bytes, payload),
-            exo_text_bytes((double)sum->encoded_bytes, encoded),
-            exo_text_bytes((double)sum->wire_bytes, wire), sum->drops,
-            (double)sum->send_blocked * 1e-9, (double)sum->recv_blocked * 1e-9);
+    exo_c_fprintf(t->out,
+                  "%-*s  %10" PRIu64 "  %10" PRIu64 "  %10s  %10s  %10s  %7" PRIu64
+                  "  %9.2f  %9.2f\n",
+                  t->width, name, sum->messages, sum->items,
+                  exo_text_bytes((double)sum->payload_bytes, payload),
+                  exo_text_bytes((double)sum->encoded_bytes, encoded),
+                  exo_text_bytes((double)sum->wire_bytes, wire), sum->drops,
+                  (double)sum->send_blocked * 1e-9, (double)sum->recv_blocked * 1e-9);
 }
 
 void
@@ -154,7 +156,7 @@ exo_ledger_write(const exo_ledger *ledger, const char *path, exo_err *err)
         for (size_t c = 0; c < EXO_TRAFFIC_COLUMNS; c++) {
             uint64_t value = exo_traffic_get(&row->traffic, c);
             if (exo_traffic_is_time(c))
-                fprintf(out, ",%.6f", (double)(int64_t)value * 1e-9);
+                exo_c_fprintf(out, ",%.6f", (double)(int64_t)value * 1e-9);
             else
                 fprintf(out, ",%" PRIu64, value);
         }

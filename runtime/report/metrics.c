@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <locale.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,6 +20,7 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
 #include "base/dir.h"
 #include "base/file.h"
 #include "base/grow_text.h"
@@ -76,8 +76,7 @@ static const unsigned of_training = 1U << TRAIN | 1U << VALIDATION | 1U << METRI
 struct exo_metrics {
     struct output tables[NUM_TABLES];
     struct output events;
-    double opened;     /* in seconds since 1970 */
-    locale_t c_locale; /* numbers have a decimal point, whatever the program's locale is */
+    double opened; /* in seconds since 1970 */
 };
 
 static exo_status
@@ -266,8 +265,8 @@ open_events(exo_metrics *m, const char *folder, bool resume, uint64_t step, exo_
     for (char *c = host; *c; c++)
         if (!isalnum((unsigned char)*c) && *c != '-' && *c != '.')
             *c = '_';
-    snprintf(name, sizeof name, EVENTS_PREFIX "%010.0f.%s" EVENTS_SUFFIX, floor(now),
-             host[0] ? host : "localhost");
+    exo_c_snprintf(name, sizeof name, EVENTS_PREFIX "%010.0f.%s" EVENTS_SUFFIX, floor(now),
+                   host[0] ? host : "localhost");
 
     exo_status st = resume ? EXO_OK : remove_events(folder, err);
     if (st == EXO_OK)
@@ -299,7 +298,6 @@ open_files(exo_metrics **out, unsigned which, const char *folder, bool resume, u
     m->events.fd = -1;
     for (int t = 0; t < NUM_TABLES; t++)
         m->tables[t].fd = -1;
-    m->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     m->opened = unix_time();
 
     st = exo_folder_make(folder, err);
@@ -354,8 +352,6 @@ exo_metrics_close(exo_metrics **m)
     for (int t = 0; t < NUM_TABLES; t++)
         close_output(&(*m)->tables[t]);
     close_output(&(*m)->events);
-    if ((*m)->c_locale)
-        freelocale((*m)->c_locale);
     exo_free(*m);
     *m = NULL;
 }
@@ -375,12 +371,10 @@ add_row(exo_metrics *m, enum table table, uint64_t step, bool *added, exo_err *e
 
     char row[MAX_ROW];
     va_list args;
-    locale_t before = uselocale(m->c_locale);
     int start = snprintf(row, sizeof row, "%" PRIu64 ",", step);
     va_start(args, format);
-    int length = vsnprintf(row + start, sizeof row - (size_t)start, format, args);
+    int length = exo_c_vsnprintf(row + start, sizeof row - (size_t)start, format, args);
     va_end(args);
-    uselocale(before);
 
     exo_status st = append(o, row, (size_t)(start + length), err);
     if (st == EXO_OK) {
@@ -498,7 +492,7 @@ add_histogram_rows(struct meter_rows *r, const exo_meter_sample *s)
     for (size_t i = 0; i < c->num_bounds; i++) {
         char part[48];
         so_far += s->buckets[i];
-        snprintf(part, sizeof part, ".le_%.9g", c->bounds[i]);
+        exo_c_snprintf(part, sizeof part, ".le_%.9g", c->bounds[i]);
         add_count_row(r, s, part, so_far, "1");
     }
 }
@@ -557,9 +551,7 @@ write_meters(exo_metrics *m, enum table table, uint64_t key, struct meter_rows *
              const exo_meters *tree, exo_err *err)
 {
     struct output *o = &m->tables[table];
-    locale_t before = uselocale(m->c_locale);
     exo_status st = exo_meters_walk(tree, add_meter, rows, err);
-    uselocale(before);
     if (st == EXO_OK && (rows->csv.failed || rows->events.failed))
         st = exo_fail(err, EXO_NOMEM, "%s: out of memory", o->path);
     if (st == EXO_OK)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/file.h"
 
 /* Writes a JSON string. A checked graph has no such characters in its names, but the escapes keep
@@ -63,9 +64,10 @@ exo_timeline_write(const char *path, const exo_timeline_track *tracks, size_t co
             const exo_span *span = &tracks[i].track->spans[s];
             fprintf(out, "{\"ph\":\"X\",\"name\":");
             put_text(out, span->name);
-            fprintf(out, ",\"cat\":\"%s\",\"pid\":%zu,\"tid\":%zu,\"ts\":%.3f,\"dur\":%.3f},\n",
-                    kinds[span->kind], host, i + 1, (double)span->begin * 1e-3,
-                    (double)(span->end - span->begin) * 1e-3);
+            exo_c_fprintf(out,
+                          ",\"cat\":\"%s\",\"pid\":%zu,\"tid\":%zu,\"ts\":%.3f,\"dur\":%.3f},\n",
+                          kinds[span->kind], host, i + 1, (double)span->begin * 1e-3,
+                          (double)(span->end - span->begin) * 1e-3);
         }
     }
     fprintf(out, "{\"ph\":\"M\",\"name\":\"exogym\",\"pid\":0,\"args\":{}}\n]}\n");

@@ -4,7 +4,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <locale.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -122,16 +121,6 @@ Test(metrics, rows_have_the_columns_of_exo_gym)
     expect_file("correlation.csv", "step,avg_correlation\n7,0.5\n");
     exo_metrics_close(&m);
     cr_expect_null(m);
-}
-
-Test(metrics, numbers_have_a_point_in_every_locale)
-{
-    if (!setlocale(LC_ALL, "de_DE.UTF-8"))
-        setlocale(LC_ALL, "C.UTF-8"); /* the best that is there */
-    exo_metrics *m = open_metrics(false, 0);
-    cr_expect_eq(exo_metrics_correlation(m, 7, 0.5, NULL), EXO_OK);
-    expect_file("correlation.csv", "step,avg_correlation\n7,0.5\n");
-    exo_metrics_close(&m);
 }
 
 Test(metrics, a_fresh_run_replaces_an_old_one)
