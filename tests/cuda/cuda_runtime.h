@@ -6,7 +6,7 @@
  * occur. A thread must have chosen the GPU of the stream on which it starts a kernel or a copy, and
  * some GPU for whatever else it calls: else it would open a context on the first one. The blocks of a
  * grid are a loop in a drawn order. The threads of a block are fibers, which change where they wait for each other and
- * run in an order that is drawn anew after each barrier. Device memory starts as garbage, and the
+ * run in an order that is drawn anew after each barrier. Device memory starts as NaN, and the
  * address sanitizer reports the host's accesses to it.
  *
  * emulator.h is what tests say to it. Owner: the process; a lock guards all of it. Read next:

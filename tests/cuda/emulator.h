@@ -59,11 +59,13 @@ typedef enum cuda_fault {
     CUDA_SHUFFLE_AS_BARRIER,
     CUDA_TWO_BLOCKS,  /* that write the same */
     CUDA_NOT_WRITTEN, /* shared bytes that are read */
-    CUDA_NO_MULTIPLE, /* an address */
-    CUDA_COPY_EARLY,  /* what a copy brings is read before the wait for it */
-    CUDA_COPY_LATE,   /* a thread waits for its copy behind the barrier before others read */
-    CUDA_ENDED_LANE,  /* whose warp shuffles without it */
-    CUDA_MUCH_SHARED, /* which nobody has allowed */
+    CUDA_NOT_WRITTEN_DECLARED,
+    CUDA_MUCH_DECLARED, /* shared bytes, with those of the launch */
+    CUDA_NO_MULTIPLE,   /* an address */
+    CUDA_COPY_EARLY,    /* what a copy brings is read before the wait for it */
+    CUDA_COPY_LATE,     /* a thread waits for its copy behind the barrier before others read */
+    CUDA_ENDED_LANE,    /* whose warp shuffles without it */
+    CUDA_MUCH_SHARED,   /* which nobody has allowed */
     /* Those that the thread sanitizer finds (order.h). */
     CUDA_SOUND_STREAMS, /* none */
     CUDA_NO_EVENT,      /* two streams write the same */

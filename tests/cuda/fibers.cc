@@ -263,13 +263,14 @@ run_each(void)
 
 /* The stacks of the grid's threads: this one's, below this function, if they run as a loop. */
 static void
-watch_grid(const char *name, bool each)
+watch_grid(const char *name, size_t declared, bool each)
 {
     const size_t own = 1 << 20;
     if (each)
-        cuda_emulated_watch_grid(name, static_cast<char *>(__builtin_frame_address(0)) - own, own);
+        cuda_emulated_watch_grid(name, declared,
+                                 static_cast<char *>(__builtin_frame_address(0)) - own, own);
     else
-        cuda_emulated_watch_grid(name, stacks, static_cast<size_t>(MOST_THREADS) * STACK);
+        cuda_emulated_watch_grid(name, declared, stacks, static_cast<size_t>(MOST_THREADS) * STACK);
 }
 
 /* What a thread of the host has as thread_local, kernels' shared arrays among it. */
@@ -306,7 +307,7 @@ own_memory(void)
 }
 
 void
-cuda_emulated_grid(const char *name, dim3 grid, dim3 block, size_t shared, bool each,
+cuda_emulated_grid(const char *name, dim3 grid, dim3 block, emulated_shared_bytes shared, bool each,
                    const std::function<void()> &thread)
 {
     own_memory();
@@ -315,14 +316,14 @@ cuda_emulated_grid(const char *name, dim3 grid, dim3 block, size_t shared, bool 
     block_now.each = each;
     gridDim = grid;
     blockDim = block;
-    watch_grid(name, each);
+    watch_grid(name, shared.declared, each);
     const drawn_order order(static_cast<uint64_t>(grid.x) * grid.y * grid.z);
     for (uint64_t i = 0; i < order.count; i++) {
         const uint64_t b = order.at(i), row = b / grid.x;
         blockIdx = dim3(static_cast<unsigned>(b % grid.x), static_cast<unsigned>(row % grid.y),
                         static_cast<unsigned>(row / grid.y));
-        shared_bytes.assign(shared, 0xA5);
-        cuda_emulated_watch_block(shared_bytes.data(), shared);
+        shared_bytes.assign(shared.launch, 0xFF);
+        cuda_emulated_watch_block(shared_bytes.data(), shared.launch);
         if (each && !CUDA_ORDER_IS_TOLD) /* the sanitizer sees the stack of this thread */
             run_each();
         else

@@ -13,12 +13,15 @@ enum {
         99 * 1024 /* of a block on GPUs of compute capability 8.6, 8.9 and 12.0, the least */
 };
 
-/* Whether a block of a kernel may have so many shared bytes on the GPU of the thread. */
-static bool
-may_share(const void *kernel, size_t bytes)
+/* The most shared bytes that a block of a kernel may have on the GPU of the thread, with those that the
+ * kernel declares. */
+static size_t
+most_shared(const void *kernel, size_t launch)
 {
     const auto found = allowed.find({current, kernel});
-    return bytes <= USUAL_SHARED || (found != allowed.end() && bytes <= found->second);
+    return found != allowed.end() && launch <= found->second && launch > USUAL_SHARED
+               ? MOST_SHARED
+               : USUAL_SHARED;
 }
 
 void
@@ -28,8 +31,9 @@ emulated_queue_grid(const char *name, const void *kernel, dim3 grid, dim3 block,
     const std::lock_guard<std::mutex> guard(lock);
     expect_chosen();
     const size_t threads = static_cast<size_t>(block.x) * block.y * block.z;
+    const size_t most = most_shared(kernel, shared);
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || threads == 0 || threads > 1024 ||
-        grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535 || !may_share(kernel, shared)) {
+        grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535 || shared > most) {
         say(cudaErrorInvalidValue);
         return;
     }
@@ -37,8 +41,8 @@ emulated_queue_grid(const char *name, const void *kernel, dim3 grid, dim3 block,
         say(cudaErrorInvalidResourceHandle);
         return;
     }
-    (void)queue(stream, 'k',
-                [=]() { cuda_emulated_grid(name, grid, block, shared, each, thread); });
+    const emulated_shared_bytes room = {shared, most - shared};
+    (void)queue(stream, 'k', [=]() { cuda_emulated_grid(name, grid, block, room, each, thread); });
 }
 
 cudaError_t

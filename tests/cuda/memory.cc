@@ -56,7 +56,7 @@ emulated::hide_memory(void)
 void
 emulated::add_block(void *memory, size_t bytes, int gpu)
 {
-    memset(memory, 0xA5, bytes);
+    memset(memory, 0xFF, bytes);
     blocks[memory] = {bytes, gpu};
     used += bytes;
     poison(memory, bytes, !shown);
@@ -120,6 +120,7 @@ cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
         return say(cudaErrorMemoryAllocation);
     *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
     add_block(*out, bytes, stream->gpu);
+    allocations++;
     return cudaSuccess;
 }
 

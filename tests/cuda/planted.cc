@@ -43,6 +43,25 @@ read_shared(float *out)
     out[blockIdx.x * THREADS + threadIdx.x] = shared[threadIdx.x];
 }
 
+/* What a block before has left is not there on a GPU. */
+static void
+read_declared(float *out)
+{
+    __shared__ float room[THREADS];
+    if (blockIdx.x == 0)
+        room[threadIdx.x] = 1;
+    out[blockIdx.x * THREADS + threadIdx.x] = room[threadIdx.x];
+}
+
+static void
+declare_much(float *out)
+{
+    __shared__ float room[8 * 1024];
+    for (unsigned i = threadIdx.x; i < sizeof room / sizeof *room; i += THREADS)
+        room[i] = 1;
+    out[blockIdx.x * THREADS + threadIdx.x] = room[threadIdx.x];
+}
+
 static void
 read_between(float *out)
 {
@@ -129,6 +148,12 @@ launch(cuda_fault fault, float *out, cudaStream_t stream)
         break;
     case CUDA_NOT_WRITTEN:
         emulated_launch("planted", read_shared, 2, THREADS, shared, stream, false, out);
+        break;
+    case CUDA_NOT_WRITTEN_DECLARED:
+        emulated_launch("planted", read_declared, 2, THREADS, 0, stream, false, out);
+        break;
+    case CUDA_MUCH_DECLARED:
+        emulated_launch("planted", declare_much, 1, THREADS, 17 * 1024, stream, false, out);
         break;
     case CUDA_NO_MULTIPLE:
         emulated_launch("planted", read_between, 1, 1, 0, stream, true, out);

@@ -5,7 +5,8 @@
  *     within a block: two threads, of which one writes, and no __syncthreads between them. Shuffles
  *         and instructions of a warp order nothing.
  *     in device memory: two blocks of a grid, of which one writes.
- *     in the launch's shared bytes: a read of what no thread of the block has written.
+ *     in shared memory: a read of what no thread of the block has written; and, with the launch's
+ *         bytes, more of what kernels declare than the launch may have.
  *     where a copy is to arrive: any access before the thread that began it has waited for it.
  *     an address that is no multiple of the size.
  *
@@ -59,6 +60,7 @@ static struct {
     const char *name;
     uint32_t now, block, grid; /* the interval, and the first ones of the block and of the grid */
     unsigned thread;
+    size_t declared, most; /* bytes of __shared__ that the grid has written, and that it may have */
     range stacks, shared;
     range indices; /* threadIdx to gridDim, which only the emulator writes */
 } watch;
@@ -123,6 +125,15 @@ is_of_block(uintptr_t address)
     return watch.shared.has(address) || program.has(address);
 }
 
+/* A byte that a kernel declares as __shared__, which the grid writes for the first time. */
+static void
+note_declared(uintptr_t address)
+{
+    if (++watch.declared > watch.most)
+        fail("writes more declared shared bytes than the launch may have beside its own", address,
+             UINT32_MAX);
+}
+
 /* Whether an access in that interval was by an earlier block of the grid that runs. */
 static bool
 of_other_block(uint32_t interval)
@@ -141,6 +152,8 @@ note_write(cell *c, uintptr_t address, bool of_block, unsigned thread)
         fail("writes what another block has written", address, UINT32_MAX);
     if (!of_block && (of_other_block(c->read) || of_other_block(c->others)))
         fail("writes what another block has read", address, UINT32_MAX);
+    if (of_block && c->wrote < watch.grid && !watch.shared.has(address))
+        note_declared(address);
     c->wrote = watch.now;
     c->writer = static_cast<uint16_t>(thread);
 }
@@ -152,7 +165,7 @@ note_read(cell *c, uintptr_t address, bool of_block, unsigned thread)
         fail("reads, with no barrier between, what was written by thread", address, c->writer);
     if (!of_block && of_other_block(c->wrote))
         fail("reads what another block has written", address, UINT32_MAX);
-    if (c->wrote < watch.block && watch.shared.has(address))
+    if (c->wrote < watch.block && of_block)
         fail("reads what no thread of the block has written", address, UINT32_MAX);
     if (c->read == watch.now) {
         if (c->reader != thread)
@@ -203,8 +216,10 @@ note(const void *at, size_t bytes, bool writes, unsigned thread)
 /* --- What the emulator says ------------------------------------------------------------------- */
 
 void
-cuda_emulated_watch_grid(const char *name, const void *stacks, size_t stack_bytes)
+cuda_emulated_watch_grid(const char *name, size_t most, const void *stacks, size_t stack_bytes)
 {
+    watch.declared = 0;
+    watch.most = most;
     watches = watch.compiled &&
               (watch.wanted || watch.always); /* else only instructions would say what they do */
     watch.name = name;

@@ -5,8 +5,10 @@
 
 #include <stddef.h>
 
-/* A grid begins, whose threads have their stacks in these bytes; and it has ended. */
-void cuda_emulated_watch_grid(const char *name, const void *stacks, size_t stack_bytes);
+/* A grid begins, whose threads have their stacks in these bytes, and whose kernel may declare `most` shared
+ * bytes; and it has ended. */
+void cuda_emulated_watch_grid(const char *name, size_t most, const void *stacks,
+                              size_t stack_bytes);
 void cuda_emulated_watch_end(void);
 /* A block begins, which has these shared bytes. */
 void cuda_emulated_watch_block(const void *shared, size_t bytes);

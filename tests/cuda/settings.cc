@@ -134,6 +134,9 @@ print_to_host(void)
         stderr, "cuda: %llu bytes to the host\ncuda: %llu waits\ncuda: %llu graphs, %llu records\n",
         static_cast<unsigned long long>(to_host), static_cast<unsigned long long>(host_waits),
         static_cast<unsigned long long>(launched_graphs), static_cast<unsigned long long>(records));
+    fprintf(stderr, "cuda: %llu calls, %llu kernels, copies and fills, %llu allocations\n",
+            static_cast<unsigned long long>(calls), static_cast<unsigned long long>(done),
+            static_cast<unsigned long long>(allocations));
     for (int gpu = 0; gpu < 64; gpu++)
         if (seen >> gpu & 1)
             fprintf(stderr, "cuda: streams on GPU %d\n", gpu);
@@ -142,8 +145,8 @@ print_to_host(void)
 /* For programs that tests start, and to run a test in another way: EXO_CUDA_EMULATOR is "fail_at=200
  * memory=9000 gpus=2 first=1 capability=80 seed=7 races=1 say=1", of which each may be absent. With
  * races=1 races are watched whatever the test wants. With say=1 the process says at its end how much it
- * copied to the host, how often it waited for a stream, how many graphs it launched and recorded, and
- * on which GPUs it had streams. */
+ * copied to the host, how often it waited for a stream, how many graphs it launched and recorded, its
+ * calls and allocations, and on which GPUs it had streams. */
 __attribute__((constructor)) static void
 read_environment(void)
 {

@@ -18,7 +18,7 @@ bool shown;
 std::map<void *, shared_memory> lendable;
 std::map<void *, opened_memory> opened;
 std::map<CUdeviceptr, size_t> reserved;
-uint64_t used, all_memory = TEBIBYTE, done, calls, fail_at, fail_call, no_memory_at;
+uint64_t used, all_memory = TEBIBYTE, done, calls, allocations, fail_at, fail_call, no_memory_at;
 uint64_t random_state = 1;
 std::map<std::pair<int, const void *>, size_t> allowed;
 int gpus = 1;

@@ -97,7 +97,7 @@ extern bool shown;                               /* the host reaches it */
 extern std::map<void *, shared_memory> lendable; /* memory that others may open */
 extern std::map<void *, opened_memory> opened;   /* theirs */
 extern std::map<CUdeviceptr, size_t> reserved;   /* bytes of addresses */
-extern uint64_t used, all_memory, done, calls, fail_at, fail_call, no_memory_at;
+extern uint64_t used, all_memory, done, calls, allocations, fail_at, fail_call, no_memory_at;
 extern uint64_t random_state;
 extern std::map<std::pair<int, const void *>, size_t> allowed; /* shared bytes, by GPU and kernel */
 extern int gpus;
@@ -149,7 +149,7 @@ cudaError_t begin_unsafe(void);
 
 /* From now on the host must not reach device memory. */
 void hide_memory(void);
-/* Device memory from now on, with garbage in it; and the host's again. */
+/* Device memory from now on, with NaN in it; and the host's again. */
 void add_block(void *memory, size_t bytes, int gpu);
 void remove_block(void *memory);
 /* The bytes of device memory that are left. */
