@@ -237,6 +237,8 @@ compiled gpt_torch 180 bench/peers/gpt_step.py "${settings[@]}"
 row "GPT-2 124M, bf16, 16 x 1,024, training" tokens/s "$(value gpt tokens_per_second)" "$(value gpt_torch tokens_per_second)"
 EXOGYM_CUDA_EPILOGUES=off step gpt_sweeps 90 "$build"/bench/bench_gpt_step "${settings[@]}"
 row "GPT-2 124M, bf16, 16 x 1,024, training, EXOGYM_CUDA_EPILOGUES=on beside off" ms "$(value gpt '"step_ms')" "$(value gpt_sweeps '"step_ms')"
+EXOGYM_CUDA_GRAPHS=on step gpt_graphs 90 "$build"/bench/bench_gpt_step "${settings[@]}"
+row "GPT-2 124M, bf16, 16 x 1,024, training, EXOGYM_CUDA_GRAPHS=on beside off" ms "$(value gpt_graphs '"step_ms')" "$(value gpt '"step_ms')"
 if has_cudnn; then
     EXOGYM_CUDNN=on step gpt_cudnn 90 "$build"/bench/bench_gpt_step "${settings[@]}"
     row "GPT-2 124M, bf16, 16 x 1,024, training, attention by cuDNN (EXOGYM_CUDNN=on) beside off" ms "$(value gpt_cudnn '"step_ms')" "$(value gpt '"step_ms')"
@@ -266,6 +268,8 @@ for dtype in fp32 bf16; do
     step cnn_$dtype 60 "$build"/bench/bench_cnn_step --dtype $dtype --steps 50 --device cuda
     compiled cnn_${dtype}_torch 120 bench/peers/cnn_step.py --dtype $dtype --steps 50 --device cuda
     row "the CNN, $dtype, batch 256, training" images/s "$(value cnn_$dtype images_per_second)" "$(value cnn_${dtype}_torch images_per_second)"
+    EXOGYM_CUDA_GRAPHS=on step cnn_${dtype}_graphs 60 "$build"/bench/bench_cnn_step --dtype $dtype --steps 50 --device cuda
+    row "the CNN, $dtype, batch 256, training, EXOGYM_CUDA_GRAPHS=on beside off" images/s "$(value cnn_${dtype}_graphs images_per_second)" "$(value cnn_$dtype images_per_second)"
 done
 # Convolutions: own kernels, and cuDNN where it is found.
 for dtype in fp32 bf16; do
