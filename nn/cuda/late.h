@@ -68,6 +68,10 @@ exo_cuda_late(const exo_device *device)
 /* Writes cells [first, first + count) of the device's, on its stream. */
 exo_status exo_cuda_write_cells(exo_cuda_device *cuda, exo_cuda_cell *all,
                                 const exo_cuda_cells *cells, exo_err *err);
+/* Writes up to EXO_CUDA_LATE_COPY bytes of the host by a kernel that has them among its arguments: they
+ * are the caller's again at the return, and no copy beside the stream is waited for. */
+exo_status exo_cuda_write_bytes(exo_cuda_device *cuda, void *to, const void *from, size_t bytes,
+                                exo_err *err);
 /* Copies few bytes by a kernel, which finds late addresses. */
 exo_status exo_cuda_copy_late(exo_cuda_device *cuda, const exo_cuda_copy_args *k, exo_err *err);
 

@@ -127,6 +127,36 @@ Test(cuda, an_array_is_zero_and_copies_are_taken_at_the_call)
     close_gpu(gpu);
 }
 
+/* What a step of generation sends is a few numbers, several times: each is one call, beyond all slots. */
+Test(cuda, few_bytes_are_sent_by_one_call)
+{
+    enum {
+        FEW = 256, /* floats, 1 KiB */
+        SENDS = 20
+    };
+    exo_device *gpu = open_gpu();
+    exo_array x;
+    float numbers[FEW + 1], back[FEW + 1];
+    cr_assert_eq(exo_array_init(&x, gpu, EXO_F32, FEW + 1, NULL), EXO_OK);
+    const uint64_t calls = cuda_emulator_calls();
+    for (int n = 0; n < SENDS; n++) {
+        for (size_t i = 0; i <= FEW; i++)
+            numbers[i] = (float)i + (float)n;
+        exo_array_send(exo_array_part(x, 0, FEW), numbers);
+        exo_array_send(exo_array_part(x, FEW, 1), &numbers[FEW]);
+    }
+    cr_expect_eq(cuda_emulator_calls() - calls, 2 * SENDS);
+    memset(numbers, 0, sizeof numbers); /* the device has its own copy */
+    cr_assert_eq(exo_array_read(x, back, NULL), EXO_OK);
+    for (size_t i = 0; i <= FEW; i++)
+        cr_expect_eq(back[i], (float)i + SENDS - 1, "element %zu", i);
+    const uint64_t before = cuda_emulator_calls();
+    exo_array_send(x, back); /* more go beside the stream */
+    cr_expect_gt(cuda_emulator_calls() - before, 1);
+    exo_array_release(&x);
+    close_gpu(gpu);
+}
+
 /* Batches of `steps` steps are sent while earlier steps are under way: each is one piece of pinned
  * memory, and at times two. Every step adds its batch to `sum`. */
 static void
