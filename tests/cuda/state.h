@@ -90,7 +90,7 @@ extern std::set<emulated_event *> events;
 extern std::set<emulated_graph *> graphs;
 extern std::set<emulated_exec *> execs;
 extern uint64_t launched_graphs, records, updates, refuse_update_at;
-extern thread_local emulated_stream *capturing; /* NULL: the thread records nothing */
+extern __thread emulated_stream *capturing; /* NULL: the thread records nothing */
 extern std::map<const void *, size_t> pinned;
 extern std::map<void *, memory_block> blocks;    /* of device memory */
 extern bool shown;                               /* the host reaches it */
@@ -104,10 +104,10 @@ extern int gpus;
 extern int first_gpu; /* of the machine that this process sees */
 extern int capability;
 extern bool no_image; /* for the GPUs */
-extern thread_local cudaError_t last;
-extern cudaError_t broken;       /* the GPU has failed */
-extern thread_local int current; /* the GPU of the thread */
-extern thread_local bool chosen; /* it has called cudaSetDevice */
+extern __thread cudaError_t last;
+extern cudaError_t broken;   /* the GPU has failed */
+extern __thread int current; /* the GPU of the thread */
+extern __thread bool chosen; /* it has called cudaSetDevice */
 extern void (*poll_outside)(void);
 extern uint64_t to_host;    /* bytes of copies */
 extern uint64_t host_waits; /* for streams */
