@@ -3,8 +3,12 @@
  *
  * Each member has a board: a segment that it alone can write, and that the others map for reading
  * (store/segment.h). A board has, for each other member, a step: a count that says how far the
- * member is in their calls. A member waits for a step by spinning for a moment and then by a futex
- * on the other's word. Because a word has one writer, a member can damage no words but its own.
+ * member is in their calls. A member waits for a step by spinning for a moment, and then sleeps.
+ * Because a word has one writer, a member can damage no words but its own. Each member also has a
+ * bell: a count, in a segment that all may write, on which it sleeps by a futex. It reads the count,
+ * says on its board that it sleeps, and then looks at all that it waits for; whoever changes any of
+ * that looks at the board, and counts before it wakes. So no wake is lost between a look and the
+ * sleep. A member that rings without need only wakes the other.
  *
  * The first call among a set of members exchanges, by messages, where their boards are, and then
  * whether each could map all of them. If one could not, the set stays with messages. So all members

@@ -1,5 +1,4 @@
-/* Futexes on words in memory that processes share. A word that is mapped for reading only will do:
- * the kernel finds it by its file. No state. */
+/* Sleep and wake by futexes on bells, in memory that processes share. No state. */
 #include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -9,23 +8,23 @@
 #include "comm/near_impl.h"
 
 void
-exo_near_sleep_on(const _Atomic uint32_t *word, uint32_t value, exo_time most)
+exo_near_sleep_on(const _Atomic uint32_t *bell, uint32_t value, exo_time most)
 {
     const struct timespec time = {.tv_sec = (time_t)(most / EXO_SECOND),
                                   .tv_nsec = (long)(most % EXO_SECOND)};
-    syscall(SYS_futex, word, FUTEX_WAIT, value, &time, NULL, 0);
+    syscall(SYS_futex, bell, FUTEX_WAIT, value, &time, NULL, 0);
 }
 
 void
-exo_near_wake_word(const _Atomic uint32_t *word)
+exo_near_ring(_Atomic uint32_t *bell)
 {
-    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    atomic_fetch_add(bell, 1);
+    syscall(SYS_futex, bell, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 void
 exo_near_wake(exo_near *n)
 {
-    const _Atomic uint32_t *word = n ? atomic_load(&n->asleep) : NULL;
-    if (word)
-        exo_near_wake_word(word);
+    if (n && n->board && atomic_load(&n->board->sleeping))
+        exo_near_ring(n->bell);
 }

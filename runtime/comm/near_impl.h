@@ -29,7 +29,7 @@ typedef struct exo_near_card {
  * the cache of its own. */
 typedef struct exo_near_board {
     _Atomic uint32_t failed;    /* status; the reason stands before it is set. 0: not failed */
-    _Atomic uint32_t sleeping;  /* 1 plus the rank whose step the member sleeps for; 0: none */
+    _Atomic uint32_t sleeping;  /* 1 plus the rank whose step the member sleeps for; 0: awake */
     _Atomic uint32_t mapped[2]; /* by turn: 1: the member could map all buffers */
     _Atomic uint32_t core;      /* that the member was on when it came to its call */
     char reason[EXO_ERR_TEXT];
@@ -48,6 +48,8 @@ typedef struct exo_near_use {
 typedef struct exo_near_peer {
     exo_segment segment; /* its board's; zero until mapped */
     const exo_near_board *board;
+    exo_segment bell_segment;
+    _Atomic uint32_t *bell; /* there if the board is */
     exo_process process;
     int folder;       /* of /proc; -1: none */
     uint32_t windows; /* with this member, so far */
@@ -81,15 +83,15 @@ struct exo_near {
     exo_crowd crowd;
     exo_segment segment; /* of this member's board; zero: it cannot have one */
     exo_near_board *board;
-    exo_near_peer *peers; /* (size) */
+    exo_segment bell_segment;
+    _Atomic uint32_t *bell; /* there if the board is; any thread may ring it */
+    exo_near_peer *peers;   /* (size) */
     exo_near_set *sets;
     unsigned turn; /* of the next window */
     exo_near_use uses[2];
     exo_near_card cards[EXO_NEAR_MEMBERS]; /* of the members of the present call, as read */
     /* (size, EXO_REDUCE_BLOCK) of the largest type, for sums in the order of a way; NULL: none yet */
     char *scratch;
-    /* the word that the member sleeps on; any thread may wake it */
-    _Atomic(const _Atomic uint32_t *) asleep;
 };
 
 /* The present call. */
@@ -103,9 +105,10 @@ typedef struct exo_near_call {
     bool exposed;  /* others may have begun to write to this member's buffer */
 } exo_near_call;
 
-/* Futexes on words that processes share; near_futex.c. */
-void exo_near_sleep_on(const _Atomic uint32_t *word, uint32_t value, exo_time most);
-void exo_near_wake_word(const _Atomic uint32_t *word);
+/* Sleeps until the bell's count is another than `value`, or for `most`; near_futex.c. */
+void exo_near_sleep_on(const _Atomic uint32_t *bell, uint32_t value, exo_time most);
+/* Counts, and wakes the sleeper. */
+void exo_near_ring(_Atomic uint32_t *bell);
 
 /* near_meet.c. NULL: no memory. */
 exo_near *exo_near_new(exo_far *far);

@@ -12,11 +12,15 @@
 #include "base/parallel.h"
 #include "comm/near_impl.h"
 
-/* Where a board is, and whether its owner has mapped the boards of all members. */
+enum {
+    BELL_BYTES = 64
+};
+
+/* Where a board and its bell are, and whether their owner has mapped those of all members. */
 struct meeting {
-    uint64_t start, nonce;
-    uint32_t pid, fd; /* pid 0: no board */
-    uint32_t size, good;
+    uint64_t start, nonce, bell_nonce;
+    uint32_t pid, fd, bell_fd; /* pid 0: no board */
+    uint32_t size, good, pad;
 };
 
 size_t
@@ -36,10 +40,25 @@ exo_near_slot(const exo_near *n, uint32_t rank, unsigned turn)
 
 /* --- Life ------------------------------------------------------------------------------------- */
 
+/* Makes the member's board and its bell, or neither. */
+static void
+make_board(exo_near *n)
+{
+    exo_process self;
+    /* A process that is not dumpable lets nobody open its memory (docs/decisions/0018). */
+    if (prctl(PR_GET_DUMPABLE) != 1 || exo_process_self(&self, NULL) != EXO_OK ||
+        exo_segment_create_open(&n->bell_segment, &self, BELL_BYTES, NULL) != EXO_OK ||
+        exo_segment_create(&n->segment, &self, exo_near_board_bytes(n->size), 1, NULL) != EXO_OK) {
+        exo_segment_release(&n->bell_segment);
+        return;
+    }
+    n->bell = (_Atomic uint32_t *)(void *)exo_segment_slot(&n->bell_segment, 0);
+    n->board = (exo_near_board *)(void *)exo_segment_slot(&n->segment, 0);
+}
+
 exo_near *
 exo_near_new(exo_far *f)
 {
-    exo_process self;
     exo_near *n = exo_calloc(1, sizeof *n);
     exo_near_peer *peers = exo_calloc(f->opts.size, sizeof *peers);
     if (!n || !peers) {
@@ -54,10 +73,7 @@ exo_near_new(exo_far *f)
                     .peers = peers};
     for (uint32_t r = 0; r < n->size; r++)
         peers[r].folder = -1;
-    /* A process that is not dumpable lets nobody open its memory (docs/decisions/0018). */
-    if (prctl(PR_GET_DUMPABLE) == 1 && exo_process_self(&self, NULL) == EXO_OK &&
-        exo_segment_create(&n->segment, &self, exo_near_board_bytes(n->size), 1, NULL) == EXO_OK)
-        n->board = (exo_near_board *)(void *)exo_segment_slot(&n->segment, 0);
+    make_board(n);
     return n;
 }
 
@@ -86,10 +102,12 @@ exo_near_free(exo_near *n)
     }
     for (uint32_t r = 0; r < n->size; r++) {
         exo_segment_release(&n->peers[r].segment);
+        exo_segment_release(&n->peers[r].bell_segment);
         if (n->peers[r].folder >= 0)
             close(n->peers[r].folder);
     }
     exo_segment_release(&n->segment);
+    exo_segment_release(&n->bell_segment);
     exo_free(n->peers);
     exo_free(n);
 }
@@ -107,7 +125,7 @@ is_reached_by_ipc(const exo_far *f, uint32_t rank)
            (ops && ops->is_near && ops->is_near(context, f->members[rank]));
 }
 
-/* Maps the board of another member. */
+/* Maps the board and the bell of another member, or neither. */
 static bool
 map_board(exo_near *n, uint32_t rank, const struct meeting *m)
 {
@@ -115,19 +133,24 @@ map_board(exo_near *n, uint32_t rank, const struct meeting *m)
     const exo_process owner = {.id = (pid_t)m->pid, .start = m->start};
     if (p->board)
         return true;
-    if (!n->board || m->pid == 0 || m->pid > INT32_MAX || m->fd > INT32_MAX || m->start == 0 ||
-        m->size != n->size)
+    if (!n->board || m->pid == 0 || m->pid > INT32_MAX || m->fd > INT32_MAX ||
+        m->bell_fd > INT32_MAX || m->start == 0 || m->size != n->size)
         return false;
     if (p->folder < 0 && exo_process_open(&owner, &p->folder, NULL) != EXO_OK)
         return false;
     p->process = owner;
-    if (exo_segment_map(&p->segment, &owner, p->folder, (int)m->fd, m->nonce, NULL) != EXO_OK)
-        return false;
-    if (p->segment.slot_size < exo_near_board_bytes(n->size))
-        exo_segment_release(&p->segment);
-    else
+    if (exo_segment_map(&p->segment, &owner, p->folder, (int)m->fd, m->nonce, NULL) == EXO_OK &&
+        exo_segment_map_open(&p->bell_segment, &owner, p->folder, (int)m->bell_fd, m->bell_nonce,
+                             NULL) == EXO_OK &&
+        p->segment.slot_size >= exo_near_board_bytes(n->size) &&
+        p->bell_segment.slot_size >= BELL_BYTES) {
         p->board = (const exo_near_board *)(const void *)exo_segment_slot(&p->segment, 0);
-    return p->board != NULL;
+        p->bell = (_Atomic uint32_t *)(void *)exo_segment_slot(&p->bell_segment, 0);
+        return true;
+    }
+    exo_segment_release(&p->segment);
+    exo_segment_release(&p->bell_segment);
+    return false;
 }
 
 /* Sends `mine` to the other members, and reads theirs. In the first round maps their boards. */
@@ -176,6 +199,8 @@ meet(exo_near *n, exo_near_set *s, const exo_collective_args *args, exo_time dea
         mine.start = n->segment.owner.start;
         mine.nonce = n->segment.nonce;
         mine.fd = (uint32_t)n->segment.file;
+        mine.bell_fd = (uint32_t)n->bell_segment.file;
+        mine.bell_nonce = n->bell_segment.nonce;
     }
     exo_status st = round_of_meeting(n, args, EXO_FAR_MEET, deadline, &mine, err);
     if (st == EXO_OK)

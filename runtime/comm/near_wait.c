@@ -1,6 +1,7 @@
 /* Steps of the calls through shared memory: how members say them, wait for them, and fail. See
  * near.h. A step is stored, and then the sleepers are looked at; a sleeper says so, and then looks
- * at the step. Both use sequentially consistent operations, so one of them sees the other. */
+ * at the step. Both use sequentially consistent operations, so one of them sees the other. The same
+ * goes for failures. */
 #include <stdio.h>
 #include <string.h>
 
@@ -46,7 +47,7 @@ exo_near_publish(exo_near_call *c, uint32_t step)
     for (uint32_t m = 0; m < c->args->size; m++) {
         uint32_t r = exo_far_rank_at(c->args, m);
         if (r != n->rank && atomic_load(&n->peers[r].board->sleeping) == n->rank + 1)
-            exo_near_wake_word(&n->board->words[r]);
+            exo_near_ring(n->peers[r].bell);
     }
 }
 
@@ -75,7 +76,7 @@ static bool
 follow_locked(exo_far *f, const exo_near_board *board, uint32_t rank)
 {
     char text[EXO_ERR_TEXT];
-    uint32_t status = atomic_load_explicit(&board->failed, memory_order_acquire);
+    uint32_t status = atomic_load(&board->failed);
     if (!status)
         return false;
     memcpy(text, board->reason, sizeof text);
@@ -114,20 +115,27 @@ is_over_locked(exo_near_call *c, uint32_t rank, const _Atomic uint32_t *word, ui
     return f->broken.code != EXO_OK;
 }
 
-static void
+/* Sleeps until the step may have been reached, unless the wait has to end; says whether it has. */
+static bool
 sleep_once(exo_near_call *c, uint32_t rank, const _Atomic uint32_t *word, uint32_t step)
 {
     exo_near *n = c->near;
-    const exo_clock *clock = n->far->clock;
-    exo_time most = clock == exo_clock_real() ? SLICE_MS * EXO_MS : MANUAL_MS * EXO_MS,
-             left = c->deadline - exo_now(clock);
+    exo_far *f = n->far;
+    exo_time most = f->clock == exo_clock_real() ? SLICE_MS * EXO_MS : MANUAL_MS * EXO_MS,
+             left = c->deadline - exo_now(f->clock);
+    uint32_t rung = atomic_load(n->bell); /* before all that the member looks at */
     atomic_store(&n->board->sleeping, rank + 1);
-    atomic_store(&n->asleep, word);
-    uint32_t value = atomic_load(word);
-    if ((int32_t)(value - step) < 0)
-        exo_near_sleep_on(word, value, left < 0 ? 0 : left < most ? left : most);
-    atomic_store(&n->asleep, NULL);
+    pthread_mutex_lock(&f->lock);
+    bool over = is_over_locked(c, rank, word, step);
+    f->awaited = over ? 0 : rank + 1;
+    pthread_mutex_unlock(&f->lock);
+    if (!over && (int32_t)(atomic_load(word) - step) < 0)
+        exo_near_sleep_on(n->bell, rung, left < 0 ? 0 : left < most ? left : most);
     atomic_store(&n->board->sleeping, 0);
+    pthread_mutex_lock(&f->lock);
+    f->awaited = 0;
+    pthread_mutex_unlock(&f->lock);
+    return over;
 }
 
 /* Waits for a word of the member `rank`. */
@@ -135,7 +143,6 @@ static exo_status
 await_word(exo_near_call *c, uint32_t rank, const _Atomic uint32_t *word, uint32_t step)
 {
     exo_near *n = c->near;
-    exo_far *f = n->far;
     /* with more members than cores the one that is awaited may need this core */
     int spins = c->args->size <= c->near->cores ? SPINS : 0;
     for (int i = 0; i < spins + YIELDS; i++) {
@@ -151,19 +158,9 @@ await_word(exo_near_call *c, uint32_t rank, const _Atomic uint32_t *word, uint32
         if (!exo_crowd_yield(&n->crowd))
             break;
     }
-    while (!is_reached(word, step)) {
-        pthread_mutex_lock(&f->lock);
-        bool over = is_over_locked(c, rank, word, step);
-        f->awaited = over ? 0 : rank + 1;
-        pthread_mutex_unlock(&f->lock);
-        if (!over)
-            sleep_once(c, rank, word, step);
-        pthread_mutex_lock(&f->lock);
-        f->awaited = 0;
-        pthread_mutex_unlock(&f->lock);
-        if (over)
+    while (!is_reached(word, step))
+        if (sleep_once(c, rank, word, step))
             return EXO_CLOSED; /* the reason is in f->broken */
-    }
     return EXO_OK;
 }
 
@@ -235,22 +232,13 @@ exo_near_check(exo_near_call *c)
     return EXO_CLOSED;
 }
 
-/* Wakes the members that sleep in this call, on whichever word. */
+/* Wakes the members that sleep in this call, for whichever member. */
 static void
 wake_sleepers(exo_near_call *c)
 {
-    exo_near *n = c->near;
-    for (uint32_t m = 0; m < c->args->size; m++) {
-        uint32_t r = exo_far_rank_at(c->args, m);
-        if (r == n->rank)
-            continue;
-        uint32_t on = atomic_load(&n->peers[r].board->sleeping);
-        if (on == 0 || on > n->size)
-            continue;
-        const exo_near_board *board = on - 1 == n->rank ? n->board : n->peers[on - 1].board;
-        if (board)
-            exo_near_wake_word(&board->words[r]);
-    }
+    for (uint32_t m = 0; m < c->args->size; m++)
+        if (m != c->args->place && atomic_load(&peer_at(c, m)->board->sleeping))
+            exo_near_ring(peer_at(c, m)->bell);
 }
 
 void

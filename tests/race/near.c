@@ -1,8 +1,8 @@
 /* Collectives through shared memory under the thread sanitizer: members of the engine `net` on
  * threads of this process, whose boards and buffers are mapped as between processes; and by messages,
  * after the members have measured their links; with and without a death or a cancelled request in
- * the middle. Each thread owns its `struct member`. Read
- * next: runtime/comm/near.h. */
+ * the middle. Each thread owns its `struct member` or `struct waiter`. Read next:
+ * runtime/comm/near.h. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -20,7 +20,8 @@
 enum {
     MEMBERS = 3,
     COUNT = 40000,
-    ROUNDS = 40
+    ROUNDS = 40,
+    FAILURES = 50
 };
 
 struct member {
@@ -144,10 +145,74 @@ quick_links(void)
     return links;
 }
 
+/* --- How soon members hear of a failure ------------------------------------------------------- */
+
+struct waiter {
+    exo_comm *comm;
+    pthread_barrier_t *called;
+    uint32_t rank;
+    exo_time timeout, end;
+    exo_status last;
+};
+
+/* Rank 1 makes one call, and the others wait for it in a second one. */
+static void *
+wait_for_rank_1(void *argument)
+{
+    struct waiter *w = argument;
+    exo_group *group = NULL;
+    exo_array array;
+    CHECK(exo_group_open(&group, w->comm, w->rank, NULL, NULL) == EXO_OK);
+    CHECK(exo_array_init(&array, exo_device_cpu(), EXO_F32, 10, NULL) == EXO_OK);
+    exo_vec_fill(array, 1);
+    exo_group_set_timeout(group, 120 * EXO_SECOND);
+    CHECK(exo_all_reduce(group, array, EXO_SUM, NULL) == EXO_OK);
+    pthread_barrier_wait(w->called); /* a failure of the second call would end the first */
+    if (w->rank != 1) {
+        exo_group_set_timeout(group, w->timeout);
+        w->last = exo_all_reduce(group, array, EXO_SUM, NULL);
+    }
+    w->end = exo_now(exo_clock_real());
+    exo_array_release(&array);
+    exo_group_close(&group);
+    return NULL;
+}
+
+/* Rank 2 fails by its deadline at about the time at which rank 0 falls asleep. Prints the longest
+ * time from that failure to the end of rank 0's call. */
+static void
+hear_of_failures(void)
+{
+    exo_time longest = 0;
+    for (int round = 0; round < FAILURES; round++) {
+        far_members far;
+        pthread_t threads[MEMBERS];
+        struct waiter waiters[MEMBERS];
+        pthread_barrier_t called;
+        pthread_barrier_init(&called, NULL, MEMBERS);
+        far_members_open(&far, MEMBERS, NULL);
+        for (uint32_t r = 0; r < MEMBERS; r++) {
+            waiters[r] = (struct waiter){.comm = far.comms[r], .called = &called, .rank = r};
+            waiters[r].timeout = r == 2 ? round * 20 * EXO_US : 120 * EXO_SECOND;
+            CHECK(pthread_create(&threads[r], NULL, wait_for_rank_1, &waiters[r]) == 0);
+        }
+        for (uint32_t r = 0; r < MEMBERS; r++)
+            CHECK(pthread_join(threads[r], NULL) == 0);
+        CHECK(waiters[0].last == EXO_TIMEOUT && waiters[2].last == EXO_TIMEOUT);
+        exo_time took = waiters[0].end - waiters[2].end;
+        longest = took > longest ? took : longest;
+        far_members_close(&far);
+        pthread_barrier_destroy(&called);
+    }
+    printf("the longest of %d failures took %.1f ms to be heard of\n", FAILURES,
+           (double)longest * 1e-6);
+}
+
 int
 main(void)
 {
     exo_region_enable();
+    hear_of_failures();
     for (int w = 0; w < 6; w++) {
         static const char *const ways[] = {NULL, "ring", "halving"};
         exo_links *links = w % 2 ? quick_links() : NULL;
