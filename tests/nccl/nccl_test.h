@@ -1,4 +1,4 @@
-/* What tests say to the NCCL of the tests (nccl.cc), which they load as a shared object. It does what
+/* What tests say to the NCCL of the tests (state.h), which they load as a shared object. It does what
  * nccl.h says, among threads and processes of a host, on the streams of tests/cuda: nothing returns a
  * result at once, and any call can fail on schedule. A use that NCCL forbids ends the process.
  *
