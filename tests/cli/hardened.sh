@@ -68,6 +68,13 @@ if [ "$(cached EXO_HARDEN)" = ON ]; then
     done
 fi
 
+# A build's plugin for CUDA names the folder of cuBLASLt, and not the working folder, which is an empty part.
+plugin=$(find "$folder" -name exogym-cuda.so)
+if [ -n "$plugin" ]; then
+    ! grep -qE '\((RPATH|RUNPATH)\)' <(readelf -dW "$plugin") || fail "$plugin: libraries come from a folder that it names"
+    ! grep -qE '\((RPATH|RUNPATH)\).*(\[:|::|:\])' <(readelf -dW "$EXO_BUILD/exogym-cuda.so") || fail 'exogym-cuda.so: libraries come from the working folder'
+fi
+
 # --- The head's libraries
 # ---------------------------------------------------------------------------------------------
 
