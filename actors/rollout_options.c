@@ -107,7 +107,7 @@ warn_of_environments(const exo_edge_spec *experience, const exo_graph_spec *spec
     exo_status st = exo_environment_spec_read(&played, m->config, "environment", "cartpole", err);
     if (st == EXO_OK)
         st = exo_environment_spec_read(&learned, t->config, "environment", "cartpole", err);
-    if (st == EXO_OK && !exo_environment_spec_is(played, learned)) {
+    if (st == EXO_OK && !exo_environment_spec_same(played, learned)) {
         exo_config_where(theirs ? theirs : m->node, where, sizeof where);
         exo_graph_warn(out, own ? own : t->node,
                        "'%s' is evaluated in '%s' with other options than those with which '%s' "

@@ -85,7 +85,7 @@ exo_environment_spec_free(exo_environment_spec **spec)
 }
 
 bool
-exo_environment_spec_is(const exo_environment_spec *spec, const exo_environment_spec *other)
+exo_environment_spec_same(const exo_environment_spec *spec, const exo_environment_spec *other)
 {
     const exo_environment_class *c = spec->environment_class;
     return c == other->environment_class &&

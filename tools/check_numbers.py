@@ -16,6 +16,7 @@ LEFT_OUT = ["runtime/programs/", "runtime/base/c_locale.c", "runtime/base/c_loca
 READERS = ["strtod", "strtof", "strtold", "atof"]
 CALL = re.compile(rf"(?<!\w)(v?[sfd]?n?printf|sscanf|{'|'.join(READERS)})\(")
 TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
+LITERAL = re.compile(r"'(?:[^'\\]|\\.)*'|" + TEXT.pattern)
 WRITES = re.compile(r"%[-+ 0#]*[\d*]*(?:\.[\d*]*)?L?[aefgAEFG]")
 READS = re.compile(r"%\*?\d*[lL]?[aefgAEFG]")
 
@@ -24,8 +25,9 @@ def arguments(text, at):
     """The text from `at`, behind a parenthesis, to the one that closes it."""
     depth, i = 1, at
     while i < len(text) and depth > 0:
-        if text[i] == '"':
-            i = TEXT.match(text, i).end()
+        literal = LITERAL.match(text, i)
+        if literal:
+            i = literal.end()
             continue
         depth += {"(": 1, ")": -1}.get(text[i], 0)
         i += 1
@@ -49,7 +51,7 @@ def offences(root):
 def self_test():
     lines = {'snprintf(out, 9, "%.3f",': 1, 'fprintf(out, "%d" "%g)",': 1, "vsnprintf(out, 9, format,": 1, "x = strtod(text,": 1,
              'sscanf(text, "%lf",': 1, 'exo_c_snprintf(out, 9, "%g",': 0, 'snprintf(out, 9, "%d %s (",': 0, 'sscanf(text, "%u",': 0,
-             "exo_c_strtod(text,": 0, "strtoull(text,": 0}
+             """printf("%c", '"'); printf("%g",""": 1, "exo_c_strtod(text,": 0, "strtoull(text,": 0}
     with tempfile.TemporaryDirectory() as root:
         folder = pathlib.Path(root) / "nn"
         folder.mkdir()

@@ -154,8 +154,8 @@ EXO_API void exo_environment_spec_free(exo_environment_spec **spec);
 EXO_API const char *exo_environment_spec_name(const exo_environment_spec *spec);
 /* Whether both are one class with the same options. Options are compared byte by byte, so those that a class
  * keeps behind pointers count as others. Any thread; never blocks. */
-EXO_API bool exo_environment_spec_is(const exo_environment_spec *spec,
-                                     const exo_environment_spec *other);
+EXO_API bool exo_environment_spec_same(const exo_environment_spec *spec,
+                                       const exo_environment_spec *other);
 /* The shape, in which players is at least 1. Valid as long as the spec. */
 EXO_API const exo_environment_shape *exo_environment_spec_shape(const exo_environment_spec *spec);
 /* Computes the exact value of a policy that plays all players of a game. False: there is none,

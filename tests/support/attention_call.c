@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/bf16.h"
+#include "support/numbers.h"
 
 typedef struct arrays {
     exo_array x, y, dy, dx, lse, scratch[2];
@@ -66,18 +67,6 @@ release_arrays(arrays *a)
         exo_array_release(all[i]);
 }
 
-static exo_status
-read_numbers(exo_array x, float *out, exo_err *err)
-{
-    uint16_t halves[ATTENTION_MOST];
-    if (x.dtype == EXO_F32)
-        return exo_array_read(x, out, err);
-    const exo_status st = exo_array_read(x, halves, err);
-    for (size_t i = 0; st == EXO_OK && i < x.count; i++)
-        out[i] = exo_from_bf16(halves[i]);
-    return st;
-}
-
 /* Computes on an open device; the first `plan` computes forward, the second one backward. */
 static exo_status
 attend(exo_device *gpu, exo_plan *const plan[2], const exo_attention_shape *s,
@@ -112,9 +101,9 @@ attend(exo_device *gpu, exo_plan *const plan[2], const exo_attention_shape *s,
             st = exo_device_section_end(gpu, err);
     }
     if (st == EXO_OK)
-        st = read_numbers(a.y, out->y, err);
+        st = numbers_read(a.y, out->y, err);
     if (st == EXO_OK)
-        st = read_numbers(a.dx, out->dx, err);
+        st = numbers_read(a.dx, out->dx, err);
     if (st == EXO_OK && !c->without_lse)
         st = exo_array_read(a.lse, out->lse, err);
     release_arrays(&a);

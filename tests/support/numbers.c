@@ -7,6 +7,7 @@
 #include <exogym/rng.h>
 #include <exogym/tensor.h>
 
+#include "base/bf16.h"
 #include "support/check.h"
 
 float *
@@ -18,6 +19,21 @@ numbers_new(size_t count, uint64_t seed)
     for (size_t i = 0; out && i < count; i++)
         out[i] = exo_rng_normal(&rng);
     return out;
+}
+
+exo_status
+numbers_read(exo_array x, float *out, exo_err *err)
+{
+    if (x.dtype == EXO_F32)
+        return exo_array_read(x, out, err);
+    uint16_t *halves = malloc((x.count ? x.count : 1) * sizeof *halves);
+    if (!halves)
+        return exo_fail(err, EXO_NOMEM, "out of memory");
+    const exo_status st = exo_array_read(x, halves, err);
+    for (size_t i = 0; st == EXO_OK && i < x.count; i++)
+        out[i] = exo_from_bf16(halves[i]);
+    free(halves);
+    return st;
 }
 
 double

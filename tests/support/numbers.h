@@ -17,6 +17,10 @@ numbers_array(const float *numbers, size_t count)
     return exo_host_array(EXO_F32, (void *)(uintptr_t)numbers, count);
 }
 
+/* Waits for the device and reads an array of fp32 or bf16 as fp32. Errors: NOMEM, and those of
+ * exo_array_read. */
+exo_status numbers_read(exo_array x, float *out, exo_err *err);
+
 /* The largest |a - b| / (1 + |b|); NaN counts as infinite. */
 double numbers_distance(const float *a, const float *b, size_t count);
 /* Does this processor multiply bf16 operands? If not, autocast must fail with UNSUPPORTED. The

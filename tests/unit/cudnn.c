@@ -19,6 +19,7 @@
 #include "nn/device/device_impl.h"
 #include "nn/ref/ref_device.h"
 #include "support/kernel_check.h"
+#include "support/numbers.h"
 
 static exo_device *
 open_gpu(const char *asked)
@@ -107,18 +108,6 @@ release_arrays(arrays *a)
         exo_array_release(x);
 }
 
-static exo_status
-read_floats(exo_array x, float *out, exo_err *err)
-{
-    static uint16_t halves[MOST];
-    if (x.dtype == EXO_F32)
-        return exo_array_read(x, out, err);
-    const exo_status st = exo_array_read(x, halves, err);
-    for (size_t i = 0; st == EXO_OK && i < x.count; i++)
-        out[i] = exo_from_bf16(halves[i]);
-    return st;
-}
-
 /* Computes a convolution and its gradients, twice if `again`. */
 static exo_status
 convolve(exo_device *gpu, const exo_conv_shape *s, bool again, outcome *out, exo_err *err)
@@ -142,13 +131,13 @@ convolve(exo_device *gpu, const exo_conv_shape *s, bool again, outcome *out, exo
             st = kernels->conv_backward(gpu, &backward, err);
     }
     if (st == EXO_OK)
-        st = read_floats(a.y, out->y, err);
+        st = numbers_read(a.y, out->y, err);
     if (st == EXO_OK)
-        st = read_floats(a.dx, out->dx, err);
+        st = numbers_read(a.dx, out->dx, err);
     if (st == EXO_OK)
-        st = read_floats(a.dw, out->dw, err);
+        st = numbers_read(a.dw, out->dw, err);
     if (st == EXO_OK)
-        st = read_floats(a.db, out->db, err);
+        st = numbers_read(a.db, out->db, err);
     exo_plan_free(&plan);
     release_arrays(&a);
     return st;
