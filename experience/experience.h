@@ -46,6 +46,14 @@ typedef struct exo_experience {
     float *rewards;
 } exo_experience;
 
+/* Whether a token's probability is that under the softmax of the logits, because other tokens were
+ * taken away before the draw: by `filtered`, or by the temperature 0. */
+static inline bool
+exo_experience_is_plain(const exo_experience *e)
+{
+    return e->filtered || e->temperature == 0;
+}
+
 /* Makes an item with zeroed arrays and views it; `turns`: with mask and rewards. The caller drops the
  * item. NOMEM. */
 exo_status exo_experience_new(exo_item **item, exo_experience *out, size_t answers,

@@ -87,7 +87,7 @@ exo_learner_has_critic(const exo_learner *l)
 static inline float
 exo_learner_temperature(const exo_experience *e)
 {
-    return e->filtered || e->temperature == 0 ? 1 : e->temperature;
+    return exo_experience_is_plain(e) ? 1 : e->temperature;
 }
 
 /* The model that gives values. */

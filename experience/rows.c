@@ -46,7 +46,8 @@ exo_pick_is_action(const exo_pick *p, size_t token)
 const float *
 exo_pick_behaviour(const exo_pick *p)
 {
-    return (p->from->filtered ? p->from->plain_log_probs : p->from->log_probs) + p->first;
+    return (exo_experience_is_plain(p->from) ? p->from->plain_log_probs : p->from->log_probs) +
+           p->first;
 }
 
 static size_t

@@ -53,6 +53,8 @@ static const struct task tasks[] = {
     {MODEL, "algorithm: rloo", "answers: 3, generate: {max_new_tokens: 7, temperature: 0.7}"},
     {MODEL, "algorithm: reinforce++",
      "answers: 2, generate: {max_new_tokens: 9, top_k: 4, stop: [3]}"},
+    {SHARED, "algorithm: {name: ppo, kl_coef: 0.05}",
+     "answers: 1, generate: {max_new_tokens: 6, temperature: 0}"},
     {MODEL, "algorithm: {name: grpo, kl_coef: 0.05}, epochs: 2, minibatches: 2",
      "answers: 4, tool: parrot, generate: {max_new_tokens: 10, stop: [3]}"},
     {MODEL, "algorithm: {name: ppo, kl_coef: 0.02, entropy: 0.01}, rows: 3, critic: " CRITIC,
