@@ -372,7 +372,7 @@ learn(struct trainer *t, exo_graph_actor *actor, exo_group *group, exo_err *err)
                                 EXO_SUM, err);
         exo_graph_phase(actor, "apply");
         if (st == EXO_OK)
-            exo_ppo_update_apply(t->update);
+            st = exo_ppo_update_apply(t->update, err);
     }
     if (st == EXO_OK)
         exo_ppo_update_end(t->update);

@@ -1,6 +1,7 @@
 /* Updates of a policy by PPO: see ppo_update.h. */
 #include "actors/ppo_update.h"
 
+#include <math.h>
 #include <string.h>
 
 #include <exogym/memory.h>
@@ -207,21 +208,27 @@ exo_ppo_update_num_sums(const exo_ppo_update *u)
     return u->numel + MORE_SUMS;
 }
 
-void
-exo_ppo_update_apply(exo_ppo_update *u)
+exo_status
+exo_ppo_update_apply(exo_ppo_update *u, exo_err *err)
 {
     const exo_array policy = exo_host_array(EXO_F32, u->policy.values, u->numel);
     const exo_array gradient = exo_host_array(EXO_F32, u->sums, u->numel);
     float norm = 0, samples = *sum_of(u, SAMPLES);
     if (samples < 1)
-        return;
+        return EXO_OK;
     exo_vec_divide(gradient, samples);
-    if (u->opts.max_norm > 0)
-        /* It cannot fail on the host's memory. */
-        exo_clip_grad_norm(gradient, (float)u->opts.max_norm, &norm, NULL);
+    exo_status st = exo_clip_grad_norm(
+        gradient, u->opts.max_norm > 0 ? (float)u->opts.max_norm : INFINITY, &norm, err);
+    if (st != EXO_OK)
+        return st;
+    if (!isfinite(*sum_of(u, LOSS)) || !isfinite(norm))
+        return exo_fail(err, EXO_FAILED,
+                        "the loss of update %llu is not finite: are rewards too large?",
+                        (unsigned long long)u->done + 1);
     exo_optim_step(u->optim, policy, gradient, (float)(u->opts.lr * left(u)));
     u->loss += (double)*sum_of(u, LOSS);
     u->all += (double)samples;
+    return EXO_OK;
 }
 
 void

@@ -11,7 +11,7 @@
  *         exo_all_reduce(group,
  *                        exo_host_array(EXO_F32, exo_ppo_update_sums(update), count),
  *                        EXO_SUM, err);
- *         exo_ppo_update_apply(update);
+ *         exo_ppo_update_apply(update, err);
  *     }
  *     exo_ppo_update_end(update);
  *
@@ -61,8 +61,8 @@ float *exo_ppo_update_sums(exo_ppo_update *update);
 /* The number of elements of the sums: exo_policy_numel + 2. */
 size_t exo_ppo_update_num_sums(const exo_ppo_update *update);
 /* Takes a step of Adam with the gradient of the mean, after its norm was clipped. Without samples
- * it does nothing. */
-void exo_ppo_update_apply(exo_ppo_update *update);
+ * it does nothing. FAILED: the loss or the gradient is not finite, and the policy is unchanged. */
+exo_status exo_ppo_update_apply(exo_ppo_update *update, exo_err *err);
 /* Ends the update: the policy has its next version. */
 void exo_ppo_update_end(exo_ppo_update *update);
 

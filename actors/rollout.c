@@ -1,6 +1,7 @@
 /* Rollouts and policies as items: see rollout.h. */
 #include "actors/rollout.h"
 
+#include <math.h>
 #include <string.h>
 
 enum part {
@@ -68,6 +69,20 @@ check_parts(const exo_item *item, const exo_environment_shape *shape, size_t *st
     return EXO_OK;
 }
 
+/* Names the first number of an item that is infinite or NaN. */
+static exo_status
+check_finite(const exo_item *item, exo_err *err)
+{
+    for (size_t k = 0; k < item->num_parts; k++) {
+        const float *x = item->parts[k].data;
+        for (size_t i = 0; item->parts[k].dtype == EXO_F32 && i < item->parts[k].count; i++)
+            if (!isfinite(x[i]))
+                return exo_fail(err, EXO_INVAL, "%s[%zu]: %g is not finite", parts_of[k].name, i,
+                                (double)x[i]);
+    }
+    return EXO_OK;
+}
+
 static exo_status
 check_values(const exo_rollout *r, const exo_environment_shape *shape, exo_err *err)
 {
@@ -113,7 +128,8 @@ exo_rollout_view(exo_rollout *out, const exo_item *item, const exo_environment_s
         .bootstrap = item->parts[BOOTSTRAP].data,
         .players = shape->players > 1 ? item->parts[PLAYERS].data : NULL,
     };
-    return check_values(out, shape, err);
+    st = check_values(out, shape, err);
+    return st == EXO_OK ? check_finite(item, err) : st;
 }
 
 exo_status

@@ -20,8 +20,8 @@ enum {
 size_t exo_rollout_parts(const exo_environment_shape *shape, size_t steps, size_t environments,
                          exo_item_part parts[EXO_ROLLOUT_PARTS]);
 /* Views an item as a rollout of this shape without a copy; *out is valid as long as the item. T and
- * N follow from the counts. INVAL: the counts are inconsistent, or an action, a done or a player is
- * out of range. */
+ * N follow from the counts. INVAL: the counts are inconsistent, an action, a done or a player is out
+ * of range, or a number is not finite. */
 exo_status exo_rollout_view(exo_rollout *out, const exo_item *item,
                             const exo_environment_shape *shape, exo_err *err);
 /* Copies the parameters in an item to `policy`. INVAL: they are not those of its shape. */

@@ -28,6 +28,7 @@ HOST = {
     "actors/replica_pass.c": "losses of steps, which the host has read",
     "actors/train_node.c": "losses of steps, which the host has read",
     "actors/reshard_nodes.c": "compares the numbers of nodes' files, which lie in the host's memory",
+    "actors/rollout.c": ITEMS,
     "experience/learner_update.c": ITEMS,
     "experience/learner_batch.c": ITEMS,
     "experience/learner_pass.c": ITEMS,

@@ -77,7 +77,7 @@ Test(kuhn_poker, self_play_comes_to_the_value_of_the_game, .timeout = 250)
         cr_assert_eq(exo_ppo_update_begin(update, &rollout, 1, NULL), EXO_OK);
         for (uint64_t k = 0; k < exo_ppo_update_steps(update); k++) {
             exo_ppo_update_gradient(update);
-            exo_ppo_update_apply(update);
+            cr_assert_eq(exo_ppo_update_apply(update, NULL), EXO_OK);
         }
         exo_ppo_update_end(update);
     }

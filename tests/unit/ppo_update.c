@@ -70,7 +70,7 @@ update_as_one(exo_ppo_update **updates, size_t count, const exo_rollout *const *
             memcpy(exo_ppo_update_sums(updates[r]), all,
                    exo_ppo_update_num_sums(updates[r]) * sizeof *all);
         for (size_t r = 0; r < count; r++)
-            exo_ppo_update_apply(updates[r]);
+            cr_assert_eq(exo_ppo_update_apply(updates[r], NULL), EXO_OK);
     }
     for (size_t r = 0; r < count; r++)
         exo_ppo_update_end(updates[r]);
@@ -113,6 +113,25 @@ policy_of(const exo_ppo_update *update)
     exo_policy copy = policy_new(environment(), 1);
     memcpy(copy.values, exo_ppo_update_policy(update)->values, policy_numel(&copy) * sizeof(float));
     return copy;
+}
+
+Test(ppo_update, a_loss_that_is_not_finite_leaves_the_policy)
+{
+    exo_rollout rollout;
+    exo_err err = {0};
+    play_some(&rollout, 1, 5);
+    rollout.rewards[7] = 1e30f; /* its square is beyond a float */
+    exo_ppo_update_opts opts = defaults;
+    opts.minibatches = 1;
+    exo_ppo_update *update = update_new(&opts, 1, 2), *fresh = update_new(&opts, 1, 2);
+    cr_assert_eq(exo_ppo_update_begin(update, &rollout, 1, NULL), EXO_OK);
+    exo_ppo_update_gradient(update);
+    cr_expect_eq(exo_ppo_update_apply(update, &err), EXO_FAILED);
+    cr_expect_str_eq(err.text, "the loss of update 1 is not finite: are rewards too large?");
+    cr_expect(same_policy(update, fresh));
+    arrays_free(&rollout);
+    exo_ppo_update_free(&update);
+    exo_ppo_update_free(&fresh);
 }
 
 Test(ppo_update, first_step_is_that_of_the_mean_gradient)

@@ -297,6 +297,12 @@ Test(rollout, that_does_not_fit_is_refused)
     ((int32_t *)item.parts[1].data)[7] = 1;
     ((uint8_t *)item.parts[5].data)[14] = 3;
     expect_refused(&item, &choices, "dones[14]: 3 is not in [0, 2]");
+    ((uint8_t *)item.parts[5].data)[14] = 2;
+    ((float *)item.parts[4].data)[6] = INFINITY;
+    expect_refused(&item, &choices, "rewards[6]: inf is not finite");
+    ((float *)item.parts[4].data)[6] = 1;
+    ((float *)item.parts[8].data)[2] = NAN;
+    expect_refused(&item, &choices, "bootstrap[2]: nan is not finite");
     free_item(&item);
     item = make_item(&game, 5, 3);
     ((uint8_t *)item.parts[9].data)[17] = 2; /* after the last step */
