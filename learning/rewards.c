@@ -129,7 +129,7 @@ exo_kl_control_update(exo_kl_control *c, double kl, size_t sequences)
 {
     if (c->target <= 0)
         return;
-    double gain = c->horizon > 0 ? (double)sequences / c->horizon : 0.1;
+    double gain = c->horizon > 0 ? fmin((double)sequences / c->horizon, 1) : 0.1;
     c->coef *= 1 + gain * clamp(kl / c->target - 1, -0.2, 0.2);
 }
 

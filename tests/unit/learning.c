@@ -433,6 +433,9 @@ Test(learning, kl_control_follows_its_target)
     cr_expect_float_eq(moving.coef, 0.1 * 1.02, 1e-12);
     exo_kl_control_update(&moving, 5.4, 100);
     cr_expect_float_eq(moving.coef, 0.1 * 1.02 * 0.99, 1e-12);
+    exo_kl_control short_horizon = {.coef = 0.1, .target = 6, .horizon = 1};
+    exo_kl_control_update(&short_horizon, 0, 100); /* a gain of 100 would make it negative */
+    cr_expect_float_eq(short_horizon.coef, 0.1 * 0.8, 1e-12);
     moving.horizon = 0;
     exo_kl_control_update(&moving, 0, 100);
     cr_expect_float_eq(moving.coef, 0.1 * 1.02 * 0.99 * 0.98, 1e-12);
