@@ -1,5 +1,7 @@
 /* The updates of a learner: batches, epochs and figures. See learner.h. Read next: learner.c (a
  * step). */
+#include <math.h>
+
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
@@ -76,6 +78,10 @@ count_all(exo_learner *l, exo_group *group, const exo_experience *items, size_t 
     sums[SCORE] = (float)score;
     exo_status st = exo_learner_add_up(group, exo_host_array(EXO_F32, sums, COUNT), err);
     *all = sums[ANSWERS] > 0 ? (double)sums[ITEMS] : 0;
+    if (st == EXO_OK && !isfinite(sums[SCORE]))
+        st = exo_fail(err, EXO_FAILED,
+                      "the scores of version %llu are too large: scale the reward down",
+                      (unsigned long long)l->version);
     if (st != EXO_OK || *all <= 0)
         return st;
     f->items += *all;

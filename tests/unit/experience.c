@@ -724,6 +724,20 @@ Test(experience, a_learner_refuses_what_does_not_fit_its_pass)
     }
 }
 
+static void
+set_large_scores(exo_experience *e)
+{
+    for (size_t a = 0; a < ANSWERS; a++)
+        e->scores[a] = 3e38;
+}
+
+Test(experience, scores_that_a_float_cannot_add_up_are_refused)
+{
+    exo_err err = {0};
+    cr_expect_eq(learn_from("grpo", set_large_scores, &err), EXO_FAILED);
+    cr_expect_str_eq(err.text, "the scores of version 0 are too large: scale the reward down");
+}
+
 Test(experience, algorithms_that_compare_answers_refuse_items_of_one)
 {
     static const char *const algorithms[] = {"grpo", "{name: dr_grpo, length: 4}", "rloo"};
