@@ -199,8 +199,10 @@ end_round(exo_param_exchange *e, exo_node *node, size_t part, uint64_t begun, ex
                         : exchange_now(e, node, part, round, values, &met, err);
     if (st == EXO_OK && met)
         put(e, node, part, index, values);
-    exo_meter_add(e->rounds_done, st == EXO_OK);
-    exo_meter_add(e->exchanged, st == EXO_OK && met ? index.count : 0);
+    if (st == EXO_OK && !exo_param_exchange_alone(e, node, round)) {
+        exo_meter_add(e->rounds_done, 1);
+        exo_meter_add(e->exchanged, met ? index.count : 0);
+    }
     exo_array_release(&index);
     return st;
 }

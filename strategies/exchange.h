@@ -171,6 +171,9 @@ bool exo_param_exchange_shares(const exo_param_exchange *exchange);
  * no partner in this round, and nothing to do. */
 exo_status exo_param_exchange_meet(const exo_param_exchange *exchange, const exo_node *node,
                                    uint64_t round, exo_group **out, exo_err *err);
+/* Whether the node has no partner in a round, as the remainder of pairs or islands. */
+bool exo_param_exchange_alone(const exo_param_exchange *exchange, const exo_node *node,
+                              uint64_t round);
 
 /* Fragments (fragments.c). Divides the parameters among `exchange->fragments`. INVAL: the model has
  * fewer units. */

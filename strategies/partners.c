@@ -28,6 +28,20 @@ exo_param_exchange_shares(const exo_param_exchange *e)
     return !e->whole && e->island_size == 0 && !exo_param_exchange_flies(e);
 }
 
+/* The members of the node's island, in e->ranks. */
+static uint32_t
+find_island(const exo_param_exchange *e, const exo_node *node, uint64_t round)
+{
+    return exo_island(e->seed, round, node->num_nodes, (uint32_t)e->island_size, node->rank,
+                      e->ranks);
+}
+
+bool
+exo_param_exchange_alone(const exo_param_exchange *e, const exo_node *node, uint64_t round)
+{
+    return e->island_size > 0 && find_island(e, node, round) == 1;
+}
+
 exo_status
 exo_param_exchange_meet(const exo_param_exchange *e, const exo_node *node, uint64_t round,
                         exo_group **out, exo_err *err)
@@ -36,8 +50,7 @@ exo_param_exchange_meet(const exo_param_exchange *e, const exo_node *node, uint6
     if (e->island_size == 0)
         return EXO_OK;
     *out = NULL;
-    uint32_t count =
-        exo_island(e->seed, round, node->num_nodes, (uint32_t)e->island_size, node->rank, e->ranks);
+    uint32_t count = find_island(e, node, round);
     /* a mean in place over one node changes nothing; it is a call like any other in the ledger */
     bool idle = e->apply == EXO_APPLY_OUTER || e->num_slots > 0;
     return count == 1 && idle ? EXO_OK : exo_group_among(out, node->group, e->ranks, count, err);

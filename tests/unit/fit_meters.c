@@ -149,12 +149,18 @@ opts_of(const char *run)
 }
 
 static exo_status
-fit(const exo_fit_opts *opts, exo_err *err)
+fit_strategy(const char *strategy, const char *config, const exo_fit_opts *opts, exo_err *err)
 {
     exo_fit_result result = {0};
-    exo_status st = exo_trainer_fit_text(trainer, "counting", NULL, opts, &result, err);
+    exo_status st = exo_trainer_fit_text(trainer, strategy, config, opts, &result, err);
     exo_params_free(&result.params);
     return st;
+}
+
+static exo_status
+fit(const exo_fit_opts *opts, exo_err *err)
+{
+    return fit_strategy("counting", NULL, opts, err);
 }
 
 /* Returns a meter's value at a step in the run's meters.csv; NaN if there is no such row, or more
@@ -243,6 +249,38 @@ Test(fit_meters, a_strategy_s_and_a_model_s_are_in_the_run_s_tree_and_rows)
     cr_expect_eq(row_of("whole", 8, "node_1.strategy.odd.le_6"), 7);
     cr_expect_eq(row_of("whole", 8, "samples"), 8 * 4 * NODES);
     cr_expect(isfinite(row_of("whole", 0, "validation.local.mean_x")));
+}
+
+/* A meter at the end of a run, of all nodes together. */
+static double
+sum_of(const char *run, const char *meter)
+{
+    double sum = 0;
+    for (unsigned rank = 0; rank < NODES; rank++) {
+        char path[64];
+        snprintf(path, sizeof path, "node_%u.strategy.%s", rank, meter);
+        sum += row_of(run, STEPS, path);
+    }
+    return sum;
+}
+
+Test(fit_meters, a_node_without_a_partner_counts_no_round)
+{
+    static const char *const select =
+        "{exchanges: [{partners: pairs, select: {name: partitioned, p: 0.5}}]}";
+    exo_err err = {0};
+    exo_fit_opts opts = opts_of("noloco");
+    cr_assert_eq(fit_strategy("noloco", "{H: 2}", &opts, &err), EXO_OK, "%s", err.text);
+    opts.run_name = "fedavg";
+    cr_assert_eq(fit_strategy("fedavg", "{H: 3, island_size: 2}", &opts, &err), EXO_OK, "%s",
+                 err.text);
+    opts.run_name = "select";
+    cr_assert_eq(fit_strategy("compose", select, &opts, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(sum_of("noloco", "rounds"), STEPS / 2 * 2, "one of three nodes is alone");
+    cr_expect_eq(sum_of("fedavg", "rounds"), STEPS / 3 * 2);
+    cr_expect_eq(sum_of("select", "exchange_0.rounds"), STEPS * 2);
+    cr_expect_eq(sum_of("select", "exchange_0.exchanged"), STEPS / 2 * 2 * exo_model_numel(model),
+                 "half of the parameters in a round");
 }
 
 /* Compares all rows except times. */
