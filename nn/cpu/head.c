@@ -425,8 +425,8 @@ static void
 sum_entropy(struct head *h, const float *parts, size_t rows, size_t stride, size_t row)
 {
     double top = -INFINITY, sum = 0, margin = 0, scale = (double)h->k.scale;
-    for (size_t b = 0; b < h->plan->blocks; b++)
-        top = fmax(top, (double)parts[b * stride]);
+    for (size_t b = 0; b < h->plan->blocks; b++) /* with fmax, gcc 12 for ARM fails (its bug) */
+        top = (double)parts[b * stride] > top ? (double)parts[b * stride] : top;
     for (size_t b = 0; b < h->plan->blocks; b++) {
         const float *part = parts + b * stride;
         double below = scale * (top - (double)part[0]), e = exp(-below);

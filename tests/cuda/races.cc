@@ -371,9 +371,15 @@ __tsan_init(void)
     watch.compiled = true;
 }
 
-/* Of a static variable of a function: whether it has been made. */
+/* Of a static variable of a function: whether it has been made. x86 reads a byte, ARM the word. */
 uint8_t
 __tsan_atomic8_load(const volatile uint8_t *at, int)
+{
+    return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+
+uint64_t
+__tsan_atomic64_load(const volatile uint64_t *at, int)
 {
     return __atomic_load_n(at, __ATOMIC_ACQUIRE);
 }

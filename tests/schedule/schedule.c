@@ -130,11 +130,20 @@ static void
 sleep_ns(uint64_t ns)
 {
     const struct timespec time = {.tv_nsec = (long)ns};
+#if defined(__x86_64__)
     long result;
     __asm__ volatile("syscall"
                      : "=a"(result)
                      : "0"((long)SYS_nanosleep), "D"(&time), "S"((void *)NULL)
                      : "rcx", "r11", "memory");
+#elif defined(__aarch64__)
+    register long result __asm__("x0") = (long)(uintptr_t)&time;
+    register long left __asm__("x1") = 0;
+    register long call __asm__("x8") = SYS_nanosleep;
+    __asm__ volatile("svc #0" : "+r"(result) : "r"(left), "r"(call) : "memory");
+#else
+#error "schedule.c: how is a system call made on this processor?"
+#endif
 }
 
 static int64_t
