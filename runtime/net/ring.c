@@ -1,6 +1,6 @@
 /* Rings; ring.h has the contracts. Each end belongs to the thread that uses it.
  *
- * A ring is a page with the counters, then the bytes; the two rings of a pair lie one after the
+ * A ring is EDGE bytes with the counters, then the bytes; the two rings of a pair lie one after the
  * other. `written` and `read` count bytes since the beginning. A message is its length in 8 bytes,
  * then its bytes, rounded up to 8. Each end keeps its own counter in private memory and only
  * publishes it, so only the other end's counter can be wrong. Every word of the other end is read
@@ -19,7 +19,7 @@
 #include "base/memfd.h"
 
 enum {
-    PAGE = 4096,
+    EDGE = 4096, /* the machine's pages may be larger */
     SIZE = EXO_RING_PAIR / 2,
     LENGTH = 8 /* bytes of a message's length, before the message */
 };
@@ -29,12 +29,13 @@ struct shared {
     _Alignas(64) _Atomic uint64_t read;
     _Alignas(64) _Atomic uint32_t asleep; /* whether the reader sleeps */
 };
-static_assert(sizeof(struct shared) <= PAGE, "the counters have a page");
+static_assert(sizeof(struct shared) <= EDGE, "the counters lie before the bytes");
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a word in shared memory has no lock beside it");
 
 struct exo_ring {
     struct shared *shared;
     uint8_t *bytes;
+    size_t before; /* bytes of the mapping before the counters */
     uint64_t at;   /* this end's counter */
     size_t length; /* the reader's: of the next message; 0: unknown */
     bool broken;
@@ -66,19 +67,23 @@ copy_out(const exo_ring *ring, uint64_t at, void *out, size_t size)
 
 /* --- Making and opening ----------------------------------------------------------------------- */
 
-/* Maps one half of a pair's file. The mapping keeps the memory after the file is closed. */
+/* Maps one half of a pair's file. The mapping keeps the memory after the file is closed. It begins
+ * at a page: with pages of 64 KiB the second ring does not. */
 static exo_status
 map_ring(exo_ring **out, int fd, size_t half, exo_err *err)
 {
     exo_ring *ring = exo_calloc(1, sizeof *ring);
-    void *at = ring ? mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(half * SIZE))
+    size_t from = half * SIZE, before = from % (size_t)sysconf(_SC_PAGESIZE);
+    char *at = ring ? mmap(NULL, before + SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                           (off_t)(from - before))
                     : MAP_FAILED;
     if (at == MAP_FAILED) {
         exo_free(ring);
         return exo_fail(err, EXO_NOMEM, "no memory for a ring");
     }
-    ring->shared = at;
-    ring->bytes = (uint8_t *)at + PAGE;
+    ring->before = before;
+    ring->shared = (struct shared *)(void *)(at + before);
+    ring->bytes = (uint8_t *)at + before + EDGE;
     *out = ring;
     return EXO_OK;
 }
@@ -132,7 +137,7 @@ exo_ring_free(exo_ring **handle)
     if (!ring)
         return;
     *handle = NULL;
-    munmap(ring->shared, SIZE);
+    munmap((char *)ring->shared - ring->before, ring->before + SIZE);
     exo_free(ring);
 }
 

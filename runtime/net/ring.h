@@ -58,7 +58,7 @@ bool exo_ring_wakes(exo_ring *ring);
 bool exo_ring_is_broken(const exo_ring *ring);
 /* NULL is allowed. */
 void exo_ring_free(exo_ring **ring);
-/* The memory that both processes can write: the page of counters and EXO_RING_BYTES bytes. For
+/* The memory that both processes can write: 4096 bytes for the counters and EXO_RING_BYTES bytes. For
  * tests. */
 void *exo_ring_memory(exo_ring *ring);
 

@@ -147,13 +147,13 @@ make_empty(char *first, char *end)
 bool
 exo_region_disown(void *data, size_t bytes)
 {
-    const uintptr_t page = EXO_SEGMENT_PAGE;
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     char *first = (char *)data + (page - (uintptr_t)data % page) % page;
     char *end = (char *)data + bytes - ((uintptr_t)data + bytes) % page;
     pthread_mutex_lock(&lock);
     struct region *r = region_at_locked(data, bytes);
     bool done = r != NULL;
-    if (r && first == exo_segment_slot(&r->segment, 0) && !r->mixed &&
+    if (r && data == exo_segment_slot(&r->segment, 0) && !r->mixed &&
         (uint64_t)bytes + page > r->segment.slot_size)
         done = exo_segment_renew(&r->segment);
     else if (r) {

@@ -29,7 +29,7 @@ typedef struct exo_region_place {
 void exo_region_enable(void);
 bool exo_region_is_enabled(void);
 
-/* Allocates zeroed memory, aligned to a page. NULL: not enabled, too small, no descriptor or no
+/* Allocates zeroed memory, aligned to 4096 bytes. NULL: not enabled, too small, no descriptor or no
  * memory; the caller then takes other memory. */
 void *exo_region_alloc(size_t bytes);
 /* Frees a region; a process that has it mapped keeps its pages until it unmaps them. False: the

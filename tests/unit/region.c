@@ -13,8 +13,7 @@
 #include "store/region.h"
 
 enum {
-    BYTES = 300000,
-    PAGE = EXO_SEGMENT_PAGE
+    BYTES = 1200000, /* more than 16 of the largest pages */
 };
 
 static void
@@ -147,17 +146,18 @@ Test(region, is_disowned_in_part_by_whole_pages, .init = setup, .timeout = 60)
 {
     exo_region_place place, later;
     int ready[2], go[2], status;
-    const size_t first = 5 * PAGE + 100, bytes = 10 * PAGE;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), first = 5 * page + 100, bytes = 10 * page;
     char byte, *a = exo_region_alloc(BYTES);
     cr_assert(a && exo_region_find(a, BYTES, &place));
+    size_t end = first + bytes - ((uintptr_t)a + first + bytes) % page, begin = end - 9 * page;
     pid_t writer = fork_writer(&place, BYTES, ready, go);
     cr_assert_eq(read(ready[0], &byte, 1), 1);
     cr_assert(exo_region_disown(a + first, bytes));
     ask(ready, go, 2);
-    check_all(a, 6 * PAGE, 2);
-    check_all(a + 6 * PAGE, 9 * PAGE, 1);
-    check_all(a + 15 * PAGE, BYTES - 15 * PAGE, 2);
-    cr_expect(!exo_region_find(a, BYTES, &later) && !exo_region_find(a, PAGE, &later));
+    check_all(a, begin, 2);
+    check_all(a + begin, 9 * page, 1);
+    check_all(a + end, BYTES - end, 2);
+    cr_expect(!exo_region_find(a, BYTES, &later) && !exo_region_find(a, page, &later));
     ask(ready, go, 0);
     cr_assert(waitpid(writer, &status, 0) == writer && status == 0);
     cr_expect(exo_region_free(a));

@@ -200,7 +200,8 @@ Test(store_foreign, nobody_but_its_owner_can_write_an_object)
         int fd = open_segment(&handle, O_RDWR);
         cannot_write(fd);
         close(fd);
-        void *page = (void *)((uintptr_t)exo_object_data(object) & ~(uintptr_t)4095);
+        void *page =
+            (void *)((uintptr_t)exo_object_data(object) & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1));
         cr_expect(mprotect(page, 4096, PROT_READ | PROT_WRITE) == -1 && errno == EACCES);
         cr_expect(object_holds(object, sizes[k], 'o'));
         exo_object_drop(&object);
