@@ -4,8 +4,8 @@
 # stack protector        an overwritten return address ends the process
 # stack clash            a large frame touches each of its pages, so that it cannot jump over the
 #                        guard page
-# CET                    on x86: indirect branches end at a mark (the processor and kernel must do
-#                        so, too)
+# CET, BTI and PAC       on x86 and ARM: indirect branches end at a mark, and on ARM return addresses
+#                        are signed (the processor and kernel must do so, too)
 # _FORTIFY_SOURCE=3      string and memory functions of libc check sizes that the compiler knows, or
 #                        can compute. It needs optimization, and is off under sanitizers, which
 #                        check the same and intercept the plain functions
@@ -25,6 +25,8 @@ check_pie_supported(LANGUAGES C)
 set(hardening -fstack-protector-strong -fstack-clash-protection)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|i[3-6]86)$")
   list(APPEND hardening -fcf-protection=full)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  list(APPEND hardening -mbranch-protection=standard)
 endif()
 foreach(flag IN LISTS hardening)
   string(MAKE_C_IDENTIFIER "EXO_HAS${flag}" known)

@@ -33,7 +33,7 @@ function_of() {
 }
 
 protected() {
-    local file=$1 name segments dynamic symbols
+    local file=$1 name segments dynamic symbols marks flag
     name=$(basename "$file")
     segments=$(readelf -lW "$file")
     dynamic=$(readelf -dW "$file")
@@ -53,11 +53,14 @@ protected() {
     if [ -z "$sanitize" ] && [ -n "$level" ] && [ "$level" != ' -O0' ]; then
         [ "$(grep -oE ' __[a-z]+_chk\b' <<<"$symbols" | sort -u | grep -c .)" -ge 3 ] || fail "$name: libc's functions check no sizes (_FORTIFY_SOURCE)"
     fi
-    # A file's note says that all of it is for CET only if libc's start files are, too, which
+    # A file's note says that all of it is for CET or BTI only if libc's start files are, too, which
     # Debian's are not: the code is asked.
-    if [ "$(uname -m)" = x86_64 ]; then
-        grep -q endbr64 <(objdump -d --disassemble="$(function_of "$file")" "$file" | sed -n '/>:$/{n;p;q}') || fail "$name: has no marks for indirect branches (-fcf-protection)"
-    fi
+    case $(uname -m) in
+    x86_64) marks=endbr64 flag=-fcf-protection ;;
+    aarch64) marks='paciasp|bti' flag=-mbranch-protection ;;
+    *) return 0 ;;
+    esac
+    grep -qE "$marks" <(objdump -d --disassemble="$(function_of "$file")" "$file" | sed -n '/>:$/{n;p;q}') || fail "$name: has no marks for indirect branches ($flag)"
 }
 
 if [ "$(cached EXO_HARDEN)" = ON ]; then
