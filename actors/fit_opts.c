@@ -362,10 +362,12 @@ exo_fit_check_elastic(const exo_fit_opts *opts, const exo_strategy *strategy, co
                         "elastic: min_nodes %u is more than the %u nodes of the run", e->min_nodes,
                         opts->num_nodes);
     if (!exo_strategy_is_elastic(strategy))
-        return exo_fail(err, EXO_UNSUPPORTED,
-                        "elastic: the nodes of the strategy '%s' cannot change during a run: leave "
-                        "`elastic` out, or choose another strategy",
-                        name);
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "elastic: the nodes of the strategy '%s' cannot change during a run with "
+            "these options: leave `elastic` out, choose another strategy "
+            "(docs/elastic.md lists them), or let a class of your own declare `elastic`",
+            name);
     if (e->verify && exo_strategy_is_apart(strategy))
         return exo_fail(
             err, EXO_UNSUPPORTED,

@@ -249,6 +249,7 @@ static exo_status
 tell_stall(struct run *run, uint32_t at, exo_err *err)
 {
     exo_text text = {0};
+    bool circle = true;
     for (bool first = true; run->watch->nodes[at].suspected; first = false) {
         uint32_t peer = stuck_peer(run, at);
         exo_text_add(&text, "%s", first ? "" : ", ");
@@ -257,8 +258,12 @@ tell_stall(struct run *run, uint32_t at, exo_err *err)
         else
             say_wait(run, &text, at, peer);
         run->watch->nodes[at].suspected = false;
-        at = peer == UINT32_MAX ? at : peer;
+        circle = peer != UINT32_MAX;
+        at = circle ? peer : at;
     }
+    if (circle)
+        exo_text_add(&text, "; calls in several groups need one order, which is the same on all "
+                            "nodes (exo_group_among)");
     exo_fail(err, EXO_FAILED, "the nodes stall: %s", text.failed || !text.data ? "" : text.data);
     exo_free(text.data);
     return EXO_FAILED;

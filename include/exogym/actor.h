@@ -273,7 +273,9 @@ EXO_API exo_status exo_cause(exo_runtime *runtime, exo_ref actor, char *text, si
 /* Calls a method by name. `args` is moved to the runtime, also on failure. If the method has not
  * begun at `deadline`, the call is dropped and its future fails with TIMEOUT. The caller drops the
  * future, at any time. Errors returned at once: NOT_FOUND (no such method), FULL (mailbox),
- * PEER_LOST, NOMEM. */
+ * PEER_LOST, NOMEM. Of an actor in another process NOT_FOUND and the FULL of its mailbox come with
+ * the future; FULL at once then means that 65,536 calls to that process are unanswered. A caller
+ * that slows down by FULL therefore looks for it in both places. */
 EXO_API exo_status exo_call(exo_runtime *runtime, exo_ref actor, const char *method,
                             exo_payload args, exo_time deadline, exo_future **out, exo_err *err);
 /* Calls a method and waits for the reply until `deadline`. The caller releases *reply (`reply` may

@@ -70,11 +70,17 @@ EXO_API void exo_comm_fail(exo_comm *comm, uint32_t rank, const char *cause);
 /* Makes a group of a subset of a group's members. `ranks` (size) are ascending and contain this
  * member's rank; in the new group a member's rank is its index in `ranks`. Making it takes no
  * message and no waiting: each of these members makes it by itself, with the same list. Members
- * outside the subset may make other calls meanwhile. A member of several groups must call them in
- * the same order as the other members, or they wait for each other. Bytes that it sends count in
- * both groups. The new group belongs to the thread of `parent`, begins with the timeout of
- * `parent`, and is closed before `parent`; closing it does not leave the communicator. Errors:
- * INVAL, NOMEM. Blocks: never. */
+ * outside the subset may make other calls meanwhile. Bytes that it sends count in both groups.
+ *
+ * A member of several groups makes its calls one after the other, in the order of their begins, also
+ * requests in the background. So all members need one order of the groups, or they wait for each
+ * other: among nodes in one process such calls may still pass, on workers they stall. A message in
+ * one direction is a broadcast among two members. In a ring of N members of which each sends to the
+ * next one, first those of even rank send, then those of odd rank; the last of an odd N sends by
+ * itself at the end.
+ *
+ * The new group belongs to the thread of `parent`, begins with the timeout of `parent`, and is closed
+ * before `parent`; closing it does not leave the communicator. Errors: INVAL, NOMEM. Blocks: never. */
 EXO_API exo_status exo_group_among(exo_group **out, exo_group *parent, const uint32_t *ranks,
                                    uint32_t size, exo_err *err);
 

@@ -31,7 +31,8 @@ stalls some 3 'the nodes stall: node_0 waits in all_reduce, call 4 of the strate
     'node_1 has done its part and waits for the others'
 stalls ring 3 'the nodes stall: node_0 waits in all_reduce, call 4 of the strategy, for node_1 since' \
     ', node_1 waits in all_reduce, call 4 of the strategy, for node_2 since' \
-    ', node_2 waits in all_reduce, call 4 of the strategy, for node_0 since'
+    ', node_2 waits in all_reduce, call 4 of the strategy, for node_0 since' \
+    '; calls in several groups need one order, which is the same on all nodes (exo_group_among)'
 stalls orders 2 'members disagree'
 
 job late 3 600 >late.yaml
