@@ -156,11 +156,12 @@ typedef struct exo_window_opts {
 EXO_API exo_window_opts exo_window_opts_init(void);
 
 /* Makes data sets of a text file, or of all *.txt of a folder in the order of their names; each
- * file is a document. The text is tokenized at once. The tokens are in memory once, 2 or 4 bytes
- * each, for both data sets and all nodes of the process. Fields "tokens" (block) and "targets"
- * (block), int32. The tokenizer is held; NULL: the characters of this text. `opts` may be NULL;
- * `val` may be NULL if there is no validation. Errors: NOT_FOUND, IO, INVAL (the tokenizer refuses
- * the text: names file and place; or a part has no sample: names the part). */
+ * file is a document, and of a file "*.jsonl" the text under the key "text" of each line. The text is
+ * tokenized at once. The tokens are in memory once, 2 or 4 bytes each, for both data sets and all
+ * nodes of the process. Fields "tokens" (block) and "targets" (block), int32. The tokenizer is held;
+ * NULL: the characters of this text. `opts` may be NULL; `val` may be NULL if there is no validation.
+ * Errors: NOT_FOUND, IO, INVAL (the tokenizer refuses the text: names file and place; or a part has
+ * no sample: names the part). */
 EXO_API exo_status exo_dataset_text(exo_dataset **train, exo_dataset **val, const char *path,
                                     exo_tokenizer *tokenizer, const exo_window_opts *opts,
                                     exo_err *err);

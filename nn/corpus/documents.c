@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include <jansson.h>
+
 #include <exogym/memory.h>
 
 #include "base/file.h"
@@ -56,7 +58,7 @@ static bool
 ends_with(const char *name, const char *ending)
 {
     size_t length = strlen(name), tail = strlen(ending);
-    return name[0] != '.' && length > tail && strcmp(name + length - tail, ending) == 0;
+    return length > tail && strcmp(name + length - tail, ending) == 0;
 }
 
 static exo_status
@@ -69,7 +71,7 @@ append_folder(exo_file_list *list, const char *folder, const char *ending, exo_e
     exo_status st = EXO_OK;
     const struct dirent *entry = NULL;
     while (st == EXO_OK && (errno = 0, entry = readdir(dir)))
-        if (ends_with(entry->d_name, ending))
+        if (entry->d_name[0] != '.' && ends_with(entry->d_name, ending))
             st = append(list, folder, entry->d_name, err);
     if (st == EXO_OK && errno != 0)
         st = fail_file(folder, errno, err);
@@ -196,6 +198,78 @@ read_file(const char *path, size_t index, char *buffer, size_t limit, exo_docume
     return st;
 }
 
+/* --- Lines of JSON ---------------------------------------------------------------------------- */
+
+/* A file of such lines, while it is read. */
+struct lines {
+    const char *path;
+    size_t line;     /* the present one, from 1 */
+    size_t document; /* the index of the next one */
+    exo_document_piece piece;
+    void *context;
+};
+
+/* Gives the text of the line text (size), which is a document. Lines of spaces are none. */
+static exo_status
+give_line(struct lines *l, const char *text, size_t size, exo_err *err)
+{
+    json_error_t reason;
+    size_t spaces = 0;
+    l->line++;
+    while (spaces < size && strchr(" \t\r\n", text[spaces]))
+        spaces++;
+    if (spaces == size)
+        return EXO_OK;
+    exo_status st = EXO_OK;
+    json_t *line = json_loadb(text, size, JSON_REJECT_DUPLICATES, &reason);
+    const json_t *value = json_object_get(line, "text");
+    if (!json_is_string(value))
+        st = exo_fail(err, EXO_INVAL, "%s:%zu: %s", l->path, l->line,
+                      line ? "an object with the key 'text', a string, is expected" : reason.text);
+    else if (json_string_length(value) > 0)
+        st = l->piece(l->context, l->document++, json_string_value(value),
+                      json_string_length(value), 0, err);
+    if (st != EXO_OK && json_is_string(value))
+        exo_fail_in(err, st, "%s:%zu", l->path, l->line);
+    json_decref(line);
+    return st;
+}
+
+/* As read_file, of a file with a document in each line: the text under the key "text". */
+static exo_status
+read_lines(struct lines *l, char *buffer, size_t limit, exo_err *err)
+{
+    FILE *file = NULL;
+    exo_status st = exo_file_open_stream(l->path, &file, err);
+    if (st != EXO_OK)
+        return st;
+    size_t have = 0;
+    for (bool more = true; st == EXO_OK && more;) {
+        size_t used = 0;
+        errno = 0;
+        have += fread(buffer + have, 1, limit + 1 - have, file);
+        if (ferror(file)) {
+            st = fail_file(l->path, errno ? errno : EIO, err);
+            break;
+        }
+        more = have > limit;
+        const char *end = NULL;
+        while (st == EXO_OK && (end = memchr(buffer + used, '\n', have - used))) {
+            st = give_line(l, buffer + used, (size_t)(end - buffer) - used, err);
+            used = (size_t)(end - buffer) + 1;
+        }
+        if (st == EXO_OK && !more && used < have)
+            st = give_line(l, buffer + used, have - used, err); /* a last line without its end */
+        else if (st == EXO_OK && more && used == 0)
+            st = exo_fail(err, EXO_INVAL, "%s:%zu: the line has more than %zu bytes", l->path,
+                          l->line + 1, limit);
+        memmove(buffer, buffer + used, have - used);
+        have -= used;
+    }
+    fclose(file);
+    return st;
+}
+
 exo_status
 exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece piece,
                    void *context, exo_err *err)
@@ -204,8 +278,14 @@ exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece 
     char *buffer = exo_calloc(limit + 1, 1);
     if (!buffer)
         return exo_fail(err, EXO_NOMEM, "no memory to read text");
-    for (size_t i = 0; st == EXO_OK && i < files->count; i++)
-        st = read_file(files->paths[i], i, buffer, limit, piece, context, err);
+    struct lines lines = {.piece = piece, .context = context};
+    for (size_t i = 0; st == EXO_OK && i < files->count; i++) {
+        lines.path = files->paths[i];
+        lines.line = 0;
+        st = ends_with(lines.path, ".jsonl")
+                 ? read_lines(&lines, buffer, limit, err)
+                 : read_file(lines.path, lines.document++, buffer, limit, piece, context, err);
+    }
     exo_free(buffer);
     return st;
 }

@@ -38,8 +38,10 @@ typedef exo_status (*exo_document_piece)(void *context, size_t index, const char
 /* Calls `piece` for all files, in order, with pieces of at most `limit` bytes (at least 8). A
  * longer text is cut at the end of a line, if possible after a letter: no tokenizer that splits
  * text into words joins anything there. A text without such a place is cut between characters.
- * Empty files have no piece. NOT_FOUND, IO, NOMEM; errors of `piece`, with the file's name before
- * them. */
+ * Empty files have no piece. Of a file "*.jsonl" each line is a document: the text under the key
+ * "text" of an object. A line has at most `limit` bytes. Errors: NOT_FOUND, IO, NOMEM; INVAL, with
+ * file and line, if a line is too long or no such object; those of `piece`, with the file's name
+ * before them. */
 exo_status exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece piece,
                               void *context, exo_err *err);
 

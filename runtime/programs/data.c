@@ -142,7 +142,8 @@ data_command(const exo_command_line *line)
 static const exo_arg table[] = {
     {NULL, "list|get|tokenize",
      "list: shows the public sets, their sizes, and where they are. get: fetches what is missing "
-     "of the set NAME. tokenize: makes text files, and the *.txt of folders, into token shards for "
+     "of the set NAME. tokenize: makes text files, the *.txt of folders, and the lines of *.jsonl "
+     "(their key \"text\"), into token shards for "
      "`data: {name: tokens}`.",
      EXO_INTO(struct data_args, action), .word = EXO_WORD_FIXED, .required = true},
     {NULL, "NAME|FILE", "The set to get, or the files and folders to tokenize.",

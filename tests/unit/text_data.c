@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -211,6 +212,63 @@ Test(text_data, an_end_token_stands_between_documents)
     exo_dataset *d = open_text(write_documents(), t, opts);
     texts_expect(d, 0, 4, (int32_t[]){2, 3, 4, 5}, (int32_t[]){3, 4, 5, 6});
     exo_dataset_drop(&d);
+    exo_tokenizer_drop(&t);
+}
+
+/* Appends "index:text " to the text that it has. */
+static exo_status
+note_document(void *context, size_t index, const char *text, size_t size, uint64_t offset,
+              exo_err *err)
+{
+    (void)offset, (void)err;
+    char *out = context;
+    sprintf(out + strlen(out), "%zu:%.*s ", index, (int)size, text);
+    return EXO_OK;
+}
+
+Test(text_data, lines_of_json_may_lie_across_the_end_of_what_is_read)
+{
+    for (size_t limit = 14; limit < 40; limit++) { /* a line has 14 bytes */
+        char all[256] = "";
+        exo_file_list files = {0};
+        exo_err err = {0};
+        const char *path = texts_write_text(folder, "d.jsonl",
+                                            "{\"text\": \"ab\"}\n{\"text\": \"cd\"}\n"
+                                            "{\"text\": \"ef\"}\n{\"text\": \"gh\"}");
+        cr_assert_eq(exo_file_list_add(&files, path, ".txt", NULL), EXO_OK);
+        cr_expect_eq(exo_documents_read(&files, limit, note_document, all, &err), EXO_OK, "%s",
+                     err.text);
+        cr_expect_str_eq(all, "0:ab 1:cd 2:ef 3:gh ");
+        cr_expect_eq(exo_documents_read(&files, 12, note_document, all, &err), EXO_INVAL);
+        cr_expect(strstr(err.text, "d.jsonl:1: the line has more than 12 bytes"), "%s", err.text);
+        exo_file_list_release(&files);
+    }
+}
+
+Test(text_data, lines_of_json_are_documents)
+{
+    enum {
+        E = TEXTS_END
+    };
+    static const char *const wrong[][2] = {
+        {"{\"text\": \"ab\"}\n{\"text\": 1}", "w.jsonl:2: an object with the key 'text'"},
+        {"\n{\"Text\": \"ab\"}", "w.jsonl:2: an object with the key 'text'"},
+        {"[1]", "w.jsonl:1: an object with the key 'text'"},
+        {"{\"text\": \"ab", "w.jsonl:1: "},
+        {"{\"text\": \"a\\u0000b\"}", "w.jsonl:1: "}};
+    exo_tokenizer *t = texts_tokenizer(folder);
+    exo_window_opts opts = whole(6, 1);
+    opts.documents = EXO_DOCUMENTS_END;
+    const char *path = texts_write_text(folder, "d.jsonl",
+                                        "{\"text\": \"ab\", \"id\": 1}\r\n{\"text\": \"\"}\n "
+                                        "\n{\"text\": \"\\u0063\"}\n{\"text\": \"de\"}");
+    exo_dataset *d = open_text(path, t, opts);
+    cr_expect_eq(exo_dataset_length(d), 1);
+    texts_expect(d, 0, 6, (int32_t[]){2, 3, E, 4, E, 5}, (int32_t[]){3, E, 4, E, 5, 6});
+    exo_dataset_drop(&d);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        refuse_text(texts_write_text(folder, "w.jsonl", wrong[i][0]), NULL, whole(1, 1), EXO_INVAL,
+                    wrong[i][1]);
     exo_tokenizer_drop(&t);
 }
 
