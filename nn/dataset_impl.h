@@ -31,14 +31,6 @@ exo_status exo_dataset_images_own(exo_dataset **out, size_t count, size_t rows, 
 /* The largest label; 0 also of a data set that is none of images. Reads all labels. */
 int32_t exo_images_largest_label(const exo_dataset *dataset);
 
-/* A data set with a name. `load` reads its options from `config`, which may be NULL, and makes the
- * training and the validation set. val may be NULL: not wanted. If load fails, the caller drops
- * what it has made. */
-typedef struct exo_named_data {
-    const char *name, *help;
-    exo_status (*load)(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err);
-} exo_named_data;
-
 extern exo_registry exo_dataset_registry; /* of exo_named_data; named_data.c */
 
 enum {

@@ -4,6 +4,14 @@
 
 exo_registry exo_dataset_registry = EXO_REGISTRY("data set");
 
+exo_status
+exo_dataset_register(const exo_named_data *data, exo_err *err)
+{
+    if (!data || !data->load)
+        return exo_fail(err, EXO_INVAL, "a data set with a name needs the function load");
+    return exo_registry_add(&exo_dataset_registry, data, err);
+}
+
 const char *
 exo_dataset_name_at(size_t index, const char **help)
 {

@@ -220,6 +220,26 @@ EXO_API exo_status exo_data_tokenize(const char *const *inputs, size_t num_input
  * option), NOT_FOUND (the text has the places searched, and how to get the files). */
 EXO_API exo_status exo_dataset_named(const char *name, exo_config *config, exo_dataset **train,
                                      exo_dataset **val, exo_err *err);
+/* A data set with a name, for jobs: read-only, and valid as long as the process. A plugin registers
+ * one with
+ *
+ *     EXO_PLUGIN { return exo_dataset_register(&my_data, err); }
+ *
+ * examples/27_own_data reads a CSV file. */
+typedef struct exo_named_data {
+    const char *name; /* the name under `data` in a job */
+    const char *help; /* one line, for `exogym list data` */
+    /* Makes the training and the validation data set. Reads the options from `config`, which may be
+     * NULL, as exo_config_... accept it; the caller refuses keys that were not read. `val` may be
+     * NULL: not wanted. Called in each process that has nodes, and to check a job before it starts;
+     * the data must be the same each time. After an error the caller drops what was made. A path
+     * that does not exist is NOT_FOUND, as workers may have files that are not here. */
+    exo_status (*load)(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err);
+} exo_named_data;
+
+/* Registers a data set under its name, which must be new. Any thread. Errors: EXISTS, INVAL (no
+ * name, or no `load`), FULL (1024 names). */
+EXO_API exo_status exo_dataset_register(const exo_named_data *data, exo_err *err);
 /* The name of an index in order, and one line about it; NULL after the last. Any thread. */
 EXO_API const char *exo_dataset_name_at(size_t index, const char **help);
 

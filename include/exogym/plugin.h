@@ -1,5 +1,5 @@
-/* Plugins: shared objects that add strategies, models, engines, actor classes, graph classes and so
- * on.
+/* Plugins: shared objects that add strategies, models, data sets, engines, actor classes, graph
+ * classes and so on.
  *
  * A plugin needs only the public headers, links no library of exogym, and exports one function:
  *

@@ -84,6 +84,38 @@ for name in "ddp", "diloco":
     assert here[name]["global_loss"] < 2.25, here[name] # ln 10 at first
 PYTHON
 
+# --- Data of one's own
+# ----------------------------------------------------------------------------
+
+# The same bits in one process and in workers; mistakes have their places.
+data=$folder/data
+cp -r "$EXO_SOURCE/examples/27_own_data" "$data"
+rm -rf "$data/build"
+mkdir "$data/build"
+"$CC" -std=c17 -O2 -Wall -Wextra -Wconversion -Wshadow -Werror -shared -fPIC "${flags[@]}" "$data/table.c" \
+    -o "$data/build/libtable.so" -lm
+# rows NAME [OPTION...]: a run of the table.
+rows() {
+    "$EXOGYM" run "$data/job.yaml" --set "data.path=$data/flowers.csv" --set seeds=1 --save-dir "$folder/$1" --no-plot --json \
+        "${@:2}" >"$folder/$1.json" 2>"$folder/log"
+}
+rows data0 || fail "$(cat "$folder/log")"
+rows data2 --workers 2 || fail "$(cat "$folder/log")"
+python3 - "$folder/data0.json" "$folder/data2.json" <<'PYTHON' || fail "$(cat "$folder/data0.json" "$folder/data2.json")"
+import json, sys
+here, there = ({run["strategy"]: run for run in json.load(open(path))["runs"]} for path in sys.argv[1:])
+for name in "ddp", "diloco":
+    assert here[name]["sha256"] == there[name]["sha256"], name
+    assert here[name]["global_accuracy"] > 0.7, here[name]
+PYTHON
+sed '20s/,/,x/' "$data/flowers.csv" >"$folder/wrong.csv"
+for wrong in "data.path=$folder/wrong.csv wrong.csv:20: column 2 is no number" 'data.label=colour flowers.csv:1: no such label' \
+    "data.val_evry=3 unknown key 'val_evry'; did you mean 'val_every'?" 'data=table table: needs the key'; do
+    ! rows wrong --set "${wrong%% *}" || fail "it takes ${wrong%% *}"
+    grep -q "${wrong#* }" "$folder/log" || fail "it says no '${wrong#* }': $(cat "$folder/log")"
+done
+"$EXOGYM" list data --plugin "$data/build/libtable.so" | grep -q '^table .*CSV' || fail "it is not listed"
+
 # --- What cannot be loaded
 # --------------------------------------------------------------------------------------------
 

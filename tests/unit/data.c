@@ -433,3 +433,37 @@ Test(data, missing_files_say_what_to_do)
     cr_expect_eq(exo_dataset_named("no_such", NULL, &train, &val, &err), EXO_INVAL);
     cr_expect(strstr(err.text, "fashion_mnist"), "%s", err.text);
 }
+
+static exo_status
+load_little(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err)
+{
+    uint64_t count = 0;
+    exo_status st = exo_config_u64(config, "count", 3, 1, 9, &count, err);
+    const uint8_t zeros[9] = {0};
+    if (st == EXO_OK)
+        st = exo_dataset_images(train, (size_t)count, 1, 1, zeros, zeros, NULL, err);
+    return st == EXO_OK && val ? exo_fail(err, EXO_INVAL, "no validation") : st;
+}
+
+Test(data, a_program_adds_names)
+{
+    static const exo_named_data little = {.name = "little", .help = "zeros", .load = load_little},
+                                taken = {.name = "synthetic", .load = load_little},
+                                empty = {.name = "empty"};
+    exo_dataset *train = NULL, *val = NULL;
+    exo_config_doc *doc = NULL;
+    exo_err err = {0};
+    cr_expect_eq(exo_dataset_register(NULL, &err), EXO_INVAL);
+    cr_expect_eq(exo_dataset_register(&empty, &err), EXO_INVAL);
+    cr_expect_eq(exo_dataset_register(&taken, &err), EXO_EXISTS);
+    cr_assert_eq(exo_dataset_register(&little, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_dataset_named("little", NULL, &train, NULL, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_dataset_length(train), 3);
+    exo_dataset_drop(&train);
+    cr_expect_eq(exo_dataset_named("little", NULL, &train, &val, &err), EXO_INVAL);
+    cr_expect_null(train, "what a failed load has made is dropped");
+    cr_assert_eq(exo_config_parse(&doc, "test", "{count: 5, cuont: 6}", NULL), EXO_OK);
+    cr_expect_eq(exo_dataset_named("little", exo_config_root(doc), &train, NULL, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "unknown key 'cuont'"), "%s", err.text);
+    exo_config_free(&doc);
+}
