@@ -116,6 +116,32 @@ for wrong in "data.path=$folder/wrong.csv wrong.csv:20: column 2 is no number" '
 done
 "$EXOGYM" list data --plugin "$data/build/libtable.so" | grep -q '^table .*CSV' || fail "it is not listed"
 
+# --- Rewards of a program
+# ----------------------------------------------------------------------------
+
+score=$folder/score
+cp -r "$EXO_SOURCE/examples/28_python_reward" "$score"
+rm -rf "$score/build"
+mkdir "$score/build"
+"$CC" -std=c17 -O2 -Wall -Wextra -Wconversion -Wshadow -Werror -shared -fPIC "${flags[@]}" "$score/command.c" \
+    -o "$score/build/libcommand.so"
+# scored COMMAND [OPTION...]: a run whose answers COMMAND scores.
+scored() {
+    timeout 120 "$EXOGYM" run "$score/graph.yaml" --set actors.maker.config.epochs=4 --set "actors.maker.config.reward.command=$1" \
+        --save-dir "$folder/scored" --overwrite "${@:2}" >"$folder/out" 2>"$folder/log"
+}
+for workers in 0 2; do
+    options=()
+    [ $workers = 0 ] || options=(--workers $workers)
+    scored "[python3, $score/reward.py]" "${options[@]}" || fail "$(cat "$folder/log")"
+    grep -q 'trainer_0.items *16 items' "$folder/out" || fail "not all answers: $(cat "$folder/out")"
+done
+for wrong in '[sh, -c, "exit 3"] it ended with status 3' '[sh, -c, "kill -9 $$"] it was killed by signal 9' \
+    '[sleep, 100] no reply within 0.5 s' '[cat] a line with a number is expected' '[no_such_program] No such file'; do
+    ! scored "${wrong%%]*}]" --set actors.maker.config.reward.timeout=500ms || fail "it takes $wrong"
+    grep -q "maker_0: .*${wrong#*] }" "$folder/log" || fail "it says no '${wrong#*] }': $(cat "$folder/log")"
+done
+
 # --- What cannot be loaded
 # --------------------------------------------------------------------------------------------
 
