@@ -11,11 +11,16 @@
 #include "nn/cuda/matmul.h"
 #include "nn/cuda/plans.h"
 
+#ifndef EXO_CUDA_WIDE_ELEMENTS /* the tests have smaller tiles */
+#define EXO_CUDA_WIDE_ELEMENTS (9 << 25)
+#endif
+
 enum {
     TILE_ELEMENTS = 1 << 24, /* logits of a tile: 64 MiB */
-    WIDE_ELEMENTS =
-        1 << 27, /* of a wide head: each tile adds to the whole gradient of the weights */
-    LINE = 64,   /* elements; a row of a tile begins at a multiple, for wide accesses */
+    /* Of a wide head, each tile of which adds to the whole gradient of the weights: up to 1.1 GiB. Three
+     * tiles of 5,504 rows are 16,384 rows of GPT-2, and a product for dx has 129 blocks of (128, 256). */
+    WIDE_ELEMENTS = EXO_CUDA_WIDE_ELEMENTS,
+    LINE = 64, /* elements; a row of a tile begins at a multiple, for wide accesses */
     MOST_BLOCK = EXO_CUDA_LOG_SUM_PART,
     LEAST_CHUNK = 64 /* rows */
 };
@@ -33,20 +38,29 @@ struct head {
     size_t bytes;
 };
 
+/* The rows of a tile, of which `elements` logits are the most: all tiles have about as many, since a
+ * product with few rows takes as long as one with many. */
+static size_t
+rows_of_tile(size_t rows, size_t pitch, size_t elements)
+{
+    const size_t least = LEAST_CHUNK, fit = elements / pitch / least * least;
+    const size_t most = fit < least ? least : fit, tiles = (rows + most - 1) / most;
+    const size_t even = tiles > 0 ? (rows + tiles - 1) / tiles : 0;
+    const size_t filled = (even + least - 1) / least * least;
+    return filled < rows ? filled : rows;
+}
+
 static head
 lay_out(const exo_head_shape *s, void *scratch)
 {
     exo_cuda_room r = {static_cast<char *>(scratch), 0};
-    const size_t whole = s->vocabulary, most_block = MOST_BLOCK, least_chunk = LEAST_CHUNK;
-    const size_t elements = s->wide ? WIDE_ELEMENTS : TILE_ELEMENTS, line = LINE;
+    const size_t whole = s->vocabulary, most_block = MOST_BLOCK, line = LINE;
     const bool narrow = s->dtype != EXO_F32;
     head h = {};
     h.shape = s;
     h.block = s->wide || whole < most_block ? whole : most_block;
     h.pitch = (h.block + line - 1) / line * line;
-    h.chunk = elements / h.pitch / least_chunk * least_chunk;
-    h.chunk = h.chunk < least_chunk ? least_chunk : h.chunk;
-    h.chunk = s->rows < h.chunk ? s->rows : h.chunk;
+    h.chunk = rows_of_tile(s->rows, h.pitch, s->wide ? WIDE_ELEMENTS : TILE_ELEMENTS);
     h.logits = static_cast<float *>(exo_cuda_take(&r, h.chunk * h.pitch, sizeof(float)));
     h.sums =
         static_cast<exo_cuda_row_sums *>(exo_cuda_take(&r, s->rows, sizeof(exo_cuda_row_sums)));

@@ -212,6 +212,57 @@ Test(cuda_layers, attention_of_a_ring_with_products_of_bf16)
         }
 }
 
+/* --- Images ----------------------------------------------------------------------------------- */
+
+/* Two images (7, 5) of eight channels, whose arrays kernels take four elements of at a time; pools leave
+ * a row and a column out. */
+static void
+run_images(layer_call *c, exo_dtype asked, bool add)
+{
+    const exo_batch_norm_shape s = {.samples = 2, .channels = 8};
+    const size_t count = 2 * 7 * 5 * 8;
+    const exo_dtype dtype = c->device == exo_device_ref() ? EXO_F32 : asked;
+    void *x = drawn_as(c, count, asked), *y = drawn_as(c, count, asked),
+         *dx = drawn_as(c, count, asked);
+    float *few = layer_call_drawn(c, 10 * 8), *kept = few + 6 * 8;
+    exo_array winner, scratch;
+    const size_t bytes =
+        c->device->device_class->scratch(c->device, EXO_SHAPE_BATCH_NORM, &s, EXO_SCRATCH_FORWARD);
+    cr_assert_eq(exo_array_init(&winner, c->device, EXO_U8, count, NULL), EXO_OK);
+    cr_assert_eq(exo_array_init(&scratch, c->device, EXO_U8, bytes, NULL), EXO_OK);
+    LAYER_CALL(c, channel_scale, .samples = 2, .rows = 35, .channels = 8, .dtype = dtype, .y = dx,
+               .x = x, .factor = few, .add = add);
+    LAYER_CALL(c, max_pool, .samples = 2, .height = 7, .width = 5, .channels = 8, .size = 2,
+               .dtype = dtype, .y = y, .winner = winner.data, .x = x);
+    LAYER_CALL(c, max_pool_backward, .samples = 2, .height = 7, .width = 5, .channels = 8,
+               .size = 2, .dtype = dtype, .dx = dx, .winner = winner.data, .dy = y, .add = add);
+    LAYER_CALL(c, batch_norm, .shape = s, .rows = 35, .dtype = dtype, .train = true, .relu = add,
+               .eps = 1e-1f, .y = y, .kept = kept, .running_mean = few, .running_var = few + 8,
+               .x = x, .weight = few + 2 * 8, .bias = few + 3 * 8, .scratch = scratch.data);
+    LAYER_CALL(c, batch_norm_backward, .shape = s, .rows = 35, .dtype = dtype, .train = true,
+               .relu = add, .add = add, .dx = dx, .dweight = few + 4 * 8, .dbias = few + 5 * 8,
+               .kept = kept, .x = x, .dy = y, .scratch = scratch.data);
+    for (size_t i = 0; i < 6 && asked == EXO_BF16; i += 2) /* the reference has results in fp32 */
+        if (c->device == exo_device_ref())
+            exo_vec_cast(c->x[i + 1], c->x[i]);
+        else
+            exo_vec_cast(c->x[i], c->x[i + 1]);
+    layer_call_widen(c);
+    exo_array_release(&winner);
+    exo_array_release(&scratch);
+}
+
+Test(cuda_layers, images_by_fours)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        const exo_dtype dtype = i / 2 ? EXO_BF16 : EXO_F32;
+        layer_call gpu = {.device = layer_call_gpu()}, ref = {.device = exo_device_ref()};
+        run_images(&gpu, dtype, i % 2);
+        run_images(&ref, dtype, i % 2);
+        layer_call_expect_equal(&gpu, &ref, i / 2 ? 4e-2 : 1e-5, "images");
+    }
+}
+
 /* --- Heads ------------------------------------------------------------------------------------ */
 
 /* Targets -1, and in each block of the vocabulary. A wide head has its gradients at once. */
@@ -219,7 +270,7 @@ static void
 run_head(layer_call *c, const exo_head_shape *s)
 {
     const int32_t last = (int32_t)s->vocabulary - 1;
-    const int32_t targets[5] = {-1, 0, s->wide ? 1 : 8191, s->wide ? 2 : 8192, last};
+    int32_t targets[130] = {-1, 0, s->wide ? 1 : 8191, s->wide ? 2 : 8192, last};
     float *out = layer_call_drawn(c, 2 * s->rows),
           *numbers = layer_call_drawn(c, s->rows * s->width);
     float *weight = layer_call_drawn(c, s->vocabulary * s->width),
@@ -230,7 +281,9 @@ run_head(layer_call *c, const exo_head_shape *s)
     void *x = s->dtype == EXO_BF16 ? layer_call_bf16(c, numbers, s->rows * s->width) : numbers;
     exo_vec_scale(c->x[2], 6); /* a block's largest logit differs from the last one's */
     layer_call_plan(c, EXO_SHAPE_HEAD, s);
-    cr_assert_eq(exo_array_init(&places, c->device, EXO_I32, 5, NULL), EXO_OK);
+    for (size_t r = 5; r < s->rows; r++)
+        targets[r] = (int32_t)(r * 7 % s->vocabulary);
+    cr_assert_eq(exo_array_init(&places, c->device, EXO_I32, s->rows, NULL), EXO_OK);
     exo_array_send(places, targets);
     exo_head_args k = {.plan = c->plan,
                        .x = x,
@@ -280,15 +333,23 @@ Test(cuda_layers, heads_of_several_blocks)
     }
 }
 
-/* Rows of its logits do not follow each other, since their number is odd. */
-Test(cuda_layers, a_wide_head)
+/* Rows of its logits do not follow each other, since their number is odd. 130 rows are three tiles
+ * (EXO_CUDA_WIDE_ELEMENTS). */
+Test(cuda_layers, wide_heads)
 {
-    const exo_head_shape s = {
-        .rows = 5, .width = 3, .vocabulary = 203, .dtype = EXO_BF16, .gradients = 1, .wide = 1};
-    layer_call gpu = {.device = layer_call_gpu()}, ref = {.device = exo_device_ref()};
-    run_head(&gpu, &s);
-    run_head(&ref, &s);
-    layer_call_expect_equal(&gpu, &ref, 2e-2, "head");
+    static const size_t rows[] = {5, 64, 130};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const exo_head_shape s = {.rows = rows[i],
+                                  .width = 3,
+                                  .vocabulary = 203,
+                                  .dtype = EXO_BF16,
+                                  .gradients = 1,
+                                  .wide = 1};
+        layer_call gpu = {.device = layer_call_gpu()}, ref = {.device = exo_device_ref()};
+        run_head(&gpu, &s);
+        run_head(&ref, &s);
+        layer_call_expect_equal(&gpu, &ref, 2e-2, "head");
+    }
 }
 
 /* Row 1 has no target, and logits that are infinite. dx, then dweight. */
