@@ -4,6 +4,7 @@
  * Sums over the rows are in double: a grid adds up parts of the rows, and a second one the parts in
  * their order. Those of x are taken around the first row's values, so that a large mean costs no
  * digits. No state. Read next: row_norm.h, for the scratch. */
+#include "nn/cuda/map.h"
 #include "nn/cuda/row_norm.h"
 
 enum {
@@ -53,13 +54,11 @@ template <typename T> struct statistics {
     }
 };
 
-/* dy of row and channel c, behind the ReLU; and x^ there. */
-template <typename T>
+/* dy of channel c, behind the ReLU; and x^ there. */
 __device__ static inline float
-gradient_at(const exo_batch_norm_backward_args &k, size_t row, size_t c, float *hat)
+gradient_at(const exo_batch_norm_backward_args &k, size_t c, float x, float dy, float *hat)
 {
-    const size_t channels = k.shape.channels, i = row * channels + c;
-    const float x = exo_cuda_load<T>(k.x, i), dy = exo_cuda_load<T>(k.dy, i);
+    const size_t channels = k.shape.channels;
     *hat = (x - k.kept[c]) * k.kept[3 * channels + c];
     return k.relu && k.kept[channels + c] * x + k.kept[2 * channels + c] <= 0 ? 0 : dy;
 }
@@ -69,8 +68,10 @@ template <typename T> struct gradients {
     exo_batch_norm_backward_args k;
     __device__ pair operator()(size_t row, size_t c) const
     {
+        const size_t i = row * k.shape.channels + c;
         float hat;
-        const double dy = static_cast<double>(gradient_at<T>(k, row, c, &hat));
+        const double dy = static_cast<double>(
+            gradient_at(k, c, exo_cuda_load<T>(k.x, i), exo_cuda_load<T>(k.dy, i), &hat));
         return {dy, dy * static_cast<double>(hat)};
     }
 };
@@ -165,17 +166,37 @@ keep_each(exo_batch_norm_args k, size_t rows, size_t parts)
     }
 }
 
-template <typename T>
+/* A thread has N channels of a row, 4 or 1. */
+template <typename T, int N>
 __global__ static void
-apply_each(exo_batch_norm_args k, size_t count)
+apply_each(exo_batch_norm_args k, size_t groups)
 {
     const size_t channels = k.shape.channels;
-    for (EXO_CUDA_EACH(i, count)) {
-        const size_t c = i % channels;
-        const float x = exo_cuda_load<T>(k.x, i);
-        const float y = x * k.kept[channels + c] + k.kept[2 * channels + c];
-        exo_cuda_store<T>(k.y, i, k.relu && y < 0 ? 0 : y, false);
+    for (EXO_CUDA_EACH(group, groups)) {
+        const size_t i = group * N, c = i % channels;
+        float x[N];
+        exo_cuda_read<N>(static_cast<const T *>(k.x), i, x);
+        for (int j = 0; j < N; j++) {
+            const size_t at = c + static_cast<size_t>(j);
+            const float y = x[j] * k.kept[channels + at] + k.kept[2 * channels + at];
+            x[j] = k.relu && y < 0 ? 0 : y;
+        }
+        exo_cuda_write<N>(static_cast<T *>(k.y), i, x);
     }
+}
+
+template <typename T>
+static void
+start_apply(cudaStream_t stream, const exo_batch_norm_args *k, size_t count)
+{
+    const bool fours = k->shape.channels % 4 == 0 && exo_cuda_has_fours(exo_cuda_from<T>(k->x)) &&
+                       exo_cuda_has_fours(exo_cuda_from<T>(k->y));
+    if (fours)
+        exo_cuda_launch_each((apply_each<T, 4>), exo_cuda_blocks(count / 4, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, stream, *k, count / 4);
+    else
+        exo_cuda_launch_each((apply_each<T, 1>), exo_cuda_blocks(count, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, stream, *k, count);
 }
 
 template <typename T>
@@ -188,8 +209,7 @@ start_forward(cudaStream_t stream, const exo_batch_norm_args *k)
         start_sums(stream, statistics<T>{k->x, channels}, rows, channels, parts, k->scratch);
     exo_cuda_launch_each((keep_each<T>), exo_cuda_blocks(channels, block), block, stream, *k, rows,
                          parts);
-    exo_cuda_launch_each((apply_each<T>), exo_cuda_blocks(rows * channels, block), block, stream,
-                         *k, rows * channels);
+    start_apply<T>(stream, k, rows * channels);
 }
 
 exo_status
@@ -203,16 +223,17 @@ exo_cuda_batch_norm(exo_device *device, const exo_batch_norm_args *k, exo_err *e
 
 /* --- Backward --------------------------------------------------------------------------------- */
 
-/* The gradients of the parameters; and the totals, for dx. */
+/* The gradients of the parameters; and in scratch (2, channels) the means over the rows, for dx. */
 __global__ static void
-parameters_each(exo_batch_norm_backward_args k, size_t parts)
+parameters_each(exo_batch_norm_backward_args k, size_t rows, size_t parts)
 {
     const size_t channels = k.shape.channels;
-    double *const totals = static_cast<double *>(k.scratch);
+    const double count = static_cast<double>(rows);
+    float *const means = static_cast<float *>(k.scratch);
     for (EXO_CUDA_EACH(c, channels)) {
         const pair total = total_of(k.scratch, channels, parts, c);
-        totals[c] = total.first;
-        totals[channels + c] = total.second;
+        means[c] = static_cast<float>(total.first / count);
+        means[channels + c] = static_cast<float>(total.second / count);
         if (k.dbias)
             k.dbias[c] = (k.add_bias ? k.dbias[c] : 0) + static_cast<float>(total.first);
         if (k.dweight)
@@ -220,22 +241,45 @@ parameters_each(exo_batch_norm_backward_args k, size_t parts)
     }
 }
 
-template <typename T>
+/* A thread has N channels of a row, 4 or 1. */
+template <typename T, int N>
 __global__ static void
-inputs_each(exo_batch_norm_backward_args k, size_t rows)
+inputs_each(exo_batch_norm_backward_args k, size_t groups)
 {
     const size_t channels = k.shape.channels;
-    const double *totals = static_cast<const double *>(k.scratch);
-    const double count = static_cast<double>(rows);
-    for (EXO_CUDA_EACH(i, rows * channels)) {
-        const size_t c = i % channels;
-        float hat, rest = 0;
-        const float dy = gradient_at<T>(k, i / channels, c, &hat);
-        if (k.train)
-            rest = static_cast<float>(totals[c] / count) +
-                   hat * static_cast<float>(totals[channels + c] / count);
-        exo_cuda_store<T>(k.dx, i, k.kept[channels + c] * (dy - rest), k.add);
+    const float *const means = static_cast<const float *>(k.scratch);
+    for (EXO_CUDA_EACH(group, groups)) {
+        const size_t i = group * N, c = i % channels;
+        float x[N], dy[N], dx[N] = {};
+        exo_cuda_read<N>(static_cast<const T *>(k.x), i, x);
+        exo_cuda_read<N>(static_cast<const T *>(k.dy), i, dy);
+        if (k.add)
+            exo_cuda_read<N>(static_cast<const T *>(k.dx), i, dx);
+        for (int j = 0; j < N; j++) {
+            const size_t at = c + static_cast<size_t>(j);
+            float hat;
+            const float own = gradient_at(k, at, x[j], dy[j], &hat);
+            const float rest = k.train ? means[at] + hat * means[channels + at] : 0;
+            const float value = k.kept[channels + at] * (own - rest);
+            dx[j] = k.add ? dx[j] + value : value;
+        }
+        exo_cuda_write<N>(static_cast<T *>(k.dx), i, dx);
     }
+}
+
+template <typename T>
+static void
+start_inputs(cudaStream_t stream, const exo_batch_norm_backward_args *k, size_t count)
+{
+    const bool fours = k->shape.channels % 4 == 0 && exo_cuda_has_fours(exo_cuda_from<T>(k->x)) &&
+                       exo_cuda_has_fours(exo_cuda_from<T>(k->dy)) &&
+                       exo_cuda_has_fours(exo_cuda_from<T>(k->dx));
+    if (fours)
+        exo_cuda_launch_each((inputs_each<T, 4>), exo_cuda_blocks(count / 4, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, stream, *k, count / 4);
+    else
+        exo_cuda_launch_each((inputs_each<T, 1>), exo_cuda_blocks(count, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, stream, *k, count);
 }
 
 template <typename T>
@@ -247,11 +291,10 @@ start_backward(cudaStream_t stream, const exo_batch_norm_backward_args *k)
     if (k->train || k->dweight || k->dbias) {
         start_sums(stream, gradients<T>{*k}, rows, channels, parts, k->scratch);
         exo_cuda_launch_each(parameters_each, exo_cuda_blocks(channels, block), block, stream, *k,
-                             parts);
+                             rows, parts);
     }
     if (k->dx)
-        exo_cuda_launch_each((inputs_each<T>), exo_cuda_blocks(rows * channels, block), block,
-                             stream, *k, rows);
+        start_inputs<T>(stream, k, rows * channels);
 }
 
 exo_status

@@ -1,15 +1,50 @@
 /* Channels, pools and transpositions: images are channels-last (nn/device/op_args.h). No state. */
 #include "nn/cuda/each.h"
+#include "nn/cuda/map.h"
 
-template <typename T>
-__device__ static inline void
-channel_scale_at(const exo_channel_scale_args &k, size_t i)
+/* A thread has N channels of a pixel, 4 or 1, so that it divides by the sides of an image once for all
+ * of them. */
+#define START(NAME, CHANNELS, FOURS, COUNT)                                                        \
+    template <typename T>                                                                          \
+    static void start_##NAME(cudaStream_t stream, const exo_##NAME##_args &k, size_t count)        \
+    {                                                                                              \
+        if ((CHANNELS) % 4 == 0 && (FOURS))                                                        \
+            exo_cuda_launch_each((NAME##_each<T, 4>), exo_cuda_blocks(count / 4, EXO_CUDA_BLOCK),  \
+                                 EXO_CUDA_BLOCK, stream, k, count / 4);                            \
+        else                                                                                       \
+            exo_cuda_launch_each((NAME##_each<T, 1>), exo_cuda_blocks(count, EXO_CUDA_BLOCK),      \
+                                 EXO_CUDA_BLOCK, stream, k, count);                                \
+    }                                                                                              \
+    exo_status exo_cuda_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)    \
+    {                                                                                              \
+        const exo_##NAME##_args &k = *args;                                                        \
+        const size_t count = COUNT;                                                                \
+        if (count == 0)                                                                            \
+            return EXO_OK;                                                                         \
+        EXO_CUDA_BY_TYPE(k.dtype, start_##NAME, exo_cuda_of(device)->stream, k, count);            \
+        return exo_cuda_launched(#NAME, err);                                                      \
+    }
+
+template <typename T, int N>
+__global__ static void
+channel_scale_each(exo_channel_scale_args k, size_t groups)
 {
-    const size_t sample = i / k.channels / k.rows, c = i % k.channels;
-    exo_cuda_store<T>(k.y, i, exo_cuda_load<T>(k.x, i) * k.factor[sample * k.channels + c], k.add);
+    for (EXO_CUDA_EACH(group, groups)) {
+        const size_t i = group * N, row = i / k.channels, c = i - row * k.channels;
+        const float *const factor = k.factor + row / k.rows * k.channels + c;
+        float x[N], y[N] = {};
+        exo_cuda_read<N>(static_cast<const T *>(k.x), i, x);
+        if (k.add)
+            exo_cuda_read<N>(static_cast<const T *>(k.y), i, y);
+        for (int j = 0; j < N; j++)
+            y[j] = k.add ? y[j] + x[j] * factor[j] : x[j] * factor[j];
+        exo_cuda_write<N>(static_cast<T *>(k.y), i, y);
+    }
 }
 
-EXO_CUDA_EACH_TYPED(channel_scale, (k.samples * k.rows * k.channels), channel_scale_at<T>(k, i))
+START(channel_scale, k.channels,
+      exo_cuda_has_fours(exo_cuda_from<T>(k.x)) && exo_cuda_has_fours(exo_cuda_from<T>(k.y)),
+      (k.samples * k.rows * k.channels))
 
 /* --- Pools ------------------------------------------------------------------------------------ */
 
@@ -26,49 +61,76 @@ parts_of(size_t i, size_t height, size_t width, size_t channels)
     return {line / height, line % height, pixel % width, i % channels};
 }
 
-template <typename T>
-__device__ static inline void
-max_pool_at(const exo_max_pool_args &k, size_t i)
+/* The places of the largest elements in the windows of N outputs. */
+template <int N> struct alignas(N) winners {
+    uint8_t at[N];
+};
+
+template <typename T, int N>
+__global__ static void
+max_pool_each(exo_max_pool_args k, size_t groups)
 {
-    const pooled p = parts_of(i, k.height / k.size, k.width / k.size, k.channels);
-    const size_t corner = (p.sample * k.height + p.row * k.size) * k.width + p.column * k.size;
-    float best = -INFINITY;
-    unsigned winner = 0;
-    for (unsigned r = 0; r < k.size; r++)
-        for (unsigned c = 0; c < k.size; c++) {
-            const size_t pixel = corner + r * k.width + c;
-            const float value = exo_cuda_load<T>(k.x, pixel * k.channels + p.channel);
-            if (value > best) {
-                best = value;
-                winner = r * static_cast<unsigned>(k.size) + c;
+    for (EXO_CUDA_EACH(group, groups)) {
+        const size_t i = group * N;
+        const pooled p = parts_of(i, k.height / k.size, k.width / k.size, k.channels);
+        const size_t corner = (p.sample * k.height + p.row * k.size) * k.width + p.column * k.size;
+        float best[N], value[N];
+        winners<N> winner = {};
+        for (int j = 0; j < N; j++)
+            best[j] = -INFINITY;
+        for (unsigned r = 0; r < k.size; r++)
+            for (unsigned c = 0; c < k.size; c++) {
+                const size_t pixel = corner + r * k.width + c;
+                exo_cuda_read<N>(static_cast<const T *>(k.x), pixel * k.channels + p.channel,
+                                 value);
+                for (int j = 0; j < N; j++)
+                    if (value[j] > best[j]) {
+                        best[j] = value[j];
+                        winner.at[j] = static_cast<uint8_t>(r * static_cast<unsigned>(k.size) + c);
+                    }
             }
-        }
-    k.winner[i] = static_cast<uint8_t>(winner);
-    exo_cuda_store<T>(k.y, i, best, false);
+        *reinterpret_cast<winners<N> *>(k.winner + i) = winner;
+        exo_cuda_write<N>(static_cast<T *>(k.y), i, best);
+    }
 }
 
-EXO_CUDA_EACH_TYPED(max_pool, (k.samples * (k.height / k.size) * (k.width / k.size) * k.channels),
-                    max_pool_at<T>(k, i))
+START(max_pool, k.channels,
+      exo_cuda_has_fours(exo_cuda_from<T>(k.x)) && exo_cuda_has_fours(exo_cuda_from<T>(k.y)) &&
+          exo_cuda_has_fours(k.winner),
+      (k.samples * (k.height / k.size) * (k.width / k.size) * k.channels))
 
 /* Windows do not overlap, so each element of dx has at most one dy. */
-template <typename T>
-__device__ static inline void
-max_pool_backward_at(const exo_max_pool_backward_args &k, size_t i)
+template <typename T, int N>
+__global__ static void
+max_pool_backward_each(exo_max_pool_backward_args k, size_t groups)
 {
     const size_t height = k.height / k.size, width = k.width / k.size;
-    const pooled p = parts_of(i, k.height, k.width, k.channels);
-    const size_t row = p.row / k.size, column = p.column / k.size;
-    const size_t out = ((p.sample * height + row) * width + column) * k.channels + p.channel;
-    const size_t place = p.row % k.size * k.size + p.column % k.size;
-    if (row < height && column < width && k.winner[out] == place)
-        exo_cuda_store<T>(
-            k.dx, i, (k.add ? exo_cuda_load<T>(k.dx, i) : 0) + exo_cuda_load<T>(k.dy, out), false);
-    else if (!k.add)
-        exo_cuda_store<T>(k.dx, i, 0, false);
+    for (EXO_CUDA_EACH(group, groups)) {
+        const size_t i = group * N;
+        const pooled p = parts_of(i, k.height, k.width, k.channels);
+        const size_t row = p.row / k.size, column = p.column / k.size;
+        const size_t out = ((p.sample * height + row) * width + column) * k.channels + p.channel;
+        const size_t place = (p.row - row * k.size) * k.size + (p.column - column * k.size);
+        const bool pools = row < height && column < width;
+        float dx[N] = {}, dy[N];
+        if (!pools && k.add)
+            continue;
+        if (k.add)
+            exo_cuda_read<N>(static_cast<const T *>(k.dx), i, dx);
+        if (pools) {
+            const winners<N> winner = *reinterpret_cast<const winners<N> *>(k.winner + out);
+            exo_cuda_read<N>(static_cast<const T *>(k.dy), out, dy);
+            for (int j = 0; j < N; j++)
+                dx[j] = winner.at[j] == place ? dx[j] + dy[j] : dx[j];
+        }
+        exo_cuda_write<N>(static_cast<T *>(k.dx), i, dx);
+    }
 }
 
-EXO_CUDA_EACH_TYPED(max_pool_backward, (k.samples * k.height * k.width * k.channels),
-                    max_pool_backward_at<T>(k, i))
+START(max_pool_backward, k.channels,
+      exo_cuda_has_fours(exo_cuda_from<T>(k.dx)) && exo_cuda_has_fours(exo_cuda_from<T>(k.dy)) &&
+          exo_cuda_has_fours(k.winner),
+      (k.samples * k.height * k.width * k.channels))
 
 /* --- Columns and transpositions --------------------------------------------------------------- */
 
