@@ -31,21 +31,26 @@ embedding_at(const exo_embedding_args &k, size_t i)
 ELEMENTS(embedding, k->rows * k->width, embedding_at(k, i))
 
 enum {
-    MATCHES = 1024 /* rows that a block looks through at a time */
+    MATCHES = 1024, /* rows that a block looks through at a time */
+    GLANCE = 8      /* tokens of a thread, before the block asks whether one of them was found */
 };
 
-/* Whether a row before `row` has its token. All threads of the block call it. */
+/* Whether a row of [first, end) has this token. All threads of the block call it. */
 __device__ static inline bool
-token_is_known(const int32_t *tokens, size_t row, unsigned *room)
+has_token(const int32_t *tokens, int32_t token, size_t first, size_t end, unsigned *room)
 {
-    unsigned known = 0;
-    for (size_t first = 0; first < row && known == 0; first += MATCHES) {
+    const size_t step = static_cast<size_t>(blockDim.x) * GLANCE;
+    bool found = false;
+    for (size_t from = first; from < end && !found; from += step) {
         bool same = false;
-        for (size_t r = first + threadIdx.x; r < row && r < first + MATCHES; r += blockDim.x)
-            same |= tokens[r] == tokens[row];
-        (void)exo_cuda_block_rank(same, room, &known);
+        EXO_CUDA_UNROLL
+        for (unsigned glance = 0; glance < GLANCE; glance++) {
+            const size_t r = from + glance * blockDim.x + threadIdx.x;
+            same |= r < end && tokens[r] == token;
+        }
+        found = exo_cuda_block_any(same, room);
     }
-    return known > 0;
+    return found;
 }
 
 /* Fills `matches`, shared, with the rows of [first, end) that have this token, in their order.
@@ -68,7 +73,8 @@ find_matches(const int32_t *tokens, int32_t token, size_t first, size_t end, uin
     return found;
 }
 
-/* Blocks are rows. That of a token's first row adds up all rows of the token. */
+/* Blocks are rows. That of a token's first row adds up all rows of the token. Most tokens of a large
+ * vocabulary have one row: their blocks look for others and count none. */
 __global__ static void __launch_bounds__(1024)
     embedding_backward_rows(exo_embedding_backward_args k)
 {
@@ -76,10 +82,15 @@ __global__ static void __launch_bounds__(1024)
     __shared__ uint32_t matches[MATCHES];
     for (size_t row = blockIdx.x; row < k.rows; row += gridDim.x) {
         const int32_t token = k.tokens[row];
-        if (token < 0 || token_is_known(k.tokens, row, room))
+        if (token < 0 || has_token(k.tokens, token, 0, row, room))
             continue;
         const size_t to = static_cast<size_t>(k.slot ? k.slot[token] : token);
         float *const gradient = k.gradient + to * k.width;
+        if (!has_token(k.tokens, token, row + 1, k.rows, room)) {
+            for (size_t i = threadIdx.x; i < k.width; i += blockDim.x)
+                gradient[i] = gradient[i] + k.dy[row * k.width + i];
+            continue;
+        }
         for (size_t first = row; first < k.rows; first += MATCHES) {
             const size_t end = k.rows - first < MATCHES ? k.rows : first + MATCHES;
             const unsigned found = find_matches(k.tokens, token, first, end, matches, room);

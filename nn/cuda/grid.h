@@ -197,6 +197,19 @@ exo_cuda_block_sum(T value, T *room)
     return sum;
 }
 
+/* Whether a thread of a block has set its flag. As above. */
+__device__ static inline bool
+exo_cuda_block_any(bool flag, unsigned *room)
+{
+    const unsigned lane = threadIdx.x % EXO_CUDA_WARP, warp = threadIdx.x / EXO_CUDA_WARP;
+    const unsigned set = __ballot_sync(0xFFFFFFFFu, flag);
+    __syncthreads(); /* room may still be read from the call before */
+    if (lane == 0)
+        room[warp] = set;
+    __syncthreads();
+    return __ballot_sync(0xFFFFFFFFu, lane < blockDim.x / EXO_CUDA_WARP && room[lane] != 0) != 0;
+}
+
 /* How many threads of a block before this one have set their flag; *all: how many have it set. As
  * above. */
 __device__ static inline unsigned
