@@ -36,7 +36,8 @@ enum {
     WORKSPACE = EXO_CUDA_MATMUL_WORKSPACE,
     BUCKETS = 256,
     MOST_ALIGNMENT = 16, /* more changes no kernel, and would change bits with an address */
-    AUX_STEP = 8         /* elements that divide a row of aux */
+    AUX_STEP = 8,        /* elements that divide a row of aux */
+    FULLER = 2 /* a plain product takes a sweep along if it has half as many blocks more */
 };
 
 /* All that the choice of an algorithm depends on. Compared byte by byte. */
@@ -55,7 +56,9 @@ struct known {
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algorithm;
-    bool none; /* cuBLASLt has no algorithm for it */
+    float waves; /* blocks of the algorithm, beside those that the GPU has room for */
+    bool none;   /* cuBLASLt has no algorithm for it, or a poor one */
+    bool weighed;
 };
 
 struct exo_cuda_matmul {
@@ -371,8 +374,10 @@ choose(exo_cuda_matmul *m, struct known *known)
     known->none =
         status == CUBLAS_STATUS_NOT_SUPPORTED ||
         (status == CUBLAS_STATUS_SUCCESS && (found == 0 || result.state != CUBLAS_STATUS_SUCCESS));
-    if (!known->none)
+    if (!known->none) {
         known->algorithm = result.algo;
+        known->waves = result.wavesCount;
+    }
     return known->none ? CUBLAS_STATUS_SUCCESS : status;
 }
 
@@ -484,6 +489,27 @@ allows(const exo_cuda_product *p)
     return false;
 }
 
+/* Gradients of weights have few outputs and long sums, which many blocks share if the algorithm lets
+ * them. One that also sums an operand may not (https://github.com/NVIDIA/CUDALibrarySamples/issues/90):
+ * if it leaves multiprocessors idle that the plain product has work for, the product is done plain. */
+static exo_status
+weigh(exo_cuda_matmul *m, const exo_cuda_product *plain, struct known *fused, exo_err *err)
+{
+    const struct shape shape = shape_of(plain);
+    struct known *known = NULL;
+    const exo_status st = find(m, &shape, plain, &known, err);
+    if (st != EXO_OK)
+        return st;
+    const float full = known->waves < 1 ? known->waves : 1;
+    fused->weighed = true;
+    fused->none = !known->none && fused->waves > 0 && FULLER * full > fused->waves * (FULLER + 1);
+    if (fused->none)
+        EXO_LOG(DEBUG, CUDA, "event=poor_epilogue m=%zu n=%zu k=%zu waves=%.3f plain=%.3f", shape.m,
+                shape.n, shape.k, static_cast<double>(fused->waves),
+                static_cast<double>(known->waves));
+    return EXO_OK;
+}
+
 exo_status
 exo_cuda_fuse(exo_cuda_device *cuda, exo_cuda_product *p, const exo_cuda_product *with,
               exo_err *err)
@@ -492,7 +518,9 @@ exo_cuda_fuse(exo_cuda_device *cuda, exo_cuda_product *p, const exo_cuda_product
         return EXO_OK;
     const struct shape shape = shape_of(with);
     struct known *known = NULL;
-    const exo_status st = find(cuda->matmul, &shape, with, &known, err);
+    exo_status st = find(cuda->matmul, &shape, with, &known, err);
+    if (st == EXO_OK && !known->none && !known->weighed && with->epilogue == EXO_CUDA_SUM_A)
+        st = weigh(cuda->matmul, p, known, err);
     if (st == EXO_OK && !known->none)
         *p = *with;
     return st;

@@ -88,6 +88,7 @@ typedef struct cublasLtMatmulAlgo_t {
 typedef struct cublasLtMatmulHeuristicResult_t {
     cublasLtMatmulAlgo_t algo;
     cublasStatus_t state;
+    float wavesCount;
 } cublasLtMatmulHeuristicResult_t;
 
 static inline size_t

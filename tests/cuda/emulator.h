@@ -96,6 +96,8 @@ uint64_t cuda_emulator_epilogues(cuda_epilogue epilogue);
 void cuda_emulator_refuse_epilogues(bool wanted);
 /* The same, and it calls them an invalid value. */
 void cuda_emulator_invalid_epilogues(bool wanted);
+/* From now on, or no longer, its products with CUDA_SUM_B have half as many blocks as plain ones. */
+void cuda_emulator_poor_sums(bool wanted);
 /* Kernels, copies and fills that were done, and calls of functions that can fail. */
 uint64_t cuda_emulator_done(void);
 uint64_t cuda_emulator_calls(void);

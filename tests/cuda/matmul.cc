@@ -14,7 +14,7 @@
 #include "nn/cuda/matmul.h"
 
 static std::atomic<uint64_t> fp8_products, epilogues[1024];
-static std::atomic<bool> no_epilogues, invalid_epilogues;
+static std::atomic<bool> no_epilogues, invalid_epilogues, poor_sums;
 
 uint64_t
 cuda_emulator_epilogues(cuda_epilogue epilogue)
@@ -32,6 +32,12 @@ void
 cuda_emulator_invalid_epilogues(bool wanted)
 {
     invalid_epilogues = wanted;
+}
+
+void
+cuda_emulator_poor_sums(bool wanted)
+{
+    poor_sums = wanted;
 }
 
 uint64_t
@@ -330,6 +336,8 @@ cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t ope
     results->algo.aligned = alignment_of(operation);
     for (size_t i = 0; i < 4; i++)
         results->algo.least[i] = preference->values[CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i];
+    results->wavesCount =
+        poor_sums && operation->epilogue == CUBLASLT_EPILOGUE_BGRADB ? 0.25f : 0.5f;
     results->state = CUBLAS_STATUS_SUCCESS;
     *found = 1;
     return CUBLAS_STATUS_SUCCESS;

@@ -231,6 +231,18 @@ Test(cuda_linear, linear_with_invalid_epilogues)
     cr_expect_eq(said, 2, "%u", said);
 }
 
+/* A product that would leave multiprocessors idle for its sums leaves them to a sweep. */
+Test(cuda_linear, linear_with_poor_sums)
+{
+    cuda_emulator_poor_sums(true);
+    for (size_t i = 0; i < sizeof linear_cases / sizeof *linear_cases; i += one_of(3)) {
+        struct linear_case k = linear_cases[i];
+        k.sums = (cuda_epilogue)0;
+        expect_linear(&k, true);
+    }
+    cuda_emulator_poor_sums(false);
+}
+
 /* The sweeps do what cuBLASLt has no algorithm for, or is not asked for. */
 Test(cuda_linear, linear_without_epilogues)
 {
