@@ -153,15 +153,20 @@ static exo_status
 check_settings(const char *folder, const exo_job_run *run, exo_config_doc *before, bool reshard,
                exo_err *err)
 {
-    exo_text difference = {0};
+    exo_text difference = {0}, rest = {0};
+    const exo_config *then = exo_config_root(before), *now = exo_config_root(run->config);
     exo_status st = EXO_OK;
-    if (exo_config_differs(exo_config_root(before), exo_config_root(run->config),
-                           reshard ? settings : settings + FREE, &difference))
+    if (exo_config_differs(then, now, reshard ? settings : settings + FREE, &difference)) {
+        bool can_reshard = !reshard && !exo_config_differs(then, now, settings, &rest);
         st = exo_fail(err, EXO_INVAL,
-                      "--resume: %s was begun with another %s; run with --overwrite to start over, "
-                      "or with --name",
-                      folder, difference.data ? difference.data : "configuration");
+                      "--resume: %s was begun with another %s; run with %s--overwrite to start "
+                      "over, or with --name",
+                      folder, difference.data ? difference.data : "configuration",
+                      can_reshard ? "--resume=reshard, which converts checkpoints of ddp and fsdp, "
+                                  : "");
+    }
     exo_free(difference.data);
+    exo_free(rest.data);
     return st;
 }
 

@@ -26,6 +26,8 @@ ok run runs/full/ddp/config.json --set train.max_steps=6 --no-plot --save-dir ru
 ok ckpt reshard runs/job/fsdp runs/three/fsdp --nodes 3
 ok "${on_three[@]}" --save-dir runs --name three --resume
 cp -r runs/job runs/gone
+bad 2 'runs/gone/fsdp was begun with another nodes; run with --resume=reshard, which converts' "${on_three[@]}" --save-dir runs \
+    --name gone --resume
 ok "${on_three[@]}" --save-dir runs --name gone --resume=reshard
 has err 'fsdp: the checkpoint of step 3 is converted: 3 nodes instead of 4'
 [ -n "$(hash runs/full/ddp)" ] || fail 'the full run has no result'
