@@ -216,7 +216,7 @@ give_line(struct lines *l, const char *text, size_t size, exo_err *err)
     json_error_t reason;
     size_t spaces = 0;
     l->line++;
-    while (spaces < size && strchr(" \t\r\n", text[spaces]))
+    while (spaces < size && memchr(" \t\r\n", text[spaces], 4))
         spaces++;
     if (spaces == size)
         return EXO_OK;

@@ -3,8 +3,8 @@
  * docs/data.md. */
 #include <criterion/criterion.h>
 
-#include <stdlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -266,6 +266,8 @@ Test(text_data, lines_of_json_are_documents)
     cr_expect_eq(exo_dataset_length(d), 1);
     texts_expect(d, 0, 6, (int32_t[]){2, 3, E, 4, E, 5}, (int32_t[]){3, E, 4, E, 5, 6});
     exo_dataset_drop(&d);
+    refuse_text(texts_write(folder, "z.jsonl", "\0\n{\"text\": \"ab\"}", 16), NULL, whole(1, 1),
+                EXO_INVAL, "z.jsonl:1: ");
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         refuse_text(texts_write_text(folder, "w.jsonl", wrong[i][0]), NULL, whole(1, 1), EXO_INVAL,
                     wrong[i][1]);
