@@ -124,6 +124,10 @@ why_runs(const struct name_args *args, const json_t *runs, exo_err *err)
         exo_text_add(&text, "%s: %s\n", folder ? folder : "?", state ? state : "ended");
         if (reason)
             exo_text_add(&text, "cause: %s\n", reason);
+        else if (state && strcmp(state, "killed") == 0)
+            exo_text_add(&text, "cause: unknown: its process ended without a word, by a crash, by "
+                                "kill -9, or for lack of memory; with --workers a run names the "
+                                "signal and what ran\n");
     }
     exo_status st = text.failed ? exo_fail(err, EXO_NOMEM, "out of memory")
                                 : print_text(args, text.data, text.length, err);

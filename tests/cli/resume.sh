@@ -103,6 +103,13 @@ for path in train.loss step; do
 done
 [ "$(json runs/late/ddp/progress.json state)" = "$(json before.json state)" ] ||
     fail "state is $(json runs/late/ddp/progress.json state) instead of $(json before.json state)"
+
+# A run that was killed has left a report that says that it runs.
+mkdir -p runs/gone/ddp
+sed 's/"state": *"[a-z]*"/"state": "running"/' runs/late/ddp/progress.json >runs/gone/ddp/progress.json
+ok why runs/gone
+has out 'runs/gone/ddp: killed'
+has out 'cause: unknown: its process ended without a word'
 [ "$(ls runs/late/ddp | grep partial)" = notes.partial-long ] || fail "left: $(ls runs/late/ddp | grep partial)"
 
 # A table that is damaged refuses more steps, and what the finished run has made stays.
