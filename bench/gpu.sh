@@ -94,6 +94,14 @@ row() {
         add_row "| $1 | $3 $2 | ${4:-none} | $(awk -v a="$3" -v b="${4:-0}" 'BEGIN { if (b > 0) printf "%.2f", a / b }') |"
 }
 
+# best NAME...: the largest of what these steps did in a second.
+best() {
+    local name
+    for name in "$@"; do
+        value "$name" '_per_second'
+    done | sort -g | tail -1
+}
+
 has_cudnn() {
     grep -q 'cuDNN  *[0-9]' "$out/doctor.log"
 }
@@ -138,8 +146,11 @@ grep -q '^  cuda:0' "$out/doctor.log" || {
     exit 1
 }
 torch=no transformers=no
-if timeout 120 "$python" -c 'import torch; assert torch.cuda.is_available(), "it sees no GPU"' >"$out/torch.log" 2>&1 </dev/null; then
+if timeout 120 "$python" -c 'import torch
+assert torch.cuda.is_available(), "it sees no GPU"
+print("PyTorch", torch.__version__, "with CUDA", torch.version.cuda, "and cuDNN", torch.backends.cudnn.version())' >"$out/torch.log" 2>&1 </dev/null; then
     torch=yes
+    note peer "$(tail -1 "$out/torch.log")" # from 2.11 on its attention is cuDNN's on Hopper
     if timeout 120 "$python" -c 'import transformers' >"$out/transformers.log" 2>&1 </dev/null; then
         transformers=yes
     else
@@ -242,6 +253,7 @@ row "GPT-2 124M, bf16, 16 x 1,024, training, EXOGYM_CUDA_GRAPHS=on beside off" m
 if has_cudnn; then
     EXOGYM_CUDNN=on step gpt_cudnn 90 "$build"/bench/bench_gpt_step "${settings[@]}"
     row "GPT-2 124M, bf16, 16 x 1,024, training, attention by cuDNN (EXOGYM_CUDNN=on) beside off" ms "$(value gpt_cudnn '"step_ms')" "$(value gpt '"step_ms')"
+    row "GPT-2 124M, bf16, 16 x 1,024, training, the faster of both" tokens/s "$(best gpt gpt_cudnn)" "$(value gpt_torch tokens_per_second)"
 fi
 step matmul 60 "$build"/bench/bench_matmul --device cuda --dtype bf16 --size 8192 --products 20
 row "GPT-2 124M, bf16, training, beside products of 8,192 x 8,192 matrices" GFLOP/s "$(value gpt '"gflops')" "$(value matmul '"gflops')"
@@ -282,6 +294,8 @@ for dtype in fp32 bf16; do
         awk -v a="$own" -v b="$other" -v d="$dtype" -v c="$choice" \
             'BEGIN { printf "convolutions, %s: EXOGYM_CUDNN=%s is faster (off %s, %s %s images/s)\n", d, (a >= b ? "off" : c), a, c, b }'
     done
+    row "the CNN, $dtype, training, the fastest of own convolutions, graphs and cuDNN" images/s \
+        "$(best cnn_$dtype cnn_${dtype}_graphs cnn_${dtype}_cudnn_on cnn_${dtype}_cudnn_tf32)" "$(value cnn_${dtype}_torch images_per_second)"
 done
 for batch in 1 16; do
     step generate_$batch 90 "$build"/bench/bench_generate --batch $batch --device cuda

@@ -58,7 +58,7 @@ def main():
     images, labels = images.to(args.device), labels.to(args.device)
     if args.layout == "channels_last":
         model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.AdamW(model.parameters(), 3e-4)
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-4, fused=args.device == "cuda")
 
     if args.compile:
         model = torch.compile(model)
