@@ -12,14 +12,16 @@
 #include "nn/cuda/plans.h"
 
 enum {
-    CHUNK_BYTES = 1 << 25 /* of windows, if one sample takes no more */
+    CHUNK_BYTES = 1 << 25, /* of windows, if one sample takes no more */
+    LINE = 8               /* elements: 16 bytes of bf16, at which the tensor cores' rows begin */
 };
 
-/* The plan's memory. `columns` is I R S, the elements of a window. */
+/* The plan's memory. A row has I R S elements, those of a window, and is filled up with zeros to
+ * `pitch`, which takes part in products: cuBLASLt has slow kernels for other rows. */
 struct room {
-    size_t columns, chunk; /* samples of a chunk */
-    void *weights;         /* (O, R, S, I) of the shape's dtype */
-    void *gradient;        /* (O, R, S, I), for backward: fp32, or the dtype's by cuDNN */
+    size_t pitch, chunk; /* samples of a chunk */
+    void *weights;       /* (O, R, S, I) of the shape's dtype */
+    void *gradient;      /* (O, R, S, I), for backward: fp32, or the dtype's by cuDNN */
     /* (chunk, H', W', R, S, I): the dtype's, or fp32 gradients; NULL: x itself, or cuDNN's matter */
     void *windows;
     size_t bytes;
@@ -40,8 +42,9 @@ lay_out(const exo_conv_shape *s, bool by_cudnn, void *memory)
                                ? sizeof(float)
                                : exo_dtype_size(static_cast<exo_dtype>(s->dtype));
     room out = {};
-    out.columns = s->in_channels * s->kernel_height * s->kernel_width;
-    const size_t sample = s->out_height * s->out_width * out.columns * element;
+    const size_t line = LINE, columns = s->in_channels * s->kernel_height * s->kernel_width;
+    out.pitch = by_cudnn || is_plain(s) ? columns : (columns + line - 1) / line * line;
+    const size_t sample = s->out_height * s->out_width * out.pitch * element;
     const size_t image = s->height * s->width * s->in_channels;
     const size_t larger = sample > image ? sample : image,
                  fit = CHUNK_BYTES / (larger ? larger : 1);
@@ -49,9 +52,9 @@ lay_out(const exo_conv_shape *s, bool by_cudnn, void *memory)
         r.bytes = SIZE_MAX; /* kernels count the elements of a chunk in 32 bits */
     out.chunk = fit < s->batch && !is_plain(s) ? fit : s->batch;
     out.chunk = out.chunk == 0 ? 1 : out.chunk;
-    out.weights = exo_cuda_take(&r, s->out_channels * out.columns, sizeof(float));
+    out.weights = exo_cuda_take(&r, s->out_channels * out.pitch, sizeof(float));
     if (s->backward)
-        out.gradient = exo_cuda_take(&r, s->out_channels * out.columns, sizeof(float));
+        out.gradient = exo_cuda_take(&r, s->out_channels * out.pitch, sizeof(float));
     if (!is_plain(s) && !by_cudnn)
         out.windows = exo_cuda_take(&r, out.chunk, sample);
     out.bytes = r.bytes;
@@ -68,10 +71,11 @@ exo_cuda_conv_bytes(const exo_conv_shape *shape, bool by_cudnn)
 struct sides {
     unsigned channels, height, width, out_height, out_width, stride, padding, kernel_width;
     unsigned pixels, places; /* of an output, of a window */
+    unsigned pitch;          /* of a window */
 };
 
 static sides
-sides_of(const exo_conv_shape *s)
+sides_of(const exo_conv_shape *s, const room *r)
 {
     const auto small = [](size_t number) { return static_cast<unsigned>(number); };
     return {small(s->in_channels),
@@ -83,55 +87,57 @@ sides_of(const exo_conv_shape *s)
             small(s->padding),
             small(s->kernel_width),
             small(s->out_height * s->out_width),
-            small(s->kernel_height * s->kernel_width)};
+            small(s->kernel_height * s->kernel_width),
+            small(r->pitch)};
 }
 
 /* --- Kernels ---------------------------------------------------------------------------------- */
 
-/* packed (O, R, S, I) = weight (O, I, R, S). */
+/* packed (O, R, S, I), whose rows are filled up to `pitch`, = weight (O, I, R, S). */
 template <typename T>
 __global__ static void
-pack(exo_conv_shape s, const float *weight, T *packed)
+pack(exo_conv_shape s, size_t pitch, const float *weight, T *packed)
 {
-    const size_t area = s.kernel_height * s.kernel_width;
-    for (EXO_CUDA_EACH(at, s.out_channels * area * s.in_channels)) {
-        const size_t i = at % s.in_channels, place = at / s.in_channels % area,
-                     o = at / s.in_channels / area;
-        exo_cuda_set(packed, at, weight[(o * s.in_channels + i) * area + place]);
+    const size_t area = s.kernel_height * s.kernel_width, columns = area * s.in_channels;
+    for (EXO_CUDA_EACH(at, s.out_channels * pitch)) {
+        const size_t o = at / pitch, e = at - o * pitch, place = e / s.in_channels;
+        const size_t i = e - place * s.in_channels;
+        exo_cuda_set(packed, at,
+                     e < columns ? weight[(o * s.in_channels + i) * area + place] : 0.0f);
     }
 }
 
-/* dweight (O, I, R, S) += gradient (O, R, S, I). */
+/* dweight (O, I, R, S) += gradient (O, R, S, I), whose rows are filled up. */
 template <typename T>
 __global__ static void
-add_unpacked(exo_conv_shape s, const T *gradient, float *dweight)
+add_unpacked(exo_conv_shape s, size_t pitch, const T *gradient, float *dweight)
 {
     const size_t area = s.kernel_height * s.kernel_width;
     for (EXO_CUDA_EACH(at, s.out_channels * area * s.in_channels)) {
         const size_t place = at % area, i = at / area % s.in_channels,
                      o = at / area / s.in_channels;
-        dweight[at] = dweight[at] + exo_cuda_get(gradient, (o * area + place) * s.in_channels + i);
+        dweight[at] = dweight[at] + exo_cuda_get(gradient, o * pitch + place * s.in_channels + i);
     }
 }
 
-/* windows (samples, H', W', R, S, I) of x (samples, H, W, I); 0 outside of x. A thread has N
- * channels. Numbers of elements fit into 32 bits (lay_out), as wider divisions cost more than the
- * access. */
+/* windows (samples, H', W', R, S, I) of x (samples, H, W, I); 0 outside of x, and behind a window. A
+ * thread has N channels. Numbers of elements fit into 32 bits (lay_out), as wider divisions cost more
+ * than the access. */
 template <typename T, int N>
 __global__ static void
 lay_windows(sides s, unsigned samples, const T *x, T *windows)
 {
-    const unsigned groups = s.channels / N, count = samples * s.pixels * s.places * groups;
+    const unsigned groups = s.pitch / N, count = samples * s.pixels * groups;
     for (EXO_CUDA_EACH(group, count)) {
         const unsigned at = static_cast<unsigned>(group);
-        const unsigned i = at % groups * N, place = at / groups % s.places;
-        const unsigned pixel = at / groups / s.places, n = pixel / s.pixels,
-                       inner = pixel - n * s.pixels;
+        const unsigned pixel = at / groups, e = (at - pixel * groups) * N;
+        const unsigned place = e / s.channels, i = e - place * s.channels;
+        const unsigned n = pixel / s.pixels, inner = pixel - n * s.pixels;
         /* an index in the padding before x wraps around, and is too large */
         const unsigned h = inner / s.out_width * s.stride + place / s.kernel_width - s.padding,
                        w = inner % s.out_width * s.stride + place % s.kernel_width - s.padding;
         float value[N] = {};
-        if (h < s.height && w < s.width)
+        if (place < s.places && h < s.height && w < s.width)
             exo_cuda_read<N>(x, ((n * s.height + h) * s.width + w) * s.channels + i, value);
         exo_cuda_write<N>(windows, static_cast<size_t>(at) * N, value);
     }
@@ -158,7 +164,7 @@ gather_windows(sides s, unsigned samples, const float *windows, T *dx)
                     x >= s.out_width)
                     continue; /* also if row or column wrapped around */
                 const unsigned window = n * s.pixels + y * s.out_width + x;
-                exo_cuda_read<N>(windows, (window * s.places + place) * s.channels + i, value);
+                exo_cuda_read<N>(windows, window * s.pitch + place * s.channels + i, value);
                 for (int e = 0; e < N; e++)
                     sum[e] = sum[e] + value[e];
             }
@@ -196,7 +202,7 @@ samples_of(const exo_conv_shape *s, const void *x, size_t first)
     return static_cast<const T *>(x) + first * s->height * s->width * s->in_channels;
 }
 
-/* The windows of a chunk, as a matrix (rows, columns). */
+/* The windows of a chunk, as a matrix (rows, pitch). */
 template <typename T>
 static const T *
 windows_of(exo_cuda_device *cuda, const exo_conv_shape *s, const room *r, const chunk *c,
@@ -209,12 +215,12 @@ windows_of(exo_cuda_device *cuda, const exo_conv_shape *s, const room *r, const 
     const unsigned count = static_cast<unsigned>(c->count);
     if (s->in_channels % 4 == 0 && exo_cuda_has_fours(samples) && exo_cuda_has_fours(windows))
         exo_cuda_launch_each((lay_windows<T, 4>),
-                             exo_cuda_blocks(c->rows * r->columns / 4, EXO_CUDA_BLOCK),
-                             EXO_CUDA_BLOCK, cuda->stream, sides_of(s), count, samples, windows);
+                             exo_cuda_blocks(c->rows * r->pitch / 4, EXO_CUDA_BLOCK),
+                             EXO_CUDA_BLOCK, cuda->stream, sides_of(s, r), count, samples, windows);
     else
         exo_cuda_launch_each((lay_windows<T, 1>),
-                             exo_cuda_blocks(c->rows * r->columns, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
-                             cuda->stream, sides_of(s), count, samples, windows);
+                             exo_cuda_blocks(c->rows * r->pitch, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
+                             cuda->stream, sides_of(s, r), count, samples, windows);
     return windows;
 }
 
@@ -243,7 +249,7 @@ forward_chunk(exo_cuda_device *cuda, const exo_conv_shape *s, const room *r, con
     p.c = y;
     p.m = c->rows;
     p.n = p.ldc = out;
-    p.k = p.lda = p.ldb = r->columns;
+    p.k = p.lda = p.ldb = r->pitch;
     p.bias = s->dtype == EXO_F32 ? k->bias : NULL;
     const exo_status st = exo_cuda_multiply(cuda, &p, err);
     if (st == EXO_OK && k->bias && !p.bias)
@@ -274,8 +280,9 @@ forward(exo_cuda_device *cuda, const exo_conv_shape *s, const exo_conv_args *k, 
     const exo_cuda_plan *plan = exo_cuda_plan_of(k->plan);
     const room r = lay_out(s, plan->cudnn != NULL, plan->memory);
     exo_status st = EXO_OK;
-    exo_cuda_launch_each(pack<T>, exo_cuda_blocks(s->out_channels * r.columns, EXO_CUDA_BLOCK),
-                         EXO_CUDA_BLOCK, cuda->stream, *s, k->weight, static_cast<T *>(r.weights));
+    exo_cuda_launch_each(pack<T>, exo_cuda_blocks(s->out_channels * r.pitch, EXO_CUDA_BLOCK),
+                         EXO_CUDA_BLOCK, cuda->stream, *s, r.pitch, k->weight,
+                         static_cast<T *>(r.weights));
     if (plan->cudnn)
         st = forward_whole<T>(cuda, s, &r, k, err);
     else
@@ -309,7 +316,7 @@ weight_gradient(exo_cuda_device *cuda, const exo_conv_shape *s, const room *r, c
     p.out_dtype = EXO_F32;
     p.beta = c->first == 0 ? 0.0f : 1.0f;
     p.m = p.lda = s->out_channels;
-    p.n = p.ldb = p.ldc = r->columns;
+    p.n = p.ldb = p.ldc = r->pitch;
     p.k = c->rows;
     return exo_cuda_multiply(cuda, &p, err);
 }
@@ -325,7 +332,7 @@ input_gradient(exo_cuda_device *cuda, const exo_conv_shape *s, const room *r, co
     p.a = dy;
     p.b = r->weights;
     p.m = c->rows;
-    p.n = p.ldb = p.ldc = r->columns;
+    p.n = p.ldb = p.ldc = r->pitch;
     p.k = p.lda = s->out_channels;
     if (is_plain(s)) {
         p.c = dx;
@@ -339,10 +346,10 @@ input_gradient(exo_cuda_device *cuda, const exo_conv_shape *s, const room *r, co
     const float *windows = static_cast<const float *>(r->windows);
     if (st == EXO_OK && s->in_channels % 4 == 0 && exo_cuda_has_fours(dx))
         exo_cuda_launch_each((gather_windows<T, 4>), exo_cuda_blocks(count / 4, EXO_CUDA_BLOCK),
-                             EXO_CUDA_BLOCK, cuda->stream, sides_of(s), samples, windows, dx);
+                             EXO_CUDA_BLOCK, cuda->stream, sides_of(s, r), samples, windows, dx);
     else if (st == EXO_OK)
         exo_cuda_launch_each((gather_windows<T, 1>), exo_cuda_blocks(count, EXO_CUDA_BLOCK),
-                             EXO_CUDA_BLOCK, cuda->stream, sides_of(s), samples, windows, dx);
+                             EXO_CUDA_BLOCK, cuda->stream, sides_of(s, r), samples, windows, dx);
     return st;
 }
 
@@ -383,8 +390,8 @@ static void
 add_gradient(exo_cuda_device *cuda, const exo_conv_shape *s, const room *r, float *dweight)
 {
     exo_cuda_launch_each(
-        add_unpacked<T>, exo_cuda_blocks(s->out_channels * r->columns, EXO_CUDA_BLOCK),
-        EXO_CUDA_BLOCK, cuda->stream, *s, static_cast<const T *>(r->gradient), dweight);
+        add_unpacked<T>, exo_cuda_blocks(s->out_channels * r->pitch, EXO_CUDA_BLOCK),
+        EXO_CUDA_BLOCK, cuda->stream, *s, r->pitch, static_cast<const T *>(r->gradient), dweight);
 }
 
 template <typename T>
