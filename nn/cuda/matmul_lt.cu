@@ -36,9 +36,10 @@ enum {
     WORKSPACE = EXO_CUDA_MATMUL_WORKSPACE,
     BUCKETS = 256,
     MOST_ALIGNMENT = 16, /* more changes no kernel, and would change bits with an address */
-    AUX_STEP = 8,        /* elements that divide a row of aux */
-    FULLER = 2 /* a plain product takes a sweep along if it has half as many blocks more */
+    AUX_STEP = 8         /* elements that divide a row of aux */
 };
+
+static const float FULLER = 1.5f; /* a plain product that fills as much more takes a sweep along */
 
 /* All that the choice of an algorithm depends on. Compared byte by byte. */
 struct shape {
@@ -502,7 +503,7 @@ weigh(exo_cuda_matmul *m, const exo_cuda_product *plain, struct known *fused, ex
         return st;
     const float full = known->waves < 1 ? known->waves : 1;
     fused->weighed = true;
-    fused->none = !known->none && fused->waves > 0 && FULLER * full > fused->waves * (FULLER + 1);
+    fused->none = !known->none && fused->waves > 0 && full > FULLER * fused->waves;
     if (fused->none)
         EXO_LOG(DEBUG, CUDA, "event=poor_epilogue m=%zu n=%zu k=%zu waves=%.3f plain=%.3f", shape.m,
                 shape.n, shape.k, static_cast<double>(fused->waves),
