@@ -250,6 +250,8 @@ exo_generator_arithmetic(const exo_generator *generator)
     return "cpu avx512";
 #elif defined(__AVX2__) && defined(__FMA__)
     return "cpu avx2";
+#elif defined(__aarch64__)
+    return "cpu neon";
 #else
     return "cpu scalar";
 #endif
