@@ -3,10 +3,15 @@
  * on from block to block. Gradients compute the logits again, except in a wide head, whose blocks
  * are the whole vocabulary. The cuts depend on shapes alone, so sums have one order.
  *
+ * Logits are fp32. A wide head with targets and products of bf16, which is the loss of a training
+ * pass, has them in bf16, as PyTorch's autocast does, and computes their gradients in their place
+ * (logit_rows.h).
+ *
  * No state. Read next: matmul.h, plans.h. */
 #include "nn/cuda/grid.h"
 #include "nn/cuda/kernels.h"
 #include "nn/cuda/log_sum.h"
+#include "nn/cuda/logit_rows.h"
 #include "nn/cuda/map.h"
 #include "nn/cuda/matmul.h"
 #include "nn/cuda/plans.h"
@@ -17,9 +22,12 @@
 
 enum {
     TILE_ELEMENTS = 1 << 24, /* logits of a tile: 64 MiB */
-    /* Of a wide head, each tile of which adds to the whole gradient of the weights: up to 1.1 GiB. Three
-     * tiles of 5,504 rows are 16,384 rows of GPT-2, and a product for dx has 129 blocks of (128, 256). */
+    /* Of a wide head, each tile of which adds to the whole gradient of the weights: up to 1.1 GiB,
+     * and as many of gradients in bf16. Logits of bf16 have that memory alone, three times as
+     * many: 16,384 rows of GPT-2 are one tile, and its product for dx has 384 blocks of (128,
+     * 256), three for each of 128 multiprocessors. */
     WIDE_ELEMENTS = EXO_CUDA_WIDE_ELEMENTS,
+    NARROW_TIMES = 3,
     LINE = 64, /* elements; a row of a tile begins at a multiple, for wide accesses */
     MOST_BLOCK = EXO_CUDA_LOG_SUM_PART,
     LEAST_CHUNK = 64 /* rows */
@@ -31,10 +39,11 @@ struct head {
     exo_head_args k;
     size_t chunk, block;     /* rows and elements of the vocabulary of a tile */
     size_t pitch;            /* of a row: the block, filled up */
-    float *logits;           /* (chunk, pitch) */
-    exo_cuda_row_sums *sums; /* (rows) */
-    void *gradients;         /* (chunk, pitch) of the shape's dtype; fp32: the logits */
-    void *cast;              /* (block, width): weights of the shape's dtype */
+    bool narrow_logits;      /* they are bf16, else fp32 */
+    void *logits;            /* (chunk, pitch) */
+    exo_cuda_row_sums *sums; /* (rows); with narrow logits NULL */
+    void *gradients; /* (chunk, pitch) of the shape's dtype; if logits are, too: the logits */
+    void *cast;      /* (block, width): weights of the shape's dtype */
     size_t bytes;
 };
 
@@ -55,16 +64,23 @@ lay_out(const exo_head_shape *s, void *scratch)
 {
     exo_cuda_room r = {static_cast<char *>(scratch), 0};
     const size_t whole = s->vocabulary, most_block = MOST_BLOCK, line = LINE;
+    const size_t most = TILE_ELEMENTS, most_wide = WIDE_ELEMENTS;
     const bool narrow = s->dtype != EXO_F32;
     head h = {};
     h.shape = s;
     h.block = s->wide || whole < most_block ? whole : most_block;
     h.pitch = (h.block + line - 1) / line * line;
-    h.chunk = rows_of_tile(s->rows, h.pitch, s->wide ? WIDE_ELEMENTS : TILE_ELEMENTS);
-    h.logits = static_cast<float *>(exo_cuda_take(&r, h.chunk * h.pitch, sizeof(float)));
-    h.sums =
-        static_cast<exo_cuda_row_sums *>(exo_cuda_take(&r, s->rows, sizeof(exo_cuda_row_sums)));
-    h.gradients = narrow ? exo_cuda_take(&r, h.chunk * h.pitch, sizeof(exo_cuda_bf16)) : h.logits;
+    h.narrow_logits = narrow && s->wide && !s->entropy;
+    const size_t wide = h.narrow_logits ? most_wide * NARROW_TIMES : most_wide;
+    h.chunk = rows_of_tile(s->rows, h.pitch, s->wide ? wide : most);
+    h.logits = exo_cuda_take(&r, h.chunk * h.pitch,
+                             h.narrow_logits ? sizeof(exo_cuda_bf16) : sizeof(float));
+    if (!h.narrow_logits)
+        h.sums =
+            static_cast<exo_cuda_row_sums *>(exo_cuda_take(&r, s->rows, sizeof(exo_cuda_row_sums)));
+    h.gradients = narrow && !h.narrow_logits
+                      ? exo_cuda_take(&r, h.chunk * h.pitch, sizeof(exo_cuda_bf16))
+                      : h.logits;
     if (narrow && !s->wide)
         h.cast = exo_cuda_take(&r, h.block * s->width, sizeof(exo_cuda_bf16));
     h.bytes = r.bytes;
@@ -79,10 +95,11 @@ exo_cuda_head_scratch(const exo_head_shape *shape, exo_scratch_use use)
 
 /* --- Kernels: a block is a row of a tile ------------------------------------------------------ */
 
-/* A tile: rows [row, row + rows) by columns [column, column + columns). */
+/* A tile: rows [row, row + rows) by columns [column, column + columns). The kernels here are for
+ * logits of fp32. */
 struct tile {
     size_t row, rows, column, columns, pitch;
-    float *logits;
+    void *logits;
     exo_cuda_row_sums *sums;
     void *gradients;
     float scale;
@@ -96,7 +113,7 @@ __global__ static void
 __launch_bounds__(EXO_CUDA_BLOCK) add_tile(tile t)
 {
     const size_t row = t.row + blockIdx.x;
-    const float *z = t.logits + blockIdx.x * t.pitch;
+    const float *z = static_cast<const float *>(t.logits) + blockIdx.x * t.pitch;
     const exo_cuda_row_sums before = t.column > 0 ? t.sums[row] : exo_cuda_row_sums{0, 0, 0};
     const exo_cuda_row_sums now =
         exo_cuda_add_parts(z, t.columns, t.scale, t.entropy != NULL, t.column > 0 ? &before : NULL);
@@ -161,7 +178,7 @@ __global__ static void
 __launch_bounds__(EXO_CUDA_BLOCK) differentiate(tile t)
 {
     const row_numbers row = numbers_of(t, t.row + blockIdx.x);
-    const float *z = t.logits + blockIdx.x * t.pitch;
+    const float *z = static_cast<const float *>(t.logits) + blockIdx.x * t.pitch;
     T *const out = static_cast<T *>(t.gradients) + blockIdx.x * t.pitch;
     for (size_t i = threadIdx.x * 4; i < t.columns; i += EXO_CUDA_BLOCK * 4) {
         float four[4]; /* the pitch has room for those behind the last column */
@@ -252,20 +269,66 @@ multiply(exo_cuda_device *cuda, const head *h, const tile *t, const void *weight
     p.transpose_b = true;
     p.a = elements(h->k.x, t->row * s->width, s->dtype);
     p.b = weights;
+    p.out_dtype = h->narrow_logits ? EXO_BF16 : EXO_F32;
     p.c = t->logits;
     p.ldc = t->pitch;
     return s->invariant ? exo_cuda_multiply_invariant(cuda, &p, err)
                         : exo_cuda_multiply(cuda, &p, err);
 }
 
-/* Adds a tile's part to dx and dweight, from its logits. */
+/* Of a tile with narrow logits: the sums, and with factors the gradients. */
+static void
+start_rows(exo_cuda_device *cuda, const head *h, const tile *t)
+{
+    const exo_cuda_logit_rows_args k = {t->rows,
+                                        t->columns,
+                                        t->pitch,
+                                        t->scale,
+                                        static_cast<exo_cuda_bf16 *>(t->logits),
+                                        t->targets + t->row,
+                                        t->factor ? t->factor + t->row : NULL,
+                                        h->k.log_sum + t->row,
+                                        h->k.picked ? h->k.picked + t->row : NULL};
+    exo_cuda_logit_rows(cuda, &k);
+}
+
+/* From a tile's logits to their gradients. */
+static void
+differentiate_tile(exo_cuda_device *cuda, const head *h, const tile *t)
+{
+    if (h->narrow_logits)
+        start_rows(cuda, h, t);
+    else
+        EXO_CUDA_BY_TYPE(h->shape->dtype, start_differentiate, cuda, *t);
+}
+
+/* Goes on with the sums of a tile's rows. With `gradients`, which a wide head has, ends them, and
+ * goes on to the gradients of the logits. */
+static void
+sum_tile(exo_cuda_device *cuda, const head *h, const tile *t, bool gradients)
+{
+    if (h->narrow_logits) {
+        start_rows(cuda, h, t);
+        return;
+    }
+    exo_cuda_launch(add_tile, static_cast<unsigned>(t->rows), EXO_CUDA_BLOCK, 0, cuda->stream, *t);
+    if (!gradients)
+        return;
+    exo_head_args k = h->k;
+    k.log_sum += t->row;
+    k.entropy = k.entropy ? k.entropy + t->row : NULL;
+    exo_cuda_launch_each(end_rows, exo_cuda_blocks(t->rows, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
+                         cuda->stream, t->rows, h->sums + t->row, k, h->shape->entropy != 0, false);
+    differentiate_tile(cuda, h, t);
+}
+
+/* Adds a tile's part to dx and dweight, from the gradients of its logits. */
 static exo_status
 add_gradients(exo_cuda_device *cuda, const head *h, const tile *t, const void *weights,
               exo_err *err)
 {
     const exo_head_shape *s = h->shape;
     exo_status st = EXO_OK;
-    EXO_CUDA_BY_TYPE(s->dtype, start_differentiate, cuda, *t);
     exo_cuda_product p = product_of(h);
     p.beta = 1;
     p.a = t->gradients;
@@ -304,19 +367,12 @@ go_forward(exo_device *device, const head *h, exo_err *err)
             st = multiply(cuda, h, &t, weights, err);
             if (st != EXO_OK)
                 break;
-            exo_cuda_launch(add_tile, static_cast<unsigned>(t.rows), EXO_CUDA_BLOCK, 0,
-                            cuda->stream, t);
-            if (!gradients)
-                continue;
-            exo_head_args k = h->k;
-            k.log_sum += row;
-            k.entropy = k.entropy ? k.entropy + row : NULL;
-            exo_cuda_launch_each(end_rows, exo_cuda_blocks(t.rows, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
-                                 cuda->stream, t.rows, h->sums + row, k, s->entropy != 0, false);
-            st = add_gradients(cuda, h, &t, weights, err);
+            sum_tile(cuda, h, &t, gradients);
+            if (gradients)
+                st = add_gradients(cuda, h, &t, weights, err);
         }
     }
-    if (st == EXO_OK && !gradients)
+    if (st == EXO_OK && !gradients && !h->narrow_logits)
         exo_cuda_launch_each(end_rows, exo_cuda_blocks(s->rows, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
                              cuda->stream, s->rows, h->sums, h->k, s->entropy != 0,
                              s->invariant != 0);
@@ -345,8 +401,10 @@ exo_cuda_head_backward(exo_device *device, const exo_head_args *k, exo_err *err)
         for (size_t row = 0; st == EXO_OK && row < s->rows; row += h.chunk) {
             const tile t = tile_of(&h, row, column, true);
             st = multiply(cuda, &h, &t, weights, err);
-            if (st == EXO_OK)
-                st = add_gradients(cuda, &h, &t, weights, err);
+            if (st != EXO_OK)
+                break;
+            differentiate_tile(cuda, &h, &t);
+            st = add_gradients(cuda, &h, &t, weights, err);
         }
     }
     return st == EXO_OK ? exo_cuda_launched("head_backward", err) : st;

@@ -1,7 +1,8 @@
 /* log sum e^z of a row of logits, for log-probabilities: of the head (head.cu), of logits in memory
  * (softmax.cu) and of those that generation draws from (decoder.cu). The order of the sums is the
  * same in all of them: parts of EXO_CUDA_LOG_SUM_PART logits by a block of EXO_CUDA_BLOCK threads,
- * one part after the other. Several blocks do so together, too (log_sums.cu). No state. */
+ * one part after the other. Several blocks do so together, too (log_sums.cu). Logits in bf16, of a training
+ * loss, have another order (logit_rows.cu). No state. */
 #ifndef EXO_CUDA_LOG_SUM_H
 #define EXO_CUDA_LOG_SUM_H
 

@@ -270,7 +270,7 @@ static void
 run_head(layer_call *c, const exo_head_shape *s)
 {
     const int32_t last = (int32_t)s->vocabulary - 1;
-    int32_t targets[130] = {-1, 0, s->wide ? 1 : 8191, s->wide ? 2 : 8192, last};
+    int32_t targets[400] = {-1, 0, s->wide ? 1 : 8191, s->wide ? 2 : 8192, last};
     float *out = layer_call_drawn(c, 2 * s->rows),
           *numbers = layer_call_drawn(c, s->rows * s->width);
     float *weight = layer_call_drawn(c, s->vocabulary * s->width),
@@ -333,16 +333,21 @@ Test(cuda_layers, heads_of_several_blocks)
     }
 }
 
-/* Rows of its logits do not follow each other, since their number is odd. 130 rows are three tiles
- * (EXO_CUDA_WIDE_ELEMENTS). */
+/* Rows of its logits do not follow each other, since their number is odd. 130 rows of fp32 are
+ * three tiles, and 400 of bf16 (EXO_CUDA_WIDE_ELEMENTS). Of 8,230 words, a thread has several
+ * groups. */
 Test(cuda_layers, wide_heads)
 {
-    static const size_t rows[] = {5, 64, 130};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const exo_head_shape s = {.rows = rows[i],
+    static const struct {
+        size_t rows, vocabulary;
+        exo_dtype dtype;
+    } kinds[] = {
+        {130, 203, EXO_F32}, {5, 203, EXO_BF16}, {400, 203, EXO_BF16}, {6, 8230, EXO_BF16}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const exo_head_shape s = {.rows = kinds[i].rows,
                                   .width = 3,
-                                  .vocabulary = 203,
-                                  .dtype = EXO_BF16,
+                                  .vocabulary = kinds[i].vocabulary,
+                                  .dtype = (size_t)kinds[i].dtype,
                                   .gradients = 1,
                                   .wide = 1};
         layer_call gpu = {.device = layer_call_gpu()}, ref = {.device = exo_device_ref()};
@@ -350,6 +355,122 @@ Test(cuda_layers, wide_heads)
         run_head(&ref, &s);
         layer_call_expect_equal(&gpu, &ref, 2e-2, "head");
     }
+}
+
+/* --- Logits in bf16 --------------------------------------------------------------------------- */
+
+enum {
+    BF16_ROWS = 5,
+    BF16_WIDTH = 3,
+    BF16_WORDS = 203
+};
+
+static const double HALF_STEP = 1.0 / 256, SLACK = 1e-5; /* of bf16, relative; of sums in fp32 */
+
+/* What run_head has on a device, and what its results may be. */
+struct bounded_head {
+    float out[2 * BF16_ROWS], factor[BF16_ROWS], dx[BF16_ROWS * BF16_WIDTH],
+        dweight[BF16_WORDS * BF16_WIDTH], x[BF16_ROWS * BF16_WIDTH],
+        weight[BF16_WORDS * BF16_WIDTH];
+    double want_dx[BF16_ROWS * BF16_WIDTH], off_dx[BF16_ROWS * BF16_WIDTH];
+    double want_dweight[BF16_WORDS * BF16_WIDTH], off_dweight[BF16_WORDS * BF16_WIDTH];
+};
+
+/* The gradients add to what run_head draws. */
+static void
+begin_head(struct bounded_head *b)
+{
+    layer_call start = {.device = exo_device_ref()};
+    for (size_t i = 0; i < 4; i++)
+        layer_call_drawn(&start, 1);
+    const float *dx = layer_call_drawn(&start, BF16_ROWS * BF16_WIDTH),
+                *dweight = layer_call_drawn(&start, BF16_WORDS * BF16_WIDTH);
+    for (size_t i = 0; i < BF16_ROWS * BF16_WIDTH; i++)
+        b->want_dx[i] = (double)dx[i];
+    for (size_t i = 0; i < BF16_WORDS * BF16_WIDTH; i++)
+        b->want_dweight[i] = (double)dweight[i];
+    layer_call_end(&start);
+}
+
+static void
+read_head(layer_call *c, struct bounded_head *b)
+{
+    const struct {
+        size_t at;
+        float *to;
+    } arrays[] = {{0, b->out},     {3, b->factor}, {4, b->dx},
+                  {5, b->dweight}, {6, b->x},      {7, b->weight}};
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        cr_assert_eq(exo_array_read(c->x[arrays[i].at], arrays[i].to, NULL), EXO_OK);
+}
+
+/* Adds row r to the gradients, from logits in double, with what roundings of logits and of their
+ * gradients may change; checks its sums. */
+static void
+bound_row(struct bounded_head *b, size_t r, int32_t target)
+{
+    double z[BF16_WORDS], most = 0, sum = 0;
+    for (size_t v = 0; v < BF16_WORDS; v++) {
+        z[v] = 0;
+        for (size_t i = 0; i < BF16_WIDTH; i++)
+            z[v] += 0.75 * (double)b->x[r * BF16_WIDTH + i] * (double)b->weight[v * BF16_WIDTH + i];
+        most = fmax(most, fabs(z[v]));
+        sum += exp(z[v]);
+    }
+    const double off = HALF_STEP * most, log_sum = log(sum);
+    cr_expect(fabs((double)b->out[r] - log_sum) <= off + SLACK, "row %zu: %g", r,
+              (double)b->out[r]);
+    if (target >= 0)
+        cr_expect(fabs((double)b->out[BF16_ROWS + r] - z[target]) <=
+                      HALF_STEP * fabs(z[target]) + SLACK,
+                  "row %zu: picked %g", r, (double)b->out[BF16_ROWS + r]);
+    for (size_t v = 0; v < BF16_WORDS; v++) {
+        const double factor = (double)b->factor[r], p = exp(z[v] - log_sum);
+        const double g = factor * (p - (target == (int32_t)v ? 1 : 0)),
+                     apart = fabs(factor) * p * expm1(2 * off) + SLACK * fabs(factor);
+        const double off_g = apart + HALF_STEP * (fabs(g) + apart);
+        for (size_t i = 0; i < BF16_WIDTH; i++) {
+            const size_t in = r * BF16_WIDTH + i, out = v * BF16_WIDTH + i;
+            b->want_dx[in] += g * (double)b->weight[out];
+            b->off_dx[in] += off_g * fabs((double)b->weight[out]);
+            b->want_dweight[out] += g * (double)b->x[in];
+            b->off_dweight[out] += off_g * fabs((double)b->x[in]);
+        }
+    }
+}
+
+static void
+expect_within(const char *what, size_t count, const float *got, const double *want,
+              const double *off)
+{
+    for (size_t i = 0; i < count; i++)
+        cr_expect(fabs((double)got[i] - want[i]) <= off[i] + SLACK, "%s %zu: %g, expected %g +- %g",
+                  what, i, (double)got[i], want[i], off[i]);
+}
+
+/* The loss is off by 2^-7 of the largest logit at most, and a gradient by as much as that changes a
+ * probability, and one rounding. */
+Test(cuda_layers, logits_in_bf16_have_a_bound)
+{
+    static const int32_t targets[BF16_ROWS] = {-1, 0, 1, 2, BF16_WORDS - 1};
+    const exo_head_shape s = {.rows = BF16_ROWS,
+                              .width = BF16_WIDTH,
+                              .vocabulary = BF16_WORDS,
+                              .dtype = EXO_BF16,
+                              .gradients = 1,
+                              .wide = 1};
+    struct bounded_head b = {0};
+    layer_call gpu = {.device = layer_call_gpu()};
+    exo_device *device = gpu.device;
+    begin_head(&b);
+    run_head(&gpu, &s);
+    read_head(&gpu, &b);
+    for (size_t r = 0; r < BF16_ROWS; r++)
+        bound_row(&b, r, targets[r]);
+    expect_within("dx", BF16_ROWS * BF16_WIDTH, b.dx, b.want_dx, b.off_dx);
+    expect_within("dweight", BF16_WORDS * BF16_WIDTH, b.dweight, b.want_dweight, b.off_dweight);
+    layer_call_end(&gpu);
+    exo_cuda_close(device);
 }
 
 /* Row 1 has no target, and logits that are infinite. dx, then dweight. */
