@@ -204,10 +204,11 @@ typedef struct exo_tokenize_result {
     size_t shards, vocabulary;
 } exo_tokenize_result;
 
-/* Tokenizes text files, and the *.txt of folders, to shards and a tokenizer.json in a new folder,
- * which appears complete or not at all. Memory does not grow with the inputs: an input longer than
- * 16 MiB is cut at the end of a line, if there is one. Errors: those of exo_dataset_text, EXISTS
- * (the folder exists and is not empty). */
+/* Tokenizes files of text or of lines of JSON (as exo_dataset_text), and the *.txt of folders, to
+ * shards and a tokenizer.json in a new folder, which appears complete or not at all. Memory does not
+ * grow with the inputs: a text longer than 16 MiB is cut at the end of a line, if there is one; a
+ * line of JSON that is longer is refused. Errors: those of exo_dataset_text, EXISTS (the folder
+ * exists and is not empty). */
 EXO_API exo_status exo_data_tokenize(const char *const *inputs, size_t num_inputs,
                                      const char *folder, const exo_tokenize_opts *opts,
                                      exo_tokenize_result *result, exo_err *err);

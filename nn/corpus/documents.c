@@ -15,6 +15,9 @@
 
 #include "base/file.h"
 
+/* Files whose lines are documents. */
+#define LINES ".jsonl"
+
 /* --- Lists of files --------------------------------------------------------------------------- */
 
 static exo_status
@@ -69,15 +72,19 @@ append_folder(exo_file_list *list, const char *folder, const char *ending, exo_e
     if (!dir)
         return fail_file(folder, errno, err);
     exo_status st = EXO_OK;
+    bool jsonl = false;
     const struct dirent *entry = NULL;
-    while (st == EXO_OK && (errno = 0, entry = readdir(dir)))
+    while (st == EXO_OK && (errno = 0, entry = readdir(dir))) {
         if (entry->d_name[0] != '.' && ends_with(entry->d_name, ending))
             st = append(list, folder, entry->d_name, err);
+        jsonl = jsonl || (strcmp(ending, ".txt") == 0 && ends_with(entry->d_name, LINES));
+    }
     if (st == EXO_OK && errno != 0)
         st = fail_file(folder, errno, err);
     closedir(dir);
     if (st == EXO_OK && list->count == before)
-        return exo_fail(err, EXO_NOT_FOUND, "%s: there is no *%s in this folder", folder, ending);
+        return exo_fail(err, EXO_NOT_FOUND, "%s: there is no *%s in this folder%s", folder, ending,
+                        jsonl ? "; for its *.jsonl give the path of each" : "");
     if (st == EXO_OK)
         qsort(list->paths + before, list->count - before, sizeof *list->paths, by_bytes);
     return st;
@@ -209,23 +216,28 @@ struct lines {
     void *context;
 };
 
-/* Gives the text of the line text (size), which is a document. Lines of spaces are none. */
+/* Gives the text of the line text (size), which is a document. Lines of spaces are none. Other keys
+ * may have numbers and strings that C's types do not hold. */
 static exo_status
 give_line(struct lines *l, const char *text, size_t size, exo_err *err)
 {
+    const size_t how = JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL;
     json_error_t reason;
-    size_t spaces = 0;
-    l->line++;
-    while (spaces < size && memchr(" \t\r\n", text[spaces], 4))
-        spaces++;
-    if (spaces == size)
+    /* programs of Windows begin a file with the mark of UTF-8 */
+    size_t at = l->line++ == 0 && size >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+    while (at < size && memchr(" \t\r\n", text[at], 4))
+        at++;
+    if (at == size)
         return EXO_OK;
     exo_status st = EXO_OK;
-    json_t *line = json_loadb(text, size, JSON_REJECT_DUPLICATES, &reason);
+    json_t *line = json_loadb(text + at, size - at, how, &reason);
     const json_t *value = json_object_get(line, "text");
-    if (!json_is_string(value))
-        st = exo_fail(err, EXO_INVAL, "%s:%zu: %s", l->path, l->line,
-                      line ? "an object with the key 'text', a string, is expected" : reason.text);
+    if (!line)
+        st = exo_fail(err, EXO_INVAL, "%s:%zu:%zu: no JSON object: %s", l->path, l->line,
+                      at + (size_t)reason.column, reason.text);
+    else if (!json_is_string(value))
+        st = exo_fail(err, EXO_INVAL, "%s:%zu: an object with the key 'text', a string, is needed",
+                      l->path, l->line);
     else if (json_string_length(value) > 0)
         st = l->piece(l->context, l->document++, json_string_value(value),
                       json_string_length(value), 0, err);
@@ -282,7 +294,7 @@ exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece 
     for (size_t i = 0; st == EXO_OK && i < files->count; i++) {
         lines.path = files->paths[i];
         lines.line = 0;
-        st = ends_with(lines.path, ".jsonl")
+        st = ends_with(lines.path, LINES)
                  ? read_lines(&lines, buffer, limit, err)
                  : read_file(lines.path, lines.document++, buffer, limit, piece, context, err);
     }

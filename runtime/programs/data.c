@@ -157,7 +157,8 @@ static const exo_arg table[] = {
     {"--shard-size", "TOKENS", "tokenize: tokens in a file, such as 100M, which is the default.",
      EXO_INTO(struct data_args, tokenize.shard_size)},
     {"--documents", "end|ignore",
-     "tokenize: whether the tokenizer's end token stands between files; end, if it has one.",
+     "tokenize: whether the tokenizer's end token stands between documents; end, if it has "
+     "one.",
      EXO_INTO(struct data_args, tokenize.documents), .word = EXO_WORD_FIXED},
     {0},
 };

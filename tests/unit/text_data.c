@@ -254,8 +254,9 @@ Test(text_data, lines_of_json_are_documents)
         {"{\"text\": \"ab\"}\n{\"text\": 1}", "w.jsonl:2: an object with the key 'text'"},
         {"\n{\"Text\": \"ab\"}", "w.jsonl:2: an object with the key 'text'"},
         {"[1]", "w.jsonl:1: an object with the key 'text'"},
-        {"{\"text\": \"ab", "w.jsonl:1: "},
-        {"{\"text\": \"a\\u0000b\"}", "w.jsonl:1: "}};
+        {"{\"text\": \"ab", "w.jsonl:1:12: no JSON object: "},
+        {"\n  {\"text\": \"\\ud800\"}", "w.jsonl:2:"},
+        {"{\"text\": \"a\\u0000b\"}", "w.jsonl:1: byte 1 is U+0000: the tokenizer 'bytes'"}};
     exo_tokenizer *t = texts_tokenizer(folder);
     exo_window_opts opts = whole(6, 1);
     opts.documents = EXO_DOCUMENTS_END;
@@ -266,8 +267,17 @@ Test(text_data, lines_of_json_are_documents)
     cr_expect_eq(exo_dataset_length(d), 1);
     texts_expect(d, 0, 6, (int32_t[]){2, 3, E, 4, E, 5}, (int32_t[]){3, E, 4, E, 5, 6});
     exo_dataset_drop(&d);
+    path = texts_write_text(folder, "m.jsonl",
+                            "\xEF\xBB\xBF{\"text\": \"ab\", \"id\": 18446744073709551616}\r\n"
+                            "{\"note\": \"\\u0000\", \"text\": \"cde\"}\r\n");
+    opts.block = 5;
+    d = open_text(path, t, opts);
+    texts_expect(d, 0, 5, (int32_t[]){2, 3, E, 4, 5}, (int32_t[]){3, E, 4, 5, 6});
+    exo_dataset_drop(&d);
+    refuse_text(folder, NULL, whole(1, 1), EXO_NOT_FOUND,
+                "; for its *.jsonl give the path of each");
     refuse_text(texts_write(folder, "z.jsonl", "\0\n{\"text\": \"ab\"}", 16), NULL, whole(1, 1),
-                EXO_INVAL, "z.jsonl:1: ");
+                EXO_INVAL, "z.jsonl:1:1: no JSON object: ");
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         refuse_text(texts_write_text(folder, "w.jsonl", wrong[i][0]), NULL, whole(1, 1), EXO_INVAL,
                     wrong[i][1]);
