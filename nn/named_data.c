@@ -37,6 +37,9 @@ exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo
         return EXO_INVAL;
     }
     exo_status st = named->load(config, train, val, err);
+    if (st == EXO_OK && (!*train || (val && !*val)))
+        st = exo_fail(err, EXO_INVAL, "the data set '%s' has made no data for %s", name,
+                      *train ? "validation" : "training");
     if (st == EXO_OK && config)
         st = exo_config_finish(config, err);
     if (st != EXO_OK) {

@@ -230,11 +230,11 @@ EXO_API exo_status exo_dataset_named(const char *name, exo_config *config, exo_d
 typedef struct exo_named_data {
     const char *name; /* the name under `data` in a job */
     const char *help; /* one line, for `exogym list data` */
-    /* Makes the training and the validation data set. Reads the options from `config`, which may be
-     * NULL, as exo_config_... accept it; the caller refuses keys that were not read. `val` may be
-     * NULL: not wanted. Called in each process that has nodes, and to check a job before it starts;
-     * the data must be the same each time. After an error the caller drops what was made. A path
-     * that does not exist is NOT_FOUND, as workers may have files that are not here. */
+    /* Makes the training data set and, unless `val` is NULL, the one for validation. Reads the
+     * options from `config`, which may be NULL, as exo_config_... accept it; the caller refuses keys
+     * that were not read. Called in each process that has nodes, and to check a job before it
+     * starts; the data must be the same each time. After an error the caller drops what was made. A
+     * path that does not exist is NOT_FOUND, as workers may have files that are not here. */
     exo_status (*load)(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err);
 } exo_named_data;
 
