@@ -5,17 +5,15 @@
  *
  * A data set is a class of functions over its memory (`table`); the plugin registers a name for
  * jobs, and how to make the data sets for training and validation from the options (`load`). */
+#define _POSIX_C_SOURCE 200809L /* getline */
 #include <exogym/exogym.h>
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    MAX_LINE = 1 << 16
-};
 
 struct table {
     size_t rows, columns, room; /* columns: without the label */
@@ -83,6 +81,7 @@ static exo_status
 read_header(char *line, const char *label, size_t *columns, size_t *place, exo_err *err)
 {
     bool found = !label;
+    line += strncmp(line, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0; /* the mark of UTF-8 */
     *columns = 0;
     for (char *rest = line, *name; (name = next_field(&rest)); ++*columns) {
         if (label && strcmp(name, label) != 0)
@@ -125,9 +124,11 @@ read_row(struct table *t, char *line, size_t place, exo_err *err)
     for (size_t c = 0; c <= t->columns; c++) {
         char *field = next_field(&rest), *end = field;
         double number = field ? strtod(field, &end) : 0;
-        if (!field || end == field || *end || !isfinite(number))
+        if (!field || end == field || *end)
             return exo_fail(err, EXO_INVAL, "column %zu is no number: '%s'", c + 1,
                             field ? field : "");
+        if (!(fabs(number) <= (double)FLT_MAX))
+            return exo_fail(err, EXO_INVAL, "column %zu: no float holds %.40s", c + 1, field);
         if (c != place)
             *out++ = (float)number;
         else if (number < 0 || number > INT32_MAX || number != floor(number))
@@ -141,28 +142,53 @@ read_row(struct table *t, char *line, size_t place, exo_err *err)
     return EXO_OK;
 }
 
+/* A file, while it is read. */
+struct lines {
+    FILE *file;
+    char *text; /* the present line */
+    size_t room, number;
+};
+
+/* Reads the next line that is not blank; *more is false at the end. */
+static exo_status
+next_line(struct lines *l, bool *more, exo_err *err)
+{
+    for (*more = true; *more;) {
+        ssize_t size = getline(&l->text, &l->room, l->file);
+        *more = size > 0;
+        l->number++;
+        if (*more && strlen(l->text) != (size_t)size)
+            return exo_fail(err, EXO_INVAL, "a line with a byte 0 is no text");
+        if (*more && l->text[strspn(l->text, " \t\r\n")])
+            return EXO_OK;
+    }
+    return feof(l->file) ? EXO_OK : exo_fail(err, EXO_IO, "%s", strerror(errno));
+}
+
 /* Reads the rows of the file in turn into `parts`: each every-th one into the second. */
 static exo_status
-read_rows(struct table *parts[2], FILE *file, const char *label, uint64_t every, size_t *line,
+read_rows(struct table *parts[2], struct lines *lines, const char *label, uint64_t every,
           exo_err *err)
 {
-    char text[MAX_LINE];
     size_t columns = 0, place = SIZE_MAX;
-    *line = 1;
-    if (!fgets(text, sizeof text, file))
-        return exo_fail(err, EXO_INVAL, "no line with the names of the columns");
-    exo_status st = read_header(text, label, &columns, &place, err);
+    bool more = false;
+    exo_status st = next_line(lines, &more, err);
+    if (st == EXO_OK && !more)
+        st = exo_fail(err, EXO_INVAL, "no line with the names of the columns");
+    if (st == EXO_OK)
+        st = read_header(lines->text, label, &columns, &place, err);
+    if (st == EXO_OK)
+        st = next_line(lines, &more, err);
     place = place == SIZE_MAX ? columns - 1 : place;
     parts[0]->columns = parts[1]->columns = columns - 1;
-    for (size_t row = 1; st == EXO_OK && fgets(text, sizeof text, file); row++) {
-        ++*line;
+    for (size_t row = 1; st == EXO_OK && more; row++) {
         struct table *t = parts[row % every == 0];
         st = grow(t, err);
         if (st == EXO_OK)
-            st = read_row(t, text, place, err);
+            st = read_row(t, lines->text, place, err);
+        if (st == EXO_OK)
+            st = next_line(lines, &more, err);
     }
-    if (st == EXO_OK && ferror(file))
-        st = exo_fail(err, EXO_IO, "%s", strerror(errno));
     return st;
 }
 
@@ -193,15 +219,15 @@ normalize(struct table *const parts[2])
 static exo_status
 read_file(struct table *parts[2], const char *path, const char *label, uint64_t every, exo_err *err)
 {
-    size_t line = 0;
-    FILE *file = fopen(path, "r");
-    if (!file)
+    struct lines lines = {.file = fopen(path, "r")};
+    if (!lines.file)
         return exo_fail(err, errno == ENOENT ? EXO_NOT_FOUND : EXO_IO, "%s: %s", path,
                         strerror(errno));
     exo_err reason = {0};
-    exo_status st = read_rows(parts, file, label, every, &line, &reason);
-    fclose(file);
-    return st == EXO_OK ? EXO_OK : exo_fail(err, st, "%s:%zu: %s", path, line, reason.text);
+    exo_status st = read_rows(parts, &lines, label, every, &reason);
+    fclose(lines.file);
+    free(lines.text);
+    return st == EXO_OK ? EXO_OK : exo_fail(err, st, "%s:%zu: %s", path, lines.number, reason.text);
 }
 
 static exo_status

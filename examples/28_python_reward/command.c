@@ -28,6 +28,7 @@ enum {
     MAX_WORDS = 16,
     MAX_REPLY = 256
 };
+#define GRACE EXO_SECOND
 
 struct command {
     char *words[MAX_WORDS + 1]; /* of the command line, then NULL */
@@ -89,12 +90,17 @@ write_answer(struct command *c, const exo_answer *a, exo_err *err)
 
 /* --- The program ------------------------------------------------------------------------------ */
 
-/* Why there is no reply. */
+/* Why there is no reply. A program that ends closes its output first, and gets GRACE to end. */
 static exo_status
 fail(struct command *c, const char *what, exo_err *err)
 {
     int status = 0;
-    if (c->child > 0 && waitpid(c->child, &status, WNOHANG) == c->child) {
+    pid_t ended = 0;
+    exo_time deadline = exo_deadline(exo_clock_real(), GRACE);
+    while (c->child > 0 && (ended = waitpid(c->child, &status, WNOHANG)) == 0 &&
+           exo_now(exo_clock_real()) < deadline)
+        poll(NULL, 0, 1);
+    if (ended > 0) {
         c->child = 0;
         return WIFSIGNALED(status) ? exo_fail(err, EXO_FAILED, "%s: it was killed by signal %d",
                                               c->words[0], WTERMSIG(status))
@@ -139,6 +145,12 @@ send_line(struct command *c, exo_time deadline, exo_err *err)
 }
 
 static exo_status
+fail_more(const struct command *c, exo_err *err)
+{
+    return exo_fail(err, EXO_FAILED, "%s: its output is not one line for each answer", c->words[0]);
+}
+
+static exo_status
 receive_number(struct command *c, exo_time deadline, double *out, exo_err *err)
 {
     char reply[MAX_REPLY] = "", *end = reply;
@@ -150,15 +162,15 @@ receive_number(struct command *c, exo_time deadline, double *out, exo_err *err)
         if (st != EXO_OK)
             return st;
         ssize_t n = recv(c->socket, reply + size, sizeof reply - 1 - size, MSG_DONTWAIT);
-        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-            usleep(10000); /* its end follows that of its output at once */
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
             return fail(c, "it closed its standard output", err);
-        }
         size += n > 0 ? (size_t)n : 0;
     }
+    if (memchr(reply, '\n', size) != reply + size - 1)
+        return fail_more(c, err);
     reply[size - 1] = '\0';
     *out = strtod(reply, &end);
-    return end != reply && end[strspn(end, " \r")] == '\0' && isfinite(*out)
+    return end != reply && end + strspn(end, " \r") == reply + size - 1 && isfinite(*out)
                ? EXO_OK
                : exo_fail(err, EXO_FAILED, "%s: a line with a number is expected, and this is '%s'",
                           c->words[0], reply);
@@ -191,6 +203,31 @@ init(void *self, exo_config *config, exo_err *err)
     return st;
 }
 
+/* The program gets the usual signals, which workers block or ignore, and a process group of its own:
+ * Ctrl-C stops the run, which still needs scores, and `release` ends what the program has started. */
+static int
+spawn(struct command *c, int socket)
+{
+    const short flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP;
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none, ignored;
+    sigemptyset(&none);
+    sigemptyset(&ignored);
+    sigaddset(&ignored, SIGPIPE);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, flags);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &ignored);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, socket, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, socket, STDOUT_FILENO);
+    int failed = posix_spawnp(&c->child, c->words[0], &actions, &attributes, c->words, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    return failed;
+}
+
 /* Checks of a job call init alone, so that none starts the program. */
 static exo_status
 start(void *self, uint32_t place, exo_err *err)
@@ -201,12 +238,7 @@ start(void *self, uint32_t place, exo_err *err)
     c->line = open_memstream(&c->text, &c->size);
     if (!c->line || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return exo_fail(err, EXO_IO, "%s: %s", c->words[0], strerror(errno));
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, pair[1], STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, pair[1], STDOUT_FILENO);
-    int failed = posix_spawnp(&c->child, c->words[0], &actions, NULL, c->words, environ);
-    posix_spawn_file_actions_destroy(&actions);
+    int failed = spawn(c, pair[1]);
     close(pair[1]);
     c->socket = pair[0];
     c->child = failed ? 0 : c->child;
@@ -218,6 +250,9 @@ score(void *self, const exo_answer *answer, double *out, exo_err *err)
 {
     struct command *c = self;
     exo_time deadline = exo_deadline(exo_clock_real(), c->timeout);
+    char more;
+    if (recv(c->socket, &more, 1, MSG_PEEK | MSG_DONTWAIT) == 1)
+        return fail_more(c, err);
     exo_status st = write_answer(c, answer, err);
     if (st == EXO_OK)
         st = send_line(c, deadline, err);
@@ -231,7 +266,7 @@ release(void *self)
     if (c->socket >= 0)
         close(c->socket); /* the end of its input */
     if (c->child > 0) {
-        kill(c->child, SIGKILL);
+        kill(-c->child, SIGKILL); /* its group, with what it has started */
         waitpid(c->child, NULL, 0);
     }
     if (c->line)

@@ -109,7 +109,9 @@ for name in "ddp", "diloco":
     assert here[name]["global_accuracy"] > 0.7, here[name]
 PYTHON
 sed '20s/,/,x/' "$data/flowers.csv" >"$folder/wrong.csv"
-for wrong in "data.path=$folder/wrong.csv wrong.csv:20: column 2 is no number" 'data.label=colour flowers.csv:1: no such label' \
+{ head -9 "$data/flowers.csv" && printf '1,2,1e39,4,1\n'; } >"$folder/large.csv"
+for wrong in "data.path=$folder/wrong.csv wrong.csv:20: column 2 is no number" \
+    "data.path=$folder/large.csv large.csv:10: column 3: no float holds 1e39" 'data.label=colour flowers.csv:1: no such label' \
     "data.val_evry=3 unknown key 'val_evry'; did you mean 'val_every'?" 'data=table table: needs the key'; do
     ! rows wrong --set "${wrong%% *}" || fail "it takes ${wrong%% *}"
     grep -q "${wrong#* }" "$folder/log" || fail "it says no '${wrong#* }': $(cat "$folder/log")"
@@ -137,8 +139,11 @@ for workers in 0 2; do
     grep -q 'trainer_0.items *16 items' "$folder/out" || fail "not all answers: $(cat "$folder/out")"
 done
 for wrong in '[sh, -c, "exit 3"] it ended with status 3' '[sh, -c, "kill -9 $$"] it was killed by signal 9' \
-    '[sleep, 100] no reply within 0.5 s' '[cat] a line with a number is expected' '[no_such_program] No such file'; do
-    ! scored "${wrong%%]*}]" --set actors.maker.config.reward.timeout=500ms || fail "it takes $wrong"
+    '[sleep, 100] no reply within 0.5 s' '[cat] a line with a number is expected' \
+    '[yes, 1] its output is not one line for each answer' '[no_such_program] No such file'; do
+    options=(--set actors.maker.config.reward.timeout=60s)
+    [[ $wrong != *sleep* ]] || options=(--set actors.maker.config.reward.timeout=500ms)
+    ! scored "${wrong%%]*}]" "${options[@]}" || fail "it takes $wrong"
     grep -q "maker_0: .*${wrong#*] }" "$folder/log" || fail "it says no '${wrong#*] }': $(cat "$folder/log")"
 done
 
