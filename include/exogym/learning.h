@@ -109,7 +109,8 @@ typedef struct exo_kl_control {
  *
  *     e = clip((kl - target) / target, -0.2, 0.2),  coef *= 1 + gain e
  *
- * The gain is sequences / horizon, and at most 1, so that the coefficient stays positive. kl: of the latest batch of `sequences`, in nats a sequence. */
+ * The gain is sequences / horizon, and at most 1, so that the coefficient stays positive. kl: of the
+ * latest batch of `sequences`, in nats a sequence. */
 EXO_API void exo_kl_control_update(exo_kl_control *control, double kl, size_t sequences);
 
 /* --- Advantages ------------------------------------------------------------------------------- */
