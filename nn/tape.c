@@ -330,6 +330,8 @@ exo_tape_grad(exo_tape *tape, exo_tensor *in, bool *add, exo_status *st)
 {
     if (!in || !in->needs_grad)
         return NULL;
+    exo_tape_buffer_done(tape, in->rounded_grad);
+    in->rounded_grad = NULL;
     *add = in->is_param || in->grad;
     if (in->is_param && tape->params->pages && in->unit != EXO_NO_UNIT) {
         exo_array unused;
@@ -368,6 +370,8 @@ exo_tape_op_done(exo_tape *tape, exo_op *op)
     }
     if (!op->out)
         return;
+    exo_tape_buffer_done(tape, op->out->rounded_grad);
+    op->out->rounded_grad = NULL;
     if (op->out->owns_data && op->out->numel > 1) { /* a loss may be read after backward */
         exo_tape_buffer_done(tape, op->out->data);
         op->out->owns_data = false;

@@ -56,7 +56,11 @@ struct exo_tensor {
     const void *before;
     uint32_t activation; /* an exo_activation */
     bool grad_is_before; /* grad is that of the pre-activation */
-    size_t uses;         /* by operations; of a parameter, by those that backward has not reached */
+    /* Of a result in fp32 whose operation reads the gradient as bf16: the last operation that adds to
+     * grad may round it there, too. NULL: nobody has, or grad has changed since. */
+    void *rounded_grad;
+    bool rounds_grad;
+    size_t uses; /* by operations; of a parameter, by those that backward has not reached */
     /* Of a parameter whose gradient goes to a sink or is announced: */
     size_t offset;       /* in the flat parameters */
     exo_row_grads *rows; /* in place of grad; NULL: not opened */

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "nn/cpu/kernels.h"
 #include "nn/cpu/pieces.h"
 #include "nn/cpu/plans.h"
 #include "nn/cpu/row_norm.h"
@@ -48,10 +49,13 @@ backward_piece(void *context, size_t piece)
     float *sums = k->dweight || k->dbias ? (float *)k->scratch + piece * 2 * width : NULL;
     if (sums)
         memset(sums, 0, 2 * width * sizeof *sums);
-    exo_row_norm_backward(&norm, exo_piece_length(k->shape.rows, ROWS, piece), k->x + skip,
-                          k->centered ? k->mean + first : NULL, k->inverse + first, k->dtype,
+    const size_t rows = exo_piece_length(k->shape.rows, ROWS, piece);
+    exo_row_norm_backward(&norm, rows, k->x + skip, k->centered ? k->mean + first : NULL,
+                          k->inverse + first, k->dtype,
                           (const char *)k->dy + skip * exo_dtype_size(k->dtype), k->dx + skip,
                           k->add, sums, sums ? sums + width : NULL);
+    if (k->rounded)
+        exo_cast(EXO_F32, k->dx + skip, EXO_BF16, (uint16_t *)k->rounded + skip, rows * width);
 }
 
 struct fold {

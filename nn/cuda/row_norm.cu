@@ -91,8 +91,11 @@ row_norm_backward_row(const exo_row_norm_backward_args &k, size_t r, float *sums
     const float gx_mean = exo_cuda_block_sum(gx_sum, room[1]) * by;
     for (size_t i = threadIdx.x; i < width; i += blockDim.x) {
         const float dy = exo_cuda_load<T>(k.dy, r * width + i), hat = (x[i] - mean) * inverse;
-        exo_cuda_store<float>(k.dx, r * width + i,
-                              (dy * k.weight[i] - g_mean - hat * gx_mean) * inverse, k.add);
+        const float own = (dy * k.weight[i] - g_mean - hat * gx_mean) * inverse;
+        const float dx = k.add ? k.dx[r * width + i] + own : own;
+        k.dx[r * width + i] = dx;
+        if (k.rounded)
+            exo_cuda_set(static_cast<exo_cuda_bf16 *>(k.rounded), r * width + i, dx);
     }
 }
 

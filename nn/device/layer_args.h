@@ -63,13 +63,15 @@ typedef struct exo_row_norm_args {
     const float *x, *weight, *bias; /* bias may be NULL */
 } exo_row_norm_args;
 
-/* dy is of `dtype`. The kernel adds to dweight and dbias (width), each of which may be NULL. */
+/* dy is of `dtype`. The kernel adds to dweight and dbias (width), each of which may be NULL. What it
+ * leaves in dx also goes to `rounded`, as bf16, unless that is NULL. */
 typedef struct exo_row_norm_backward_args {
     exo_row_norm_shape shape;
     bool centered, add;
     float eps;
     exo_dtype dtype;
     float *dx, *dweight, *dbias;
+    void *rounded;
     const float *x, *weight, *mean, *inverse;
     const void *dy;
     void *scratch;

@@ -206,11 +206,16 @@ make_fp8_gradient(exo_tape *tape, const exo_op *op, struct gradient *g)
 static exo_status
 linear_backward(exo_tape *tape, exo_op *op, exo_err *err)
 {
-    const exo_tensor *x = op->in[INPUT], *y = op->out;
+    const exo_tensor *x = op->in[INPUT];
+    exo_tensor *y = op->out;
     bool as_it_is = (!op->saved[BEFORE] || y->grad_is_before) && y->dtype == x->dtype;
-    void *own = as_it_is ? NULL : exo_tape_buffer(tape, y->numel * exo_dtype_size(x->dtype));
-    if (!as_it_is && (!own || prepare_gradient(tape, op, own) != EXO_OK))
-        return exo_tape_error(tape, err);
+    void *own = y->rounded_grad;
+    y->rounded_grad = NULL;
+    if (!as_it_is && !own) {
+        own = exo_tape_buffer(tape, y->numel * exo_dtype_size(x->dtype));
+        if (!own || prepare_gradient(tape, op, own) != EXO_OK)
+            return exo_tape_error(tape, err);
+    }
     struct gradient g = {.dy = own ? own : y->grad};
     if (!make_fp8_gradient(tape, op, &g))
         return exo_tape_error(tape, err);
@@ -414,6 +419,7 @@ linear(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_tensor *bias,
     exo_tensor *y = exo_tape_tensor(tape, with.residual ? EXO_F32 : dtype, EXO_ROW_MAJOR, 2, dims);
     if (!y)
         return NULL;
+    y->rounds_grad = with.residual && dtype == EXO_BF16; /* it has no activation */
     if (with.activation != EXO_LINEAR && exo_tape_pass(tape)->grad) {
         op->saved[BEFORE] = exo_tape_buffer(tape, y->numel * exo_dtype_size(dtype));
         if (!op->saved[BEFORE])

@@ -34,10 +34,12 @@ row_norm_backward(exo_tape *tape, exo_op *op, exo_err *err)
     const exo_row_norm_shape shape = {.rows = x->dims[0], .width = x->dims[1]};
     exo_status st = EXO_OK;
     bool add = false;
-    void *scratch = NULL;
+    void *scratch = NULL, *rounded = NULL;
     float *unused = NULL, *dx = exo_tape_grad(tape, x, &add, &st);
     if (st == EXO_OK && !dx) /* x needs no gradient, but the kernel writes one */
         dx = unused = exo_tape_buffer(tape, x->numel * sizeof(float));
+    if (st == EXO_OK && x->needs_grad && x->rounds_grad)
+        rounded = exo_tape_buffer(tape, x->numel * exo_dtype_size(EXO_BF16));
     if (weight->needs_grad || (bias && bias->needs_grad))
         exo_tape_scratch(tape, EXO_SHAPE_ROW_NORM, &shape, EXO_SCRATCH_BACKWARD, &scratch);
     float *dweight = sum_gradient(tape, weight, &st), *dbias = sum_gradient(tape, bias, &st);
@@ -45,11 +47,12 @@ row_norm_backward(exo_tape *tape, exo_op *op, exo_err *err)
         return exo_tape_error(tape, err);
     st = exo_tape_run(tape, row_norm_backward, .shape = shape, .centered = op->number != 0,
                       .add = add, .eps = op->factor, .dtype = op->out->dtype, .dx = dx,
-                      .dweight = dweight, .dbias = dbias, .x = x->data, .weight = weight->data,
-                      .mean = op->saved[MEAN], .inverse = op->saved[INVERSE], .dy = op->out->grad,
-                      .scratch = scratch);
+                      .rounded = rounded, .dweight = dweight, .dbias = dbias, .x = x->data,
+                      .weight = weight->data, .mean = op->saved[MEAN],
+                      .inverse = op->saved[INVERSE], .dy = op->out->grad, .scratch = scratch);
     exo_tape_buffer_done(tape, scratch);
     exo_tape_buffer_done(tape, unused);
+    x->rounded_grad = rounded;
     return st == EXO_OK ? EXO_OK : exo_tape_error(tape, err);
 }
 

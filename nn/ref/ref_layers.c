@@ -157,6 +157,8 @@ KERNEL(row_norm_backward)
             double x = ((double)k->x[r * width + i] - mean) * inverse;
             double dx = (dy * (double)k->weight[i] - g_mean - x * gx_mean) * inverse;
             exo_ref_store(EXO_F32, k->dx, r * width + i, (float)dx, k->add);
+            if (k->rounded)
+                exo_ref_store(EXO_BF16, k->rounded, r * width + i, k->dx[r * width + i], false);
             if (k->dweight)
                 k->dweight[i] += (float)(dy * x);
             if (k->dbias)

@@ -166,6 +166,47 @@ two_layers_backward(exo_device *device, bool shared, bool checkpoint, float out[
     free(numbers);
 }
 
+/* The gradient of w in y = x w^T + residual, of which a layer norm and half of it are used. Returns
+ * how many kernels and copies the pass took. */
+static uint64_t
+residual_backward(exo_device *device, bool norm_first, float out[SIDE * SIDE])
+{
+    const size_t dims[2] = {SIDE, SIDE};
+    const uint64_t before = cuda_emulator_done();
+    exo_tensor *v[5];
+    exo_tape *tape = NULL;
+    exo_err err = {0};
+    float *numbers = numbers_new(5 * SIDE * SIDE, 4);
+    cr_assert_eq(exo_tape_new_on(&tape, device, &err), EXO_OK, "%s", err.text);
+    exo_tape_begin(tape, NULL, &(exo_pass){.grad = true, .autocast = EXO_AUTOCAST_BF16});
+    for (size_t i = 0; i < 5; i++)
+        v[i] = exo_tape_variable(tape, i < 3 ? 2 : 1, dims, numbers + i * SIDE * SIDE);
+    exo_tensor *y = exo_linear_residual(tape, v[0], v[1], NULL, v[2]),
+               *half = norm_first ? NULL : exo_scale(tape, y, 0.5f),
+               *norm = exo_layer_norm(tape, y, v[3], v[4], 1e-5f);
+    half = half ? half : exo_scale(tape, y, 0.5f);
+    exo_tensor *loss = exo_mean(tape, exo_mul(tape, norm, half));
+    cr_assert_eq(exo_tape_backward(tape, loss, SIDE * SIDE, &err), EXO_OK, "%s", err.text);
+    exo_tensor_grad(v[1], out);
+    exo_tape_free(&tape);
+    free(numbers);
+    return cuda_emulator_done() - before;
+}
+
+/* A norm that adds to the gradient of a layer's result last also rounds it for the layer's products.
+ * Where another operation does, what the norm has rounded is not the gradient. */
+Test(cuda_linear, a_norm_rounds_the_gradient_that_a_layer_reads)
+{
+    static float got[SIDE * SIDE], want[SIDE * SIDE];
+    exo_device *device = layer_call_gpu();
+    const uint64_t rounded = residual_backward(device, true, got),
+                   cast = residual_backward(device, false, want);
+    cr_expect_eq(memcmp(got, want, sizeof got), 0);
+    cr_expect_eq(cast, rounded + 1, "%llu and %llu", (unsigned long long)cast,
+                 (unsigned long long)rounded);
+    exo_cuda_close(device);
+}
+
 /* A layer that alone uses GELU of another one takes its slope into the product; sums of dy come with a
  * product where they are added. */
 Test(cuda_linear, two_layers_in_bf16)

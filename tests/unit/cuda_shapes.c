@@ -387,12 +387,13 @@ row_norms(call *c)
     float *x = numbers(c, s.rows * width), *dx = numbers(c, s.rows * width),
           *weight = numbers(c, width), *bias = numbers(c, width), *mean = numbers(c, s.rows),
           *inverse = numbers(c, s.rows), *dweight = numbers(c, width), *dbias = numbers(c, width);
-    void *y = typed(c, type, s.rows * width), *dy = typed(c, type, s.rows * width);
+    void *y = typed(c, type, s.rows * width), *dy = typed(c, type, s.rows * width),
+         *rounded = typed(c, EXO_BF16, s.rows * width);
     SAY("(%zu, %zu)", s.rows, width);
     ASK(row_norm, .shape = s, .centered = centered, .eps = 1e-1f, .dtype = type, .y = y,
         .mean = mean, .inverse = inverse, .x = x, .weight = weight, .bias = centered ? bias : NULL);
     ASK(row_norm_backward, .shape = s, .centered = centered, .add = either(c), .eps = 1e-1f,
-        .dtype = type, .dx = dx, .dweight = wanted ? dweight : NULL,
+        .dtype = type, .dx = dx, .rounded = rounded, .dweight = wanted ? dweight : NULL,
         .dbias = wanted && centered ? dbias : NULL, .x = x, .weight = weight, .mean = mean,
         .inverse = inverse, .dy = dy, .scratch = scratch.data);
     exo_array_release(&scratch);
