@@ -71,7 +71,7 @@ done
 EXO_CUDA_EMULATOR='gpus=0' bad 1 'relay_0: there is no GPU' run arrays.yaml --name w1 --set actors.relay.config.device=cuda
 EXO_CUDA_EMULATOR='fail_at=20' bad 1 'cudaErrorLaunchFailure' run arrays.yaml --name w2 --set variables.device=cuda
 EXO_CUDA_EMULATOR='fail_at=20' bad 1 'cudaErrorLaunchFailure' run arrays.yaml --name w3 --set variables.device=cuda --workers 3
-EXOGYM_CUDA_MEMORY=8MiB bad 1 '_0: no memory for a device of ' run arrays.yaml --name w4 --set variables.device=cuda
+EXOGYM_CUDA_MEMORY=8MiB bad 1 '_0: no memory for a' run arrays.yaml --name w4 --set variables.device=cuda # device, or array of an actor that was sooner
 ok why runs/w4
 has out 'EXOGYM_CUDA_MEMORY lets this process have 8388608 bytes there, of which it has '
 bad 1 "there is no device 'cude'" run arrays.yaml --dry-run --set variables.device=cude
