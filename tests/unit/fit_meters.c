@@ -279,7 +279,8 @@ Test(fit_meters, a_node_without_a_partner_counts_no_round)
     cr_expect_eq(sum_of("noloco", "rounds"), STEPS / 2 * 2, "one of three nodes is alone");
     cr_expect_eq(sum_of("fedavg", "rounds"), STEPS / 3 * 2);
     cr_expect_eq(sum_of("select", "exchange_0.rounds"), STEPS * 2);
-    cr_expect_eq(sum_of("select", "exchange_0.exchanged"), STEPS / 2 * 2 * exo_model_numel(model),
+    cr_expect_eq(sum_of("select", "exchange_0.exchanged"),
+                 STEPS / 2 * 2 * (double)exo_model_numel(model),
                  "half of the parameters in a round");
 }
 
