@@ -77,8 +77,7 @@ open_group(void **group, const exo_engine_opts *opts, exo_err *err)
         sized ? mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);
     if (s == MAP_FAILED)
-        return exo_fail(err, EXO_IO, "%s: no shared memory, or more than %d members", name,
-                        MEMBERS);
+        return exo_fail(err, EXO_IO, "%s: no shared memory, or over %d members", name, MEMBERS);
     memcpy(s->name, name, sizeof name);
     s->size = opts->size;
     *group = s;
@@ -94,6 +93,7 @@ EXO_PLUGIN
                                          .close = close_group,
                                          .fail = fail,
                                          .advance = advance,
-                                         .promises = EXO_ENGINE_ORDERED | EXO_ENGINE_PROCESSES};
+                                         .promises = EXO_ENGINE_ORDERED | EXO_ENGINE_PROCESSES |
+                                                     EXO_ENGINE_SHIFT};
     return exo_engine_register(&shm, err);
 }

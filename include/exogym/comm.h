@@ -21,7 +21,7 @@
  * reduces, and afterwards its own reduced shard. The sum over the members equals that of the
  * bandwidth-optimal ring, the figure of the literature's closed forms. With n the bytes of the
  * whole buffer it is 2 (N - 1) n for all_reduce, (N - 1) n for reduce_scatter, all_gather,
- * broadcast and all_to_all, 2 n for swap, and 0 for barrier.
+ * broadcast and all_to_all, 2 n for swap, N n for shift, and 0 for barrier.
  *
  * docs/collectives.md explains the operations; engine.h is the contract of the engines that move
  * the data.
@@ -75,9 +75,8 @@ EXO_API void exo_comm_fail(exo_comm *comm, uint32_t rank, const char *cause);
  * A member of several groups makes its calls one after the other, in the order of their begins, also
  * requests in the background. So all members need one order of the groups, or they wait for each
  * other: among nodes in one process such calls may still pass, on workers they stall. A message in
- * one direction is a broadcast among two members. In a ring of N members of which each sends to the
- * next one, first those of even rank send, then those of odd rank; the last of an odd N sends by
- * itself at the end.
+ * one direction is a broadcast among two members; where each member of a ring sends to the next one,
+ * it is exo_shift.
  *
  * The new group belongs to the thread of `parent`, begins with the timeout of `parent`, and is closed
  * before `parent`; closing it does not leave the communicator. Errors: INVAL, NOMEM. Blocks: never. */
@@ -121,6 +120,12 @@ EXO_API exo_status exo_all_to_all(exo_group *group, exo_array data, exo_err *err
  * gets what the other had. The other members of the group take no part and may make other calls.
  * Any type. INVAL: the partner is this member, or is not in the group. */
 EXO_API exo_status exo_swap(exo_group *group, exo_array data, uint32_t partner, exo_err *err);
+/* Shifts data around the ring of the members, in place: that of member r becomes that of member
+ * (r + by) mod N. All members send at the same time, and a call ends when the member's data has left
+ * and that of its source has come: it may end before others have called. `by` is equal on all members;
+ * where members exchange messages, one may learn only by its deadline that others have another `by`.
+ * If `by` is a multiple of N, nothing moves. Any type. UNSUPPORTED: the engine has no shift. */
+EXO_API exo_status exo_shift(exo_group *group, exo_array data, uint32_t by, exo_err *err);
 /* Returns when all members have called it. Counts no bytes. */
 EXO_API exo_status exo_barrier(exo_group *group, exo_err *err);
 /* Gives back the memory of devices that the engine holds for the calls of this group, for a time in which
@@ -168,6 +173,9 @@ EXO_API exo_status exo_comm_begin_all_to_all(exo_request **out, exo_group *group
 /* Begins exo_swap. */
 EXO_API exo_status exo_comm_begin_swap(exo_request **out, exo_group *group, exo_array data,
                                        uint32_t partner, exo_err *err);
+/* Begins exo_shift. */
+EXO_API exo_status exo_comm_begin_shift(exo_request **out, exo_group *group, exo_array data,
+                                        uint32_t by, exo_err *err);
 /* Begins exo_barrier. */
 EXO_API exo_status exo_comm_begin_barrier(exo_request **out, exo_group *group, exo_err *err);
 /* Says in *done whether the request has ended, without waiting for other members. If it has, or

@@ -39,7 +39,8 @@ typedef enum exo_collective {
     EXO_BROADCAST,
     EXO_BARRIER,
     EXO_ALL_TO_ALL,
-    EXO_SWAP, /* of two members */
+    EXO_SWAP,  /* of two members */
+    EXO_SHIFT, /* `root` is the distance */
 } exo_collective;
 
 /* The name, such as "all_reduce": a literal. */
@@ -57,7 +58,7 @@ typedef struct exo_collective_args {
      * EXO_ENGINE_DEVICES. */
     exo_device *device;
     exo_reduce reduce;    /* for reductions */
-    uint32_t root;        /* the root's place */
+    uint32_t root;        /* the root's place; of a shift the distance, below `size` */
     uint32_t size, place; /* members that take part; the place of this one among them */
     /* (size) the ranks of these members, ascending; NULL: all members, each at the place of its
      * rank */
@@ -97,6 +98,7 @@ typedef struct exo_engine_request {
  *   HOSTS      members may be on several hosts
  *   LINKS      emulated links and the virtual clock
  *   BLOCKS     all_to_all and swap
+ *   SHIFT      shift
  *   POST       it has `hear`, and among processes it needs small messages (exo_engine_post)
  *   SUSPEND    it has `suspend`: it holds memory of devices, which it can give back meanwhile
  *   STAGES     it has `stage`: data in host memory passes a device of the member */
@@ -114,6 +116,7 @@ enum {
     EXO_ENGINE_POST = 1 << 10,
     EXO_ENGINE_SUSPEND = 1 << 11,
     EXO_ENGINE_STAGES = 1 << 12,
+    EXO_ENGINE_SHIFT = 1 << 13,
 };
 
 /* Small messages among the members of a group, for an engine whose own transport cannot carry
@@ -209,6 +212,20 @@ typedef struct exo_engine_class {
 /* The types that exo_collective_take reduces, for `dtypes`. */
 #define EXO_ENGINE_ALL_DTYPES                                                                      \
     (1u << EXO_F32 | 1u << EXO_BF16 | 1u << EXO_F16 | 1u << EXO_I32 | 1u << EXO_I8 | 1u << EXO_I64)
+
+/* For engines: the place to which the member at `place` of a shift sends its data, and the one whose
+ * data it gets. */
+static inline uint32_t
+exo_shift_target(const exo_collective_args *args, uint32_t place)
+{
+    return (place + args->root) % args->size;
+}
+
+static inline uint32_t
+exo_shift_source(const exo_collective_args *args, uint32_t place)
+{
+    return (place + args->size - args->root) % args->size;
+}
 
 /* For engines: computes the elements [at, at + count) of the result of an operation and writes them
  * to args->data, with the bits of every ordered engine. parts[place] points to these elements as

@@ -139,7 +139,7 @@ typedef struct exo_strategy_edge {
     const char *route;
     /* fp32 values in a round: the exact number, or the expected one if they are drawn. Of other
      * calls, those of an all_reduce with the same traffic; an all_gather of b bytes from each of N
-     * nodes has that of N b / 8 values. */
+     * nodes has that of N b / 8 values, and a shift of n values that of N n / (2 (N - 1)). */
     double elements;
     uint64_t every;    /* steps from one round to the next */
     const char *codec; /* NULL: raw */

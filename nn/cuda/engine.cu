@@ -188,7 +188,7 @@ spread(const group *g, const exo_collective_args *args, const parts &p)
     return error;
 }
 
-/* all_to_all and swap change places, so they go through a copy of all arrays. */
+/* all_to_all, swap and shift change places, so they go through a copy of all arrays. */
 static cudaError_t
 exchange(const group *g, const exo_collective_args *args, const parts &p)
 {
@@ -207,7 +207,9 @@ exchange(const group *g, const exo_collective_args *args, const parts &p)
             const size_t block = bytes / args->size;
             char *const target = static_cast<char *>(p.data[to]);
             const char *const source = static_cast<const char *>(kept.data[from]);
-            if (args->operation == EXO_SWAP && from != to)
+            const bool all = args->operation == EXO_SWAP ||
+                             (args->operation == EXO_SHIFT && from == exo_shift_source(args, to));
+            if (all && from != to)
                 error = cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToDevice, g->stream);
             else if (args->operation == EXO_ALL_TO_ALL && block > 0)
                 error = cudaMemcpyAsync(target + from * block, source + to * block, block,
@@ -661,7 +663,7 @@ make_class(void)
     made.name = "gpu";
     made.help = "among members in one process whose arrays are on one GPU, which reduces them";
     made.promises = EXO_ENGINE_ORDERED | EXO_ENGINE_DEVICES | EXO_ENGINE_STREAM |
-                    EXO_ENGINE_PROGRESS | EXO_ENGINE_SOME | EXO_ENGINE_BLOCKS;
+                    EXO_ENGINE_PROGRESS | EXO_ENGINE_SOME | EXO_ENGINE_BLOCKS | EXO_ENGINE_SHIFT;
     made.dtypes = 1u << EXO_F32 | 1u << EXO_BF16 | 1u << EXO_I32 | 1u << EXO_I8 | 1u << EXO_I64;
     made.open = gpu_open;
     made.close = gpu_close;

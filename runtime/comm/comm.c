@@ -381,7 +381,9 @@ prepare(exo_group *g, exo_collective_args *args, exo_err *err)
     if (args->rehearsal && !(engine->promises & EXO_ENGINE_LINKS))
         return exo_fail(err, EXO_UNSUPPORTED, "engine %s has no rehearsals", engine->name);
     bool blocks = args->operation == EXO_ALL_TO_ALL || args->operation == EXO_SWAP;
-    if (blocks && !(engine->promises & EXO_ENGINE_BLOCKS))
+    bool shifts = args->operation == EXO_SHIFT;
+    if ((blocks && !(engine->promises & EXO_ENGINE_BLOCKS)) ||
+        (shifts && !(engine->promises & EXO_ENGINE_SHIFT)))
         return exo_fail(err, EXO_UNSUPPORTED, "engine %s has no %s", engine->name,
                         exo_collective_name(args->operation));
     if (args->operation != EXO_SWAP) {
@@ -642,6 +644,13 @@ exo_swap(exo_group *group, exo_array data, uint32_t partner, exo_err *err)
 }
 
 exo_status
+exo_shift(exo_group *group, exo_array data, uint32_t by, exo_err *err)
+{
+    exo_collective_args args = {.operation = EXO_SHIFT, .root = by % group->size};
+    return run(group, data, &args, err);
+}
+
+exo_status
 exo_barrier(exo_group *group, exo_err *err)
 {
     exo_collective_args args = {.operation = EXO_BARRIER};
@@ -808,6 +817,13 @@ exo_comm_begin_swap(exo_request **out, exo_group *group, exo_array data, uint32_
     *out = NULL;
     exo_status st = set_pair(group, partner, &args, pair, err);
     return st == EXO_OK ? begin_request(out, group, data, &args, err) : st;
+}
+
+exo_status
+exo_comm_begin_shift(exo_request **out, exo_group *group, exo_array data, uint32_t by, exo_err *err)
+{
+    const exo_collective_args args = {.operation = EXO_SHIFT, .root = by % group->size};
+    return begin_request(out, group, data, &args, err);
 }
 
 exo_status

@@ -41,8 +41,8 @@ exo_comm_count(exo_traffic *traffic, const exo_collective_args *args)
         return;
     }
     exo_shard(args->count, size, args->place, &first, &own);
-    if (args->operation == EXO_SWAP) {
-        add_messages(traffic, args, args->count, 1);
+    if (args->operation == EXO_SWAP || args->operation == EXO_SHIFT) {
+        add_messages(traffic, args, args->count, args->operation == EXO_SWAP || args->root > 0);
         return;
     }
     if (args->operation == EXO_BROADCAST) {

@@ -54,10 +54,11 @@ exo_encoder_use(exo_encoder *encoder, exo_codec *codec, size_t floats, size_t co
 exo_status
 exo_encoder_use_for(exo_encoder *encoder, const exo_collective_args *args, exo_err *err)
 {
-    size_t shard = args->operation == EXO_SWAP ? args->count : args->count / args->size + 1;
+    bool shifts = args->operation == EXO_SHIFT, all = shifts || args->operation == EXO_SWAP;
+    size_t shard = all ? args->count : args->count / args->size + 1;
     if (!args->codec || args->rehearsal)
         return EXO_OK;
-    return exo_encoder_use(encoder, args->codec, shard * (args->size + 1), shard, err);
+    return exo_encoder_use(encoder, args->codec, shard * (shifts ? 1 : args->size + 1), shard, err);
 }
 
 exo_status

@@ -129,6 +129,7 @@ exo_collective_name(exo_collective operation)
         [EXO_BARRIER] = "barrier",
         [EXO_ALL_TO_ALL] = "all_to_all",
         [EXO_SWAP] = "swap",
+        [EXO_SHIFT] = "shift",
     };
     return names[operation];
 }

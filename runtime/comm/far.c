@@ -225,7 +225,7 @@ const exo_engine_class exo_net_engine = {
     .name = "net",
     .help = "among processes and hosts, as messages between actors",
     .promises = EXO_ENGINE_ORDERED | EXO_ENGINE_PROGRESS | EXO_ENGINE_SOME | EXO_ENGINE_CODECS |
-                EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS | EXO_ENGINE_BLOCKS,
+                EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS | EXO_ENGINE_BLOCKS | EXO_ENGINE_SHIFT,
     .dtypes = EXO_REDUCE_DTYPES,
     .close = far_close,
     .join = far_join,

@@ -216,14 +216,35 @@ is_other_call(const exo_far *f, const exo_collective_args *args, const exo_far_h
            h->root != args->root || h->members != f->among;
 }
 
+static bool
+is_member(const exo_collective_args *args, uint32_t rank)
+{
+    uint32_t place = 0;
+    while (place < args->size && exo_far_rank_at(args, place) != rank)
+        place++;
+    return place < args->size;
+}
+
+/* Whether a member of a shift has sent this one its data because it has another distance: nobody awaits
+ * this message, also after a shift that has ended here. */
+static bool
+is_astray(const exo_far *f, const exo_collective_args *args, const exo_far_header *h)
+{
+    if (h->phase == EXO_FAR_REDUCE && h->operation == EXO_SHIFT && h->number < f->calls[h->from])
+        return true;
+    return args->operation == EXO_SHIFT && h->number == f->calls[h->from] &&
+           is_other_call(f, args, h) && is_member(args, h->from);
+}
+
 /* A message of `from` with the number of the present call but the arguments of another call, in any
- * phase. Both members would wait for each other. NULL: none. */
+ * phase. Both members would wait for each other. Or a message that went astray. NULL: none. */
 static const exo_far_message *
 find_other_call_locked(const exo_far *f, const exo_collective_args *args, uint32_t from)
 {
     for (const exo_far_message *m = f->inbox; m; m = m->next)
-        if (m->header.from == from && m->header.number == f->calls[from] &&
-            is_other_call(f, args, &m->header))
+        if ((m->header.from == from && m->header.number == f->calls[from] &&
+             is_other_call(f, args, &m->header)) ||
+            is_astray(f, args, &m->header))
             return m;
     return NULL;
 }
@@ -232,8 +253,12 @@ void
 exo_far_disagree_locked(exo_far *f, const exo_collective_args *args, const exo_far_header *h)
 {
     char text[EXO_ERR_TEXT];
-    bool known = h->operation <= EXO_SWAP;
-    if (known && (h->operation != (uint32_t)args->operation || h->count != args->count))
+    bool known = h->operation <= EXO_SHIFT;
+    if (h->operation == EXO_SHIFT && args->operation == EXO_SHIFT && h->root != args->root)
+        snprintf(text, sizeof text,
+                 "members disagree: %s_%u (rank %u) shifts by %u, %s_%u (rank %u) by %u", f->noun,
+                 h->from, h->from, h->root, f->noun, f->opts.rank, f->opts.rank, args->root);
+    else if (known && (h->operation != (uint32_t)args->operation || h->count != args->count))
         snprintf(text, sizeof text,
                  "members disagree: %s_%u (rank %u) calls %s of %llu, %s_%u (rank %u) %s of %zu",
                  f->noun, h->from, h->from, exo_collective_name((exo_collective)h->operation),

@@ -104,31 +104,40 @@ reduce_shard(exo_far *f, const exo_collective_args *args, exo_time deadline, exo
     return st;
 }
 
+/* Receives the shard or the block of the member at a place, or all of its data. */
+static exo_status
+receive_from(exo_far *f, uint32_t phase, const exo_collective_args *args, uint32_t place,
+             exo_time deadline, exo_err *err)
+{
+    struct part p = shard(args, place);
+    char *own = (char *)args->data + p.first * exo_dtype_size(args->dtype);
+    const void *data = NULL;
+    exo_status st = EXO_OK;
+    exo_far_message *m = exo_far_await(f, phase, place, args, exo_comm_shard_bytes(args, p.length),
+                                       deadline, &st, err);
+    if (!m)
+        return st;
+    st = read_data(f, args, m, own, p.length, &data, err);
+    if (st == EXO_OK && p.length && data != own)
+        memcpy(own, data, p.length * exo_dtype_size(args->dtype));
+    exo_far_message_free(m);
+    return st;
+}
+
 /* Receives the shards of the others, in a gathering, or their blocks. */
 static exo_status
 receive_shards(exo_far *f, uint32_t phase, const exo_collective_args *args, exo_time deadline,
                exo_err *err)
 {
-    size_t size = exo_dtype_size(args->dtype);
+    struct part p = shard(args, args->place);
     exo_status st = EXO_OK;
     for (uint32_t r = 0; st == EXO_OK && r < args->size; r++) {
-        struct part p = shard(args, r);
-        char *own = (char *)args->data + p.first * size;
-        if (r == args->place) {
-            if (encoder_of(f, args) && p.length && phase == EXO_FAR_GATHER)
-                st = exo_encoder_round_trip(&f->encoder, (float *)(void *)own, (float *)(void *)own,
-                                            p.length, err);
-            continue;
+        if (r != args->place) {
+            st = receive_from(f, phase, args, r, deadline, err);
+        } else if (encoder_of(f, args) && p.length && phase == EXO_FAR_GATHER) {
+            float *own = (float *)args->data + p.first;
+            st = exo_encoder_round_trip(&f->encoder, own, own, p.length, err);
         }
-        const void *data = NULL;
-        exo_far_message *m = exo_far_await(f, phase, r, args, exo_comm_shard_bytes(args, p.length),
-                                           deadline, &st, err);
-        if (!m)
-            break;
-        st = read_data(f, args, m, own, p.length, &data, err);
-        if (st == EXO_OK && p.length && data != own)
-            memcpy(own, data, p.length * size);
-        exo_far_message_free(m);
     }
     return st;
 }
@@ -167,6 +176,22 @@ broadcast(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_er
     return exo_far_send(f, exo_far_rank_at(args, args->root), &header, NULL, NULL, 0, err);
 }
 
+/* Sends all data to the member's target, and gets that of its source. */
+static exo_status
+shift(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
+{
+    size_t bytes = exo_comm_shard_bytes(args, args->count);
+    uint32_t to = exo_far_rank_at(args, exo_shift_target(args, args->place));
+    exo_far_header header;
+    if (args->root == 0)
+        return EXO_OK;
+    exo_far_describe(&header, f, to, EXO_FAR_REDUCE, args, bytes);
+    exo_status st = exo_far_send(f, to, &header, encoder_of(f, args), args->data, args->count, err);
+    return st == EXO_OK ? receive_from(f, EXO_FAR_REDUCE, args, exo_shift_source(args, args->place),
+                                       deadline, err)
+                        : st;
+}
+
 static exo_status
 exchange(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err *err)
 {
@@ -174,6 +199,8 @@ exchange(exo_far *f, const exo_collective_args *args, exo_time deadline, exo_err
         return exo_far_move(f, args, deadline, err);
     if (args->operation == EXO_BROADCAST)
         return broadcast(f, args, deadline, err);
+    if (args->operation == EXO_SHIFT)
+        return shift(f, args, deadline, err);
     bool reduces = args->operation == EXO_ALL_REDUCE || args->operation == EXO_REDUCE_SCATTER;
     if (args->operation == EXO_ALL_TO_ALL || args->operation == EXO_SWAP) {
         exo_status sent = send_shards(f, EXO_FAR_REDUCE, args, err);

@@ -20,7 +20,7 @@ struct exo_group {
     exo_request *begun;  /* requests in progress */
     exo_request *unused; /* requests for later use, so that a steady step allocates nothing */
     exo_stepped stepped; /* only without a parent; for an engine with `advance` */
-    exo_collective_args chosen[EXO_SWAP + 1]; /* the last call of each operation, with its way */
+    exo_collective_args chosen[EXO_SHIFT + 1]; /* the last call of each operation, with its way */
     pthread_mutex_t lock;
     exo_time waited; /* guarded by lock, like traffic */
     exo_traffic traffic;

@@ -166,7 +166,7 @@ break_by_mismatch(struct local *l, const exo_local_call *c, uint32_t rank,
              exo_dtype_name(args->dtype),
              c->args.operation == args->operation && c->args.count == args->count &&
                      c->args.dtype == args->dtype
-                 ? " with another reduction or root"
+                 ? " with another reduction, root or distance"
                  : "");
     break_locked(l, EXO_INVAL, text);
 }
@@ -832,7 +832,7 @@ const exo_engine_class exo_local_engine = {
     .name = "local",
     .help = "among the threads of a process, in place",
     .promises = EXO_ENGINE_ORDERED | EXO_ENGINE_SOME | EXO_ENGINE_CODECS | EXO_ENGINE_LINKS |
-                EXO_ENGINE_BLOCKS,
+                EXO_ENGINE_BLOCKS | EXO_ENGINE_SHIFT,
     .dtypes = EXO_REDUCE_DTYPES,
     .open = local_open,
     .close = local_close,

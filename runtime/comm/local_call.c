@@ -205,6 +205,34 @@ swap_blocks(const exo_local_call *c, uint32_t owner, size_t at, size_t count)
         swap_range(c, m, at, owner, m * length + within, count);
 }
 
+/* Gives each member of a shift the elements [at, at + count) of its source, encoded and decoded if there
+ * is an encoder. The members form cycles, which begin with the first members; what a cycle overwrites
+ * first is kept in `room`, (count), for its last member. */
+static exo_status
+shift_range(const exo_local_call *c, size_t at, size_t count, void *room, exo_encoder *encoder)
+{
+    size_t size = exo_dtype_size(c->args.dtype), bytes = count * size;
+    exo_status st = EXO_OK;
+    if (c->args.root == 0 || count == 0)
+        return EXO_OK;
+    for (uint32_t first = 0, moved = 0; moved < c->args.size; first++) {
+        uint32_t to = first, from;
+        memcpy(room, (const char *)c->data[first] + at * size, bytes);
+        do {
+            from = exo_shift_source(&c->args, to);
+            void *out = (char *)c->data[to] + at * size;
+            const void *in = from == first ? room : (const char *)c->data[from] + at * size;
+            if (encoder && st == EXO_OK)
+                st = exo_encoder_round_trip(encoder, in, out, count, NULL);
+            else if (!encoder)
+                memcpy(out, in, bytes);
+            to = from;
+            moved++;
+        } while (from != first);
+    }
+    return st;
+}
+
 /* Reduces elements in the order in which the moves of the call's way add them up. */
 static void
 reduce_by_moves(const exo_local_call *c, size_t at, size_t count)
@@ -222,6 +250,7 @@ do_block(const exo_local_call *c, size_t block)
 {
     size_t at = block * c->block;
     size_t count = c->args.count - at < c->block ? c->args.count - at : c->block;
+    uint64_t room[BLOCK]; /* room for the largest type */
     switch (c->args.operation) {
     case EXO_ALL_REDUCE:
     case EXO_REDUCE_SCATTER:
@@ -247,6 +276,9 @@ do_block(const exo_local_call *c, size_t block)
         break;
     case EXO_SWAP:
         swap_range(c, 0, at, 1, at, count);
+        break;
+    case EXO_SHIFT:
+        shift_range(c, at, count, room, NULL);
         break;
     case EXO_BARRIER:
         break;
@@ -283,6 +315,8 @@ do_shard(const exo_local_call *c, uint32_t j, exo_encoder *encoder)
             st = swap_encoded(c, j, m, encoder);
         return st;
     }
+    if (c->args.operation == EXO_SHIFT) /* all in one go: its parts are whole */
+        return j == 0 ? shift_range(c, 0, c->args.count, encoder->floats, encoder) : EXO_OK;
     if (length == 0)
         return EXO_OK;
     if (c->args.operation == EXO_ALL_GATHER) {

@@ -54,7 +54,8 @@ copy(const exo_collective_args *args, struct range r, const void *from)
 static bool
 exchanges_blocks(const exo_collective_args *args)
 {
-    return args->operation == EXO_ALL_TO_ALL || args->operation == EXO_SWAP;
+    return args->operation == EXO_ALL_TO_ALL || args->operation == EXO_SWAP ||
+           args->operation == EXO_SHIFT;
 }
 
 /* The elements that windows are cut from; of an all_to_all those of a block: a window then has the
@@ -103,7 +104,7 @@ read_cards(exo_near_call *c)
             card->root == args->root && card->members == f->among)
             continue;
         const exo_far_header header = {
-            .from = rank, .operation = card->operation, .count = card->count};
+            .from = rank, .operation = card->operation, .count = card->count, .root = card->root};
         pthread_mutex_lock(&f->lock);
         exo_far_disagree_locked(f, args, &header);
         pthread_mutex_unlock(&f->lock);
@@ -284,6 +285,9 @@ do_window(exo_near_call *c, struct range w)
         break;
     case EXO_SWAP:
         copy_from_slot(c, w, w, 1 - args->place);
+        break;
+    case EXO_SHIFT:
+        copy_from_slot(c, w, w, exo_shift_source(args, args->place));
         break;
     case EXO_BARRIER:
         break;

@@ -160,6 +160,9 @@ exo_collective_take(const exo_collective_args *args, size_t at, size_t count, vo
     case EXO_SWAP:
         take_part(args, at, count, parts[1 - args->place], 0, args->count);
         break;
+    case EXO_SHIFT:
+        take_part(args, at, count, parts[exo_shift_source(args, args->place)], 0, args->count);
+        break;
     case EXO_BARRIER:
         break;
     }

@@ -19,7 +19,7 @@ exo_comm_part(const exo_collective_args *args, uint32_t place, size_t *first, si
 {
     *first = 0;
     *length = args->count;
-    if (args->operation != EXO_SWAP)
+    if (args->operation != EXO_SWAP && args->operation != EXO_SHIFT)
         exo_shard(args->count, args->size, place, first, length);
 }
 
@@ -42,6 +42,24 @@ broadcast_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_
         last = transit.arrives > last ? transit.arrives : last;
     }
     ends[root] = last;
+}
+
+/* All messages of a shift are on their way at the same time. */
+static void
+shift_timing(const exo_comm_edge *edge, const exo_collective_args *args, const exo_time *begins,
+             exo_time *ends)
+{
+    exo_transit transit;
+    memcpy(ends, begins, args->size * sizeof *ends);
+    for (uint32_t r = 0; args->root > 0 && r < args->size; r++) {
+        uint32_t to = exo_shift_target(args, r);
+        exo_links_send(edge->links, edge->hosts[r], edge->hosts[to], edge->flow,
+                       exo_comm_shard_bytes(args, args->count) + EXO_COMM_HEADER +
+                           EXO_COMM_ENVELOPE,
+                       begins[r], &transit);
+        ends[r] = transit.sent > ends[r] ? transit.sent : ends[r];
+        ends[to] = transit.arrives > ends[to] ? transit.arrives : ends[to];
+    }
 }
 
 struct timing {
@@ -90,6 +108,10 @@ exo_comm_timing(const exo_comm_edge *edge, uint32_t size, const exo_collective_a
     }
     if (args->operation == EXO_BROADCAST) {
         broadcast_timing(edge, size, args, begins, ends);
+        return EXO_OK;
+    }
+    if (args->operation == EXO_SHIFT) {
+        shift_timing(edge, args, begins, ends);
         return EXO_OK;
     }
     for (uint32_t r = 0; r < size; r++) {

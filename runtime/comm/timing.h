@@ -12,7 +12,7 @@ enum {
 };
 
 /* The elements that go to the member at `place`, or come from it: its shard, which is its block of
- * an all_to_all; of a swap all. */
+ * an all_to_all; of a swap or shift all. */
 void exo_comm_part(const exo_collective_args *args, uint32_t place, size_t *first, size_t *length);
 /* The encoded size of a shard of `count` elements. */
 size_t exo_comm_shard_bytes(const exo_collective_args *args, size_t count);

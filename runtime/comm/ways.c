@@ -341,7 +341,7 @@ is_possible(const exo_comm_ways *w, const exo_collective_args *args, exo_way way
     bool reduces = o == EXO_ALL_REDUCE || o == EXO_REDUCE_SCATTER;
     bool half = args->dtype == EXO_BF16 || args->dtype == EXO_F16;
     if (args->size < 2 || args->size > EXO_WAYS_MEMBERS || args->codec || o == EXO_ALL_TO_ALL ||
-        o == EXO_SWAP)
+        o == EXO_SWAP || o == EXO_SHIFT)
         return way == EXO_WAY_DIRECT;
     switch (way) {
     case EXO_WAY_TREE:

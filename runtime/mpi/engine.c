@@ -47,8 +47,8 @@ struct header {
     char key[64];
     uint64_t round, count; /* of the request; elements */
     uint32_t kind, phase, from, to;
-    uint32_t operation, dtype; /* with `count`: members must agree */
-    char pad[24];
+    uint32_t operation, dtype, root; /* with `count`: members must agree */
+    char pad[20];
 };
 _Static_assert(sizeof(struct header) % 16 == 0, "the data is aligned like other memory");
 
@@ -245,10 +245,12 @@ is_reduction(const exo_collective_args *a)
     return a->operation == EXO_ALL_REDUCE || a->operation == EXO_REDUCE_SCATTER;
 }
 
-/* Does the member at `place` send results, or data that needs no sum, to the others? */
+/* Does the member at `place` send results, or data that needs no sum, to the one at `to`? */
 static bool
-gives(const exo_collective_args *a, uint32_t place)
+gives(const exo_collective_args *a, uint32_t place, uint32_t to)
 {
+    if (a->operation == EXO_SHIFT)
+        return to == exo_shift_target(a, place);
     return a->operation == EXO_BROADCAST ? place == a->root : a->operation != EXO_REDUCE_SCATTER;
 }
 
@@ -259,13 +261,20 @@ has_blocks(const exo_collective_args *a)
     return a->operation == EXO_ALL_TO_ALL || a->operation == EXO_SWAP;
 }
 
+/* Does a member bring its whole data? */
+static bool
+is_whole(const exo_collective_args *a)
+{
+    return a->operation == EXO_BROADCAST || a->operation == EXO_SWAP || a->operation == EXO_SHIFT;
+}
+
 /* The elements that the member at `place` sums, or brings, in a round; or those for it, where each
  * has its own. */
 static void
 piece_of(const exo_collective_args *a, uint32_t place, uint64_t round, size_t *at, size_t *count)
 {
     size_t first = 0, length = a->count, most = ROUND_BYTES / exo_dtype_size(a->dtype);
-    if (a->operation != EXO_BROADCAST && a->operation != EXO_SWAP)
+    if (!is_whole(a))
         exo_shard(a->count, a->size, place, &first, &length);
     size_t skip = round * most < length ? (size_t)round * most : length;
     *at = first + skip;
@@ -276,7 +285,7 @@ static uint64_t
 rounds_of(const exo_collective_args *a)
 {
     size_t first = 0, length = a->count, most = ROUND_BYTES / exo_dtype_size(a->dtype);
-    if (a->operation != EXO_BROADCAST && a->operation != EXO_SWAP)
+    if (!is_whole(a))
         exo_shard(a->count, a->size, 0, &first, &length); /* the longest */
     return length > most ? (length + most - 1) / most : 1;
 }
@@ -297,6 +306,7 @@ send_data(struct group *g, uint32_t rank, const exo_engine_request *r, uint32_t 
     m->head.count = a->count;
     m->head.operation = a->operation;
     m->head.dtype = a->dtype;
+    m->head.root = a->root;
     if (count > 0)
         memcpy(m->data, (const char *)a->data + at * size, count * size);
     post(m, g->members[m->head.to].process, &g->members[rank].sending);
@@ -329,8 +339,8 @@ check_data(const struct message *m, const exo_engine_request *r, enum phase phas
     const exo_collective_args *a = &r->args;
     const struct header *h = &m->head;
     if (h->count == a->count && h->operation == (uint32_t)a->operation &&
-        h->dtype == (uint32_t)a->dtype && h->round == r->number && h->phase == phase &&
-        m->bytes == sizeof *h + count * exo_dtype_size(a->dtype))
+        h->dtype == (uint32_t)a->dtype && h->root == a->root && h->round == r->number &&
+        h->phase == phase && m->bytes == sizeof *h + count * exo_dtype_size(a->dtype))
         return EXO_OK;
     return exo_fail(err, EXO_INVAL, "rank %u calls %s of %llu elements, rank %u another call",
                     h->to, exo_collective_name(a->operation), (unsigned long long)a->count,
@@ -347,7 +357,7 @@ look_for(struct group *g, uint32_t rank, const exo_engine_request *r, enum phase
     *all = true;
     for (uint32_t p = 0; st == EXO_OK && p < a->size; p++) {
         size_t at, count;
-        if (p == a->place || (phase == PHASE_RESULTS && !gives(a, p)))
+        if (p == a->place || (phase == PHASE_RESULTS && !gives(a, p, a->place)))
             continue;
         struct message **m = find_data(g, rank, r, p);
         *all = *all && m;
@@ -405,10 +415,10 @@ send_results(struct group *g, uint32_t rank, exo_engine_request *r)
 {
     const exo_collective_args *a = &r->args;
     exo_status st = EXO_OK;
-    for (uint32_t p = 0; st == EXO_OK && gives(a, a->place) && p < a->size; p++) {
+    for (uint32_t p = 0; st == EXO_OK && p < a->size; p++) {
         size_t at, count;
         piece_of(a, has_blocks(a) ? p : a->place, r->number, &at, &count);
-        if (p != a->place)
+        if (p != a->place && gives(a, a->place, p))
             st = send_data(g, rank, r, p, at, count, PHASE_RESULTS);
     }
     return st;
@@ -421,7 +431,7 @@ take_results(struct group *g, uint32_t rank, exo_engine_request *r)
     const size_t size = exo_dtype_size(a->dtype);
     for (uint32_t p = 0; p < a->size; p++) {
         size_t at, count;
-        if (p == a->place || !gives(a, p))
+        if (p == a->place || !gives(a, p, a->place))
             continue;
         piece_of(a, p, r->number, &at, &count);
         struct message **m = find_data(g, rank, r, p);
@@ -633,7 +643,7 @@ EXO_PLUGIN
         .help = "MPI, among the processes that mpirun or srun has started",
         .dtypes = EXO_ENGINE_ALL_DTYPES,
         .promises = EXO_ENGINE_ORDERED | EXO_ENGINE_SOME | EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS |
-                    EXO_ENGINE_BLOCKS,
+                    EXO_ENGINE_BLOCKS | EXO_ENGINE_SHIFT,
         .open = open_group,
         .close = close_group,
         .join = join,

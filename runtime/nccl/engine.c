@@ -345,7 +345,8 @@ bring_data(exo_nccl_member *m, exo_engine_request *r, exo_err *err)
 {
     const exo_collective_args *a = &r->args;
     exo_nccl_call *c = r->own;
-    const bool replaces = a->operation == EXO_ALL_TO_ALL || a->operation == EXO_SWAP;
+    const bool replaces =
+        a->operation == EXO_ALL_TO_ALL || a->operation == EXO_SWAP || a->operation == EXO_SHIFT;
     exo_status st = find_gpu(m, a->device, err);
     if (st == EXO_OK && !c->end)
         st = exo_cuda_mark_new(&c->end, m->side, err);
@@ -382,7 +383,8 @@ begin_call(exo_nccl_group *g, uint32_t rank, exo_engine_request *r, exo_err *err
     r->since = (exo_time)s->calls++; /* its number among the calls of the set */
     if (st == EXO_OK && r->args.operation == EXO_BARRIER)
         return begin_barrier(g, rank, r, err);
-    if (st == EXO_OK && (r->args.count == 0 || r->args.size == 1)) {
+    const bool stays = r->args.operation == EXO_SHIFT && r->args.root == 0;
+    if (st == EXO_OK && (r->args.count == 0 || r->args.size == 1 || stays)) {
         r->state = EXO_NCCL_DONE;
         return EXO_OK;
     }
@@ -640,7 +642,8 @@ exo_nccl_register(exo_err *err)
         .help = "NCCL, among members that have a GPU each, in processes and on hosts",
         .dtypes = EXO_ENGINE_ALL_DTYPES,
         .promises = EXO_ENGINE_DEVICES | EXO_ENGINE_SOME | EXO_ENGINE_PROCESSES | EXO_ENGINE_HOSTS |
-                    EXO_ENGINE_BLOCKS | EXO_ENGINE_POST | EXO_ENGINE_SUSPEND | EXO_ENGINE_STAGES,
+                    EXO_ENGINE_BLOCKS | EXO_ENGINE_SHIFT | EXO_ENGINE_POST | EXO_ENGINE_SUSPEND |
+                    EXO_ENGINE_STAGES,
         .open = open_group,
         .close = close_group,
         .join = join,

@@ -81,16 +81,16 @@ exchange_shard(const move *m, uint32_t place, char *at, size_t length)
                 m->nccl->Recv(at, length * m->size, EXO_NCCL_U8, other, m->set->comm, m->stream));
 }
 
+/* Sends all data to the member at place `to`, and gets that of the one at `from`. */
 static int
-swap(const move *m)
+pass_on(const move *m, uint32_t to, uint32_t from)
 {
     const size_t bytes = m->args->count * m->size;
-    const int other = exo_nccl_rank_of(m->set, 1 - m->args->place);
     int result = m->nccl->GroupStart();
-    result =
-        both(result, m->nccl->Send(m->copy, bytes, EXO_NCCL_U8, other, m->set->comm, m->stream));
-    result =
-        both(result, m->nccl->Recv(m->data, bytes, EXO_NCCL_U8, other, m->set->comm, m->stream));
+    result = both(result, m->nccl->Send(m->copy, bytes, EXO_NCCL_U8, exo_nccl_rank_of(m->set, to),
+                                        m->set->comm, m->stream));
+    result = both(result, m->nccl->Recv(m->data, bytes, EXO_NCCL_U8, exo_nccl_rank_of(m->set, from),
+                                        m->set->comm, m->stream));
     return both(result, m->nccl->GroupEnd());
 }
 
@@ -139,7 +139,9 @@ ask(const move *m)
     case EXO_ALL_TO_ALL:
         return each_shard(m, exchange_shard);
     case EXO_SWAP:
-        return swap(m);
+        return pass_on(m, 1 - a->place, 1 - a->place);
+    case EXO_SHIFT:
+        return pass_on(m, exo_shift_target(a, a->place), exo_shift_source(a, a->place));
     case EXO_BARRIER:
         break;
     }

@@ -34,7 +34,7 @@ enum {
     MOST = 5,
     TYPES = 6,
     COUNTS = 11,
-    OPERATIONS = 9,
+    OPERATIONS = 10,
     LARGEST = 300001,
     PERIOD = 4099,
     FAULT_BYTES = 16 << 20
@@ -166,6 +166,9 @@ call(struct run *r, exo_group *group, exo_array data, int operation)
     case 8: /* an odd one out swaps with nobody */
         if ((exo_group_rank(group) ^ 1) < exo_group_size(group))
             st = exo_swap(group, data, exo_group_rank(group) ^ 1, &err);
+        break;
+    case 9:
+        st = exo_shift(group, data, 2, &err);
         break;
     case 6: /* two halves at the same time, the second one waited for first */
         for (int i = 0; st == EXO_OK && i < 2; i++)

@@ -139,7 +139,8 @@ enum {
     GATHER,
     FROM_LAST,
     BLOCKS,
-    SWAP, /* of two neighbours */
+    SHIFT, /* to the next one */
+    SWAP,  /* of two neighbours */
     OPERATIONS
 };
 
@@ -181,6 +182,8 @@ wanted(int operation, const struct caller *c, uint32_t i)
         return (float)(100 * (c->size - 1) + i);
     case BLOCKS:
         return (float)(100 * (i / SHARD) + c->place);
+    case SHIFT:
+        return (float)(100 * ((c->place + c->size - 1) % c->size) + i);
     default:
         return (float)(100 * (c->place ^ 1) + i);
     }
@@ -200,6 +203,8 @@ operate(int operation, exo_group *group, exo_array x, struct caller *c)
         return exo_broadcast(group, x, c->size - 1, &c->err);
     case BLOCKS:
         return exo_all_to_all(group, x, &c->err);
+    case SHIFT:
+        return exo_shift(group, x, 1, &c->err);
     default:
         return exo_swap(group, x, c->place ^ 1, &c->err);
     }

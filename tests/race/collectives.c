@@ -41,11 +41,11 @@ member_main(void *argument)
     CHECK(exo_group_among(&some, group, ranks, MEMBERS / 2, NULL) == EXO_OK);
     exo_compute_enter();
     for (int round = 0; round < ROUNDS && m->last == EXO_OK; round++) {
-        size_t count = round % 8 == 4 ? 3 : COUNT;
+        size_t count = round % 9 == 4 ? 3 : COUNT;
         float *x = malloc(count * sizeof *x);
         for (size_t i = 0; i < count; i++)
             x[i] = (float)(m->rank + i % 7);
-        switch (round % 8) {
+        switch (round % 9) {
         case 0:
             m->last = exo_all_reduce(group, exo_host_array(EXO_F32, x, count), EXO_SUM, NULL);
             CHECK(m->last != EXO_OK || x[8] == 0 + 1 + 2 + 3 + 4.0f);
@@ -77,6 +77,10 @@ member_main(void *argument)
         case 7:
             m->last = exo_swap(group, exo_host_array(EXO_F32, x, count), m->rank ^ 1, NULL);
             CHECK(m->last != EXO_OK || x[0] == (float)(m->rank ^ 1));
+            break;
+        case 8:
+            m->last = exo_shift(group, exo_host_array(EXO_F32, x, count), 1, NULL);
+            CHECK(m->last != EXO_OK || x[0] == (float)((m->rank + MEMBERS - 1) % MEMBERS));
             break;
         }
         free(x);

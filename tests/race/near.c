@@ -61,7 +61,7 @@ member_main(void *argument)
     for (int round = 0; round < ROUNDS && m->last == EXO_OK; round++) {
         exo_array data = exo_array_part(array, 0, round % 2 ? COUNT : 1000);
         exo_vec_fill(data, (float)(m->rank + 1));
-        switch (round % 9) {
+        switch (round % 10) {
         case 0:
         case 1:
             m->last = exo_all_reduce(group, data, EXO_SUM, NULL);
@@ -89,6 +89,11 @@ member_main(void *argument)
             m->last = some ? exo_swap(group, data, MEMBERS - 1 - m->rank, NULL) : EXO_OK;
             CHECK(m->last != EXO_OK || !some ||
                   ((const float *)array.data)[0] == (float)(MEMBERS - m->rank));
+            break;
+        case 9:
+            m->last = exo_shift(group, data, 1, NULL);
+            CHECK(m->last != EXO_OK || ((const float *)array.data)[999] ==
+                                           (float)((m->rank + MEMBERS - 1) % MEMBERS + 1));
             break;
         }
     }

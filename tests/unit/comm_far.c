@@ -20,7 +20,7 @@ enum {
     MAX_MEMBERS = 9,
     OPERATIONS = 6, /* of all members */
     /* also one in islands of even and of odd ranks, and one more of all members */
-    ALL_OPERATIONS = 10
+    ALL_OPERATIONS = 11
 };
 
 static const char *const codecs[] = {NULL,   "raw",
@@ -149,6 +149,9 @@ member_main(void *argument)
             break;
         case 9:
             m->status = swap_with_neighbour(m, group, exo_host_array(EXO_F32, data, count));
+            break;
+        case 10:
+            m->status = exo_shift(group, exo_host_array(EXO_F32, data, count), 2, &m->err);
             break;
         }
     }
@@ -325,6 +328,46 @@ model(const struct what *what, const char *codec)
     for (uint32_t r = 0; r < what->size; r++)
         last = begins[r] > last ? begins[r] : last;
     return last;
+}
+
+/* By hand: each member sends 8 (4 count + 132) bits at 1 Mbit/s, all at the same time, and each message
+ * takes 10 ms more to arrive. Only the target of a member that begins later waits for it. */
+Test(comm_far, the_messages_of_a_shift_pass_at_the_same_time)
+{
+    enum {
+        MEMBERS = 5,
+        LATE = 2
+    };
+    static const uint32_t hosts[MEMBERS] = {0, 1, 2, 3, 4};
+    static const exo_link_spec link = {
+        .bandwidth = 1e9, .latency = 10 * EXO_MS, .transport = EXO_LINK_IDEAL};
+    const size_t count = 25500;
+    const exo_time sends = (exo_time)(8 * (4 * count + 132)) * EXO_US, begins_late = EXO_SECOND / 2;
+    for (uint32_t by = 0; by < MEMBERS; by++) {
+        exo_host_spec specs[MEMBERS];
+        exo_links *links = NULL;
+        exo_time begins[MEMBERS] = {[LATE] = begins_late}, ends[MEMBERS], scratch[2 * MEMBERS];
+        uint64_t bytes[MEMBERS];
+        for (uint32_t r = 0; r < MEMBERS; r++)
+            specs[r] = (exo_host_spec){.up = 1e6, .down = 1e6};
+        cr_assert_eq(exo_links_new(&links, specs, MEMBERS, &link, 1, NULL), EXO_OK);
+        const exo_comm_edge edge = {.links = links, .hosts = hosts};
+        const exo_collective_args args = {
+            .operation = EXO_SHIFT, .count = count, .root = by, .size = MEMBERS};
+        cr_assert_eq(exo_comm_timing(&edge, MEMBERS, &args, begins, ends, scratch, bytes, NULL),
+                     EXO_OK);
+        for (uint32_t r = 0; r < MEMBERS; r++) {
+            exo_time want = r == LATE && by == 0         ? begins_late
+                            : by == 0                    ? 0
+                            : r == LATE                  ? begins_late + sends
+                            : r == (LATE + by) % MEMBERS ? begins_late + sends + link.latency
+                                                         : sends + link.latency;
+            cr_expect(ends[r] >= want && ends[r] < want + EXO_MS,
+                      "by %u, member %u: %g s, not %g s", by, r, (double)ends[r] * 1e-9,
+                      (double)want * 1e-9);
+        }
+        exo_links_free(&links);
+    }
 }
 
 Test(comm_far, links_take_the_time_of_the_model_at_least, .timeout = 60)

@@ -100,6 +100,8 @@ call(const member *m, exo_array x, exo_err *err)
         return exo_all_to_all(m->group, x, err);
     case EXO_SWAP:
         return exo_swap(m->group, x, SIZE - 1 - m->rank, err);
+    case EXO_SHIFT:
+        return exo_shift(m->group, x, 3, err);
     case EXO_BARRIER:
         break;
     }
@@ -196,7 +198,7 @@ expect_the_bits_of_local(exo_collective operation, exo_dtype dtype, exo_reduce r
 Test(cuda_engine, every_operation_has_the_bits_of_local, .timeout = 120)
 {
     for (uint64_t seed = 1; seed < 6; seed += one_of(3))
-        for (int o = EXO_ALL_REDUCE; o <= EXO_SWAP; o++)
+        for (int o = EXO_ALL_REDUCE; o <= EXO_SHIFT; o++)
             for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
                 const bool mean = seed % 2 == 0 && t < 2;
                 expect_the_bits_of_local((exo_collective)o, types[t], mean ? EXO_MEAN : EXO_SUM,

@@ -327,6 +327,162 @@ Test(engine, what_has_no_blocks_is_refused)
     world_close(&w);
 }
 
+/* --- Shifts ----------------------------------------------------------------------------------- */
+
+/* of the parts of a member's data */
+static const uint32_t distances[REQUESTS] = {1, 2, 4, SIZE};
+
+static exo_status
+act_shift(struct member *m)
+{
+    exo_request *requests[REQUESTS] = {0};
+    exo_status st = EXO_OK;
+    for (int k = 0; st == EXO_OK && k < REQUESTS; k++)
+        st = m->blocking ? exo_shift(m->group, part_of(m, k), distances[k], &m->err)
+                         : exo_comm_begin_shift(&requests[k], m->group, part_of(m, k), distances[k],
+                                                &m->err);
+    for (int k = REQUESTS; st == EXO_OK && k-- > 0;)
+        st = exo_request_wait(&requests[k], &m->err);
+    return st;
+}
+
+/* The first part once around the ring. */
+static exo_status
+act_around(struct member *m)
+{
+    exo_status st = EXO_OK;
+    for (int k = 0; st == EXO_OK && k < SIZE; k++)
+        st = exo_shift(m->group, part_of(m, 0), 1, &m->err);
+    return st;
+}
+
+static void
+shift_parts(const char *engine, bool blocking)
+{
+    static int32_t data[SIZE][REQUESTS * COUNT];
+    struct world w;
+    struct member members[SIZE];
+    for (uint32_t r = 0; r < SIZE; r++) {
+        members[r] = (struct member){.data = data[r], .dtype = EXO_I32, .blocking = blocking};
+        for (size_t i = 0; i < REQUESTS * COUNT; i++)
+            data[r][i] = of_member(r, i);
+    }
+    world_open(&w, engine, NULL);
+    members_run(members, &w, act_shift);
+    for (uint32_t r = 0; r < SIZE; r++) {
+        for (size_t i = 0; i < REQUESTS * COUNT; i++) {
+            uint32_t source = (r + 2 * SIZE - distances[i / COUNT]) % SIZE;
+            cr_assert_eq(data[r][i], of_member(source, i), "%s, rank %u, element %zu: %d", engine,
+                         r, i, data[r][i]);
+        }
+        cr_expect_eq(exo_group_stats(w.groups[r]).bytes_sent, 3 * COUNT * sizeof(int32_t),
+                     "the last distance moves nothing");
+    }
+    members_run(members, &w, act_around);
+    for (uint32_t r = 0; r < SIZE; r++)
+        for (size_t i = 0; i < COUNT; i++)
+            cr_assert_eq(data[r][i], of_member((r + SIZE - 1) % SIZE, i), "%s, rank %u", engine, r);
+    world_close(&w);
+}
+
+Test(engine, a_shift_moves_data_around_the_ring, .timeout = 60)
+{
+    FOR_EACH_ENGINE(engine)
+    {
+        shift_parts(engine, true);
+        shift_parts(engine, false);
+    }
+}
+
+/* The last member has another distance. It and the others have failed after one more call; member 1,
+ * which has got all that it asked for, may learn it by that one. */
+static void *
+disagree_main(void *argument)
+{
+    struct member *m = argument;
+    float x[8] = {0};
+    exo_array data = exo_host_array(EXO_F32, x, 8);
+    exo_group_set_timeout(m->group, EXO_SECOND / 2);
+    m->status = exo_shift(m->group, data, m->rank == SIZE - 1 ? 2 : 1, &m->err);
+    if (m->status == EXO_OK)
+        m->status = exo_all_reduce(m->group, data, EXO_SUM, &m->err);
+    return NULL;
+}
+
+/* net goes through shared memory without a codec, by messages with one. */
+Test(engine, members_that_shift_by_other_distances_are_told, .timeout = 60)
+{
+    static const char *const ways[][2] = {{"local", NULL}, {"net", NULL}, {"net", "bf16"}};
+    for (size_t k = 0; k < sizeof ways / sizeof *ways; k++) {
+        struct world w;
+        struct member members[SIZE] = {0};
+        pthread_t threads[SIZE];
+        uint32_t told = 0;
+        world_open(&w, ways[k][0], ways[k][1]);
+        for (uint32_t r = 0; r < SIZE; r++) {
+            members[r].rank = r;
+            members[r].group = w.groups[r];
+            cr_assert_eq(pthread_create(&threads[r], NULL, disagree_main, &members[r]), 0);
+        }
+        for (uint32_t r = 0; r < SIZE; r++) {
+            pthread_join(threads[r], NULL);
+            cr_expect(members[r].status == EXO_INVAL || members[r].status == EXO_TIMEOUT,
+                      "%s, rank %u: %s", ways[k][0], r, members[r].err.text);
+            told += members[r].status == EXO_INVAL && strstr(members[r].err.text, "disagree");
+        }
+        cr_expect_geq(told, ways[k][1] ? 2 : SIZE, "%s: %u", ways[k][0], told);
+        world_close(&w);
+    }
+}
+
+Test(engine, a_death_ends_a_shift, .timeout = 60)
+{
+    static const char *const codecs[] = {NULL, "bf16"};
+    FOR_EACH_ENGINE(engine)
+    {
+        for (int k = 0; k < (is_of_the_library(engine) ? 2 : 1); k++) {
+            struct world w;
+            float x[8] = {1};
+            exo_request *request = NULL;
+            exo_err err = {0};
+            world_open(&w, engine, codecs[k]);
+            cr_assert_eq(
+                exo_comm_begin_shift(&request, w.groups[0], exo_host_array(EXO_F32, x, 8), 1, &err),
+                EXO_OK);
+            exo_comm_fail(w.comms[0], 2, "killed by signal 9");
+            cr_expect_eq(exo_request_wait(&request, &err), EXO_PEER_LOST, "%s: %s", engine,
+                         err.text);
+            cr_expect_eq(x[0], 1.0f, "%s", engine);
+            world_close(&w);
+        }
+    }
+}
+
+/* As a plugin that was built before there were shifts. */
+Test(engine, an_engine_without_shifts_is_named)
+{
+    struct world w;
+    const exo_engine_class *shm = NULL;
+    static exo_engine_class old;
+    exo_comm *comm = NULL;
+    exo_group *group = NULL;
+    float x[6] = {0};
+    exo_err err = {0};
+    world_open(&w, "shm", NULL);
+    cr_assert_eq(exo_engine_find(&shm, "shm", NULL), EXO_OK);
+    old = *shm;
+    old.promises &= ~(unsigned)EXO_ENGINE_SHIFT;
+    old.name = "old";
+    const exo_engine_opts opts = {.size = SIZE, .clock = exo_clock_real(), .key = "old-engine"};
+    cr_assert_eq(exo_comm_open(&comm, &old, &opts, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_group_open(&group, comm, 0, NULL, &err), EXO_OK);
+    cr_expect_eq(exo_shift(group, exo_host_array(EXO_F32, x, 6), 1, &err), EXO_UNSUPPORTED);
+    cr_expect(strstr(err.text, "engine old has no shift"), "%s", err.text);
+    exo_group_close(&group);
+    exo_comm_drop(&comm);
+    world_close(&w);
+}
+
 /* --- Ends ------------------------------------------------------------------------------------- */
 
 static exo_status

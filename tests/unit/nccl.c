@@ -34,6 +34,8 @@ enum {
     FROM_ROOT,
     BLOCKS,
     SWAP,
+    SHIFT,
+    STAY, /* a shift around all members */
     BARRIER,
     PAIR_SUM,
     OF_HOST,
@@ -110,6 +112,10 @@ begin(struct member *m, int call, exo_group *pair, exo_array data, exo_request *
         return exo_comm_begin_all_to_all(out, g, data, &m->err);
     case SWAP:
         return exo_comm_begin_swap(out, g, data, partner, &m->err);
+    case SHIFT:
+        return exo_comm_begin_shift(out, g, data, 3, &m->err);
+    case STAY:
+        return exo_comm_begin_shift(out, g, data, NCCL_WORLD_SIZE, &m->err);
     case BARRIER:
         return exo_comm_begin_barrier(out, g, &m->err);
     case PAIR_SUM:
