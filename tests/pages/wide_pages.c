@@ -15,6 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define EXPORT __attribute__((visibility("default")))
+
 enum {
     PAGE = 64 << 10
 };
@@ -92,14 +94,14 @@ map_wide(void *at, size_t bytes, int protection, int flags, int fd, off_t from)
     return got;
 }
 
-void *
+EXPORT void *
 mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t from)
 {
     return OURS ? map_wide(at, bytes, protection, flags, fd, from)
                 : map(at, bytes, protection, flags, fd, from);
 }
 
-int
+EXPORT int
 munmap(void *at, size_t bytes)
 {
     const bool ours = OURS;
@@ -110,7 +112,7 @@ munmap(void *at, size_t bytes)
     return (int)syscall(SYS_munmap, at, ours ? whole(bytes) : bytes);
 }
 
-int
+EXPORT int
 mprotect(void *at, size_t bytes, int protection)
 {
     const bool ours = OURS;
@@ -121,7 +123,7 @@ mprotect(void *at, size_t bytes, int protection)
     return (int)syscall(SYS_mprotect, at, ours ? whole(bytes) : bytes, protection);
 }
 
-int
+EXPORT int
 madvise(void *at, size_t bytes, int advice)
 {
     if (OURS && !is_page(at)) {
@@ -131,7 +133,7 @@ madvise(void *at, size_t bytes, int advice)
     return (int)syscall(SYS_madvise, at, bytes, advice);
 }
 
-void *
+EXPORT void *
 mremap(void *at, size_t bytes, size_t size, int flags, ...)
 {
     va_list rest;
@@ -145,7 +147,7 @@ mremap(void *at, size_t bytes, size_t size, int flags, ...)
                            flags, to);
 }
 
-long
+EXPORT long
 sysconf(int name)
 {
     long (*real)(int) = (long (*)(int))(uintptr_t)dlsym(RTLD_NEXT, "sysconf");

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -140,6 +141,12 @@ Test(region, is_written_by_others_until_it_is_disowned, .init = setup, .timeout 
     ask(ready, go, 0);
     cr_assert(waitpid(writer, &status, 0) == writer && status == 0);
     cr_expect(exo_region_free(a));
+}
+
+Test(region, tests_have_the_pages_that_they_ask_for)
+{
+    const char *page = getenv("EXO_TEST_PAGE"); /* tests/pages */
+    cr_expect(!page || sysconf(_SC_PAGESIZE) == strtol(page, NULL, 10), "%s", page);
 }
 
 Test(region, is_disowned_in_part_by_whole_pages, .init = setup, .timeout = 60)
