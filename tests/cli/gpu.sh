@@ -243,7 +243,7 @@ EXO_CUDA_EMULATOR='gpus=0' ok run job.yaml --name none --no-plot --set device=au
 cmp -s <(json runs/none/ddp/result.json sha256) <(json runs/cpu/ddp/result.json sha256) || fail 'auto without a GPU is not the CPU'
 # What looks at a GPU's values is itself right: it has the emulated one.
 cp "$EXO_BUILD/tests/test_unit_gpu" bin/
-checks=('gpu/layers*')
+checks=('gpu/layers*' 'gpu/heads*')
 [ ${#engines[@]} = 0 ] || checks+=('gpu/attention*')
 for check in "${checks[@]}"; do
     bin/test_unit_gpu --filter "$check" >out 2>&1 && has out 'Tested: 1 | Passing: 1' || fail "$check: $(cat out)"

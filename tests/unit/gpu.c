@@ -1,5 +1,5 @@
-/* The device `cuda` of this machine: each kernel against the reference, attention and layers in each
- * type, and equal bits from run to run. Skipped where there is no GPU. unit/cuda has the same kernels
+/* The device `cuda` of this machine: each kernel against the reference, attention, layers in each
+ * type, heads, and equal bits from run to run. Skipped where there is no GPU. unit/cuda has the same kernels
  * on the host. Read next: nn/cuda/device.h, docs/gpu.md. */
 #include <criterion/criterion.h>
 
@@ -91,8 +91,16 @@ Test(gpu, attention_in_bf16_is_that_of_the_reference, .timeout = 300)
 
 enum {
     ROWS = 96,
-    INNER = 64
+    INNER = 64,
+    WORDS = 1003 /* logits of a row do not begin at a vector's boundary */
 };
+
+static const struct {
+    exo_autocast on_gpu, of_reference;
+    double tolerance;
+} types[] = {{EXO_AUTOCAST_NONE, EXO_AUTOCAST_NONE, 1e-5},
+             {EXO_AUTOCAST_BF16, EXO_AUTOCAST_BF16, 2e-2},
+             {EXO_AUTOCAST_FP8, EXO_AUTOCAST_BF16, 0.15}};
 
 /* The gradients of x, two weights and a bias: two layers with that bias, and GELU between them. */
 static void
@@ -135,12 +143,6 @@ error_of(const float *a, const float *b, size_t count)
 /* What cuBLASLt computes, in every type and with its epilogues. fp8 has 2 or 3 bits of mantissa. */
 Test(gpu, layers_in_every_type_are_those_of_the_reference, .timeout = 300)
 {
-    static const struct {
-        exo_autocast on_gpu, of_reference;
-        double tolerance;
-    } types[] = {{EXO_AUTOCAST_NONE, EXO_AUTOCAST_NONE, 1e-5},
-                 {EXO_AUTOCAST_BF16, EXO_AUTOCAST_BF16, 2e-2},
-                 {EXO_AUTOCAST_FP8, EXO_AUTOCAST_BF16, 0.15}};
     static float got[4][ROWS * INNER], want[4][ROWS * INNER];
     float *numbers = numbers_new(ROWS * INNER + 3 * INNER * INNER, 4);
     exo_device *gpu = open_gpu();
@@ -154,6 +156,57 @@ Test(gpu, layers_in_every_type_are_those_of_the_reference, .timeout = 300)
             cr_expect(error_of(got[i], want[i], ROWS * INNER) <= types[t].tolerance,
                       "type %zu, gradient %zu: off by %g", t, i,
                       error_of(got[i], want[i], ROWS * INNER));
+    }
+    exo_device_close(&gpu);
+    free(numbers);
+}
+
+/* The loss of a head, then the gradients of x (ROWS, INNER) and of the weights (WORDS, INNER). */
+static double
+gradients_of_head(exo_device *device, exo_autocast autocast, const float *numbers, float *dx,
+                  float *dweight)
+{
+    int32_t targets[ROWS];
+    exo_tape *tape = NULL;
+    exo_err err = {0};
+    for (int i = 0; i < ROWS; i++)
+        targets[i] = i % 7 == 0 ? -1 : i * 41 % WORDS;
+    cr_assert_eq(exo_tape_new_on(&tape, device, &err), EXO_OK, "%s", err.text);
+    exo_tape_begin(tape, NULL, &(exo_pass){.grad = true, .autocast = autocast});
+    exo_tensor *x = exo_tape_variable(tape, 2, (size_t[]){ROWS, INNER}, numbers),
+               *weight =
+                   exo_tape_variable(tape, 2, (size_t[]){WORDS, INNER}, numbers + ROWS * INNER),
+               *at = exo_tape_input(tape, EXO_I32, 1, (size_t[]){ROWS}, targets);
+    exo_tensor *loss = exo_linear_cross_entropy(tape, x, weight, at);
+    cr_assert_eq(exo_tape_backward(tape, loss, 1, &err), EXO_OK, "%s", err.text);
+    const double value = (double)exo_tensor_item(loss);
+    exo_tensor_grad(x, dx);
+    exo_tensor_grad(weight, dweight);
+    exo_tape_free(&tape);
+    return value;
+}
+
+/* The product of a head and its losses: logits are bf16 with autocast. */
+Test(gpu, heads_in_fp32_and_bf16_are_those_of_the_reference, .timeout = 300)
+{
+    static float got[(ROWS + WORDS) * INNER], want[(ROWS + WORDS) * INNER];
+    float *numbers = numbers_new((ROWS + WORDS) * INNER, 5);
+    exo_device *gpu = open_gpu();
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        if (types[t].on_gpu == EXO_AUTOCAST_FP8)
+            continue; /* as bf16, in a head */
+        const double loss =
+                         gradients_of_head(gpu, types[t].on_gpu, numbers, got, got + ROWS * INNER),
+                     expected = gradients_of_head(exo_device_ref(), types[t].of_reference, numbers,
+                                                  want, want + ROWS * INNER);
+        cr_expect(fabs(loss - expected) <= types[t].tolerance * expected,
+                  "type %zu: loss %g, expected %g", t, loss, expected);
+        cr_expect(error_of(got, want, ROWS * INNER) <= types[t].tolerance,
+                  "type %zu: gradient of x off by %g", t, error_of(got, want, ROWS * INNER));
+        cr_expect(error_of(got + ROWS * INNER, want + ROWS * INNER, WORDS * INNER) <=
+                      types[t].tolerance,
+                  "type %zu: gradient of the weights off by %g", t,
+                  error_of(got + ROWS * INNER, want + ROWS * INNER, WORDS * INNER));
     }
     exo_device_close(&gpu);
     free(numbers);
