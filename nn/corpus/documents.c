@@ -234,7 +234,7 @@ give_line(struct lines *l, const char *text, size_t size, exo_err *err)
     const json_t *value = json_object_get(line, "text");
     if (!line)
         st = exo_fail(err, EXO_INVAL, "%s:%zu:%zu: no JSON object: %s", l->path, l->line,
-                      at + (size_t)reason.column, reason.text);
+                      at + (reason.column > 0 ? (size_t)reason.column : 1), reason.text);
     else if (!json_is_string(value))
         st = exo_fail(err, EXO_INVAL, "%s:%zu: an object with the key 'text', a string, is needed",
                       l->path, l->line);

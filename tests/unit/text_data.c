@@ -255,6 +255,7 @@ Test(text_data, lines_of_json_are_documents)
         {"\n{\"Text\": \"ab\"}", "w.jsonl:2: an object with the key 'text'"},
         {"[1]", "w.jsonl:1: an object with the key 'text'"},
         {"{\"text\": \"ab", "w.jsonl:1:12: no JSON object: "},
+        {"\xFF\xFE{", "w.jsonl:1:1: no JSON object: "}, /* UTF-16 */
         {"\n  {\"text\": \"\\ud800\"}", "w.jsonl:2:"},
         {"{\"text\": \"a\\u0000b\"}", "w.jsonl:1: byte 1 is U+0000: the tokenizer 'bytes'"}};
     exo_tokenizer *t = texts_tokenizer(folder);
