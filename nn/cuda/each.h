@@ -38,6 +38,18 @@
     }                                                                                              \
     EXO_CUDA_EACH_START(NAME, *k, exo_cuda_late<exo_##NAME##_now>(device))
 
+/* Defines exo_cuda_NAME by NAME_start<T>(stream, k, count), where T is the arguments' `dtype`. */
+#define EXO_CUDA_EACH_TYPED_START(NAME, COUNT)                                                     \
+    exo_status exo_cuda_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)    \
+    {                                                                                              \
+        const exo_##NAME##_args &k = *args;                                                        \
+        const size_t count = COUNT;                                                                \
+        if (count == 0)                                                                            \
+            return EXO_OK;                                                                         \
+        EXO_CUDA_BY_TYPE(k.dtype, NAME##_start, exo_cuda_of(device)->stream, k, count);            \
+        return exo_cuda_launched(#NAME, err);                                                      \
+    }
+
 /* Defines exo_cuda_NAME, whose arguments also have a `dtype`: T in the statement. COUNT is the
  * number of elements, in terms of the arguments `k`. */
 #define EXO_CUDA_EACH_TYPED(NAME, COUNT, STATEMENT)                                                \
@@ -52,14 +64,6 @@
         exo_cuda_launch_each((NAME##_each<T>), exo_cuda_blocks(count, EXO_CUDA_BLOCK),             \
                              EXO_CUDA_BLOCK, stream, k, count);                                    \
     }                                                                                              \
-    exo_status exo_cuda_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)    \
-    {                                                                                              \
-        const exo_##NAME##_args &k = *args;                                                        \
-        const size_t count = COUNT;                                                                \
-        if (count == 0)                                                                            \
-            return EXO_OK;                                                                         \
-        EXO_CUDA_BY_TYPE(k.dtype, NAME##_start, exo_cuda_of(device)->stream, k, count);            \
-        return exo_cuda_launched(#NAME, err);                                                      \
-    }
+    EXO_CUDA_EACH_TYPED_START(NAME, COUNT)
 
 #endif

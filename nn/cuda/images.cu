@@ -6,7 +6,7 @@
  * of them. */
 #define START(NAME, CHANNELS, FOURS, COUNT)                                                        \
     template <typename T>                                                                          \
-    static void start_##NAME(cudaStream_t stream, const exo_##NAME##_args &k, size_t count)        \
+    static void NAME##_start(cudaStream_t stream, const exo_##NAME##_args &k, size_t count)        \
     {                                                                                              \
         if ((CHANNELS) % 4 == 0 && (FOURS))                                                        \
             exo_cuda_launch_each((NAME##_each<T, 4>), exo_cuda_blocks(count / 4, EXO_CUDA_BLOCK),  \
@@ -15,15 +15,7 @@
             exo_cuda_launch_each((NAME##_each<T, 1>), exo_cuda_blocks(count, EXO_CUDA_BLOCK),      \
                                  EXO_CUDA_BLOCK, stream, k, count);                                \
     }                                                                                              \
-    exo_status exo_cuda_##NAME(exo_device *device, const exo_##NAME##_args *args, exo_err *err)    \
-    {                                                                                              \
-        const exo_##NAME##_args &k = *args;                                                        \
-        const size_t count = COUNT;                                                                \
-        if (count == 0)                                                                            \
-            return EXO_OK;                                                                         \
-        EXO_CUDA_BY_TYPE(k.dtype, start_##NAME, exo_cuda_of(device)->stream, k, count);            \
-        return exo_cuda_launched(#NAME, err);                                                      \
-    }
+    EXO_CUDA_EACH_TYPED_START(NAME, COUNT)
 
 template <typename T, int N>
 __global__ static void
