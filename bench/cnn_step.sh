@@ -14,11 +14,18 @@ build=${2:-build/release}
 python=${PYTHON:-/usr/bin/python3}
 threads=${THREADS:-2}
 
+# rate ARRAY COMMAND...: adds the images a second that the command prints; ends all if it fails.
 rate() {
-    "$@" --threads "$threads" | sed -n 's/.*images_per_second=\([0-9.]*\).*/\1/p'
+    local -n rates=$1
+    local line
+    shift
+    line=$("$@" --threads "$threads")
+    line=${line##*images_per_second=}
+    rates+=("${line%%[!0-9.]*}")
 }
+# peer ARRAY LAYOUT ALLOCATOR
 peer() {
-    rate "$python" bench/peers/cnn_step.py --dtype "$dtype" --layout "$1" --allocator "$2"
+    rate "$1" "$python" bench/peers/cnn_step.py --dtype "$dtype" --layout "$2" --allocator "$3"
 }
 median() {
     printf '%s\n' "$@" | sort -g | awk '{v[NR] = $1} END {print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2}'
@@ -30,11 +37,11 @@ printf "$format" '' exogym 'pytorch default' '+ keep' channels_last '+ keep' 'ov
 for dtype in fp32 bf16; do
     ours=() plain=() plain_keep=() last=() last_keep=()
     for _ in $(seq "$rounds"); do
-        ours+=("$(rate "$build/bench/bench_cnn_step" --dtype "$dtype")")
-        plain+=("$(peer default default)")
-        plain_keep+=("$(peer default keep)")
-        last+=("$(peer channels_last default)")
-        last_keep+=("$(peer channels_last keep)")
+        rate ours "$build/bench/bench_cnn_step" --dtype "$dtype"
+        peer plain default default
+        peer plain_keep default keep
+        peer last channels_last default
+        peer last_keep channels_last keep
     done
     awk -v d="$dtype" -v o="$(median "${ours[@]}")" -v a="$(median "${plain[@]}")" -v b="$(median "${plain_keep[@]}")" \
         -v c="$(median "${last[@]}")" -v e="$(median "${last_keep[@]}")" 'BEGIN {

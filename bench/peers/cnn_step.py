@@ -58,7 +58,8 @@ def main():
     images, labels = images.to(args.device), labels.to(args.device)
     if args.layout == "channels_last":
         model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.AdamW(model.parameters(), 3e-4, fused=args.device == "cuda")
+    fused = {"fused": True} if args.device == "cuda" else {}  # which older versions do not know
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-4, **fused)
 
     if args.compile:
         model = torch.compile(model)
