@@ -103,8 +103,9 @@ EXO_API exo_tensor *exo_attention(exo_tape *tape, exo_tensor *x, const exo_atten
 
 /* The mean of -log softmax(x weight^T)[target] over the rows whose target is not negative -> one
  * element, fp32; 0 if there is no such row. x (R, W), weight (V, W). Only a piece of the logits is
- * in memory at a time. If the weights take up to 64 MiB, the forward pass computes the gradients,
- * too; otherwise backward computes the logits again. */
+ * in memory at a time. If the weights take up to 64 MiB, on a GPU 256 MiB, the forward pass computes
+ * the gradients, too; otherwise backward computes the logits again. With autocast such a pass has
+ * logits in bf16 on a GPU (docs/gpu.md), else they are fp32. */
 EXO_API exo_tensor *exo_linear_cross_entropy(exo_tape *tape, exo_tensor *x, exo_tensor *weight,
                                              exo_tensor *targets);
 /* log softmax(x weight^T / temperature)[target] of each row -> (R) fp32; 0 where the target is
