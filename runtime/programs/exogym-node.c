@@ -209,7 +209,6 @@ exo_node_stay(const exo_node_options *node, FILE *ready,
     l.node = node;
     l.signals = block_signals();
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit of a file's size fails instead */
     if (pthread_create(&thread, NULL, listen_main, &l) != 0)
         return exo_fail(err, EXO_FAILED, "no thread can be started");
     pthread_detach(thread);

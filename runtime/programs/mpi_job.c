@@ -160,7 +160,6 @@ exo_mpi_job_serve(exo_mpi_job *job)
     signal(SIGTERM, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit of a file's size fails instead */
     job->calls->broadcast(&to, sizeof to);
     if (to.address[0]) {
         exo_status st = join(job, &to, &err);

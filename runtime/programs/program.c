@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,6 +160,23 @@ open_standard_files(void)
             abort();
 }
 
+static void
+on_file_limit(int number)
+{
+    (void)number;
+}
+
+/* Lets a write beyond the limit of a file's size (ulimit -f) fail, where the signal would end the
+ * process without a word. It is an empty handler instead of SIG_IGN, because started programs would
+ * inherit SIG_IGN. */
+static void
+outlive_file_limit(void)
+{
+    struct sigaction action = {.sa_handler = on_file_limit, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGXFSZ, &action, NULL);
+}
+
 /* The first error of a flush. What a program does afterwards changes errno. */
 static int output_error;
 
@@ -182,6 +200,7 @@ exo_program_main(const exo_command *program, int argc, char **argv)
     exo_err err = {0};
     the_program = program;
     open_standard_files();
+    outlive_file_limit();
     if (exo_environment_check(&err) != EXO_OK)
         return exo_report(&err);
     int status =

@@ -98,7 +98,7 @@ expect 1 "exogym: no head can be reached (there is no head at ipc://here/other/h
 [ $? = 1 ] || fail 'a full disk under standard output is not noticed'
 has err 'exogym: cannot write to standard output: No space left on device'
 
-# A line is redrawn only on a terminal that can.
+# Nor is what would exceed the limit of a file's size; and a line is redrawn only on a terminal that can.
 cat >job.yaml <<'YAML'
 model: mlp
 data: {name: synthetic, count: 64}
@@ -106,6 +106,9 @@ nodes: 1
 train: {max_steps: 1, batch_size: 8, val_size: 8}
 strategy: ddp
 YAML
+(ulimit -f 1; exec "$EXOGYM" run job.yaml --no-plot --name limited >out 2>err </dev/null)
+[ $? = 1 ] || fail "a file beyond the limit of its size: $(tail -n 3 out err)"
+has err 'File too large'
 terminal='import os, pty, sys; os.environ["TERM"] = sys.argv[1]; sys.exit(pty.spawn(sys.argv[2:]) >> 8)'
 for kind in xterm dumb; do
     python3 -c "$terminal" $kind "$EXOGYM" run job.yaml --no-plot --overwrite >out 2>err </dev/null || fail "$kind: $(tail -n 3 out err)"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A folder for logs in which somebody else has put links, a pipe and a file with a second name: a
-# worker writes into none of them and waits for none, nor does it pass on what a link leads to.
+# worker writes into none of them and waits for none, nor does it pass on what a link leads to. And a
+# log that may not grow: a worker goes on without.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 mkdir logs
@@ -19,8 +20,18 @@ done
 says "$(x logs --node w1)" logs --node w1
 x logs >told
 ! grep -q 'a file of a person' told || fail 'what a link leads to is passed on'
+ulimit -Sf 2
+worker w5 --plugin "$plugin" --logs logs
+ulimit -Sf unlimited
+says writer spawn counter 5 --name writer --node w5
+line=$(printf '%0500d' 7)
+for i in 1 2 3 4 5 6; do
+    says '' call writer say "$line"
+done
+says 5 call writer add 0
+[ "$(stat -c %s logs/w5.log)" = 2048 ] || fail "the log reached no limit: $(ls -l logs)"
 x stop >/dev/null
-for name in w1 w2 w3 w4; do
+for name in w1 w2 w3 w4 w5; do
     pid=${name}_pid
     ended 10 "${!pid}" 0
 done
