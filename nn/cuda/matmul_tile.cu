@@ -7,7 +7,9 @@
  * pieces; one chain over all of k would leave most of them without work.
  *
  * Products of fp32 with long sides, of which rows are along k, are computed in wide tiles, by
- * threads with eight rows and four columns each. No state. Read next: matmul.h, matmul_lt.cu. */
+ * threads with eight rows and four columns each. A load of 16 bytes from shared memory takes a warp four
+ * cycles, and two where lanes 2n and 2n + 1, or those that are two apart, read the same: so a warp has
+ * two groups of rows, which alternate from lane to lane, and 16 groups of columns. No state. Read next: matmul.h, matmul_lt.cu. */
 #include "nn/cuda/fp8.h"
 #include "nn/cuda/grid.h"
 #include "nn/cuda/matmul.h"
@@ -109,24 +111,32 @@ __launch_bounds__(EXO_CUDA_BLOCK) multiply_tile(exo_cuda_product p)
 
 /* --- Wide tiles ------------------------------------------------------------------------------- */
 
-/* Four elements of k of a row, zero outside. k is a multiple of four. */
-__device__ static float4
-load_four(const float *x, size_t ld, size_t row, size_t rows, size_t column, size_t k)
+/* Where a thread's elements of k begin: of two rows of a, and of one of b. */
+struct wide_rows {
+    const float *row[WIDE_FOURS];
+};
+
+/* Rows beyond a matrix are its last one: no sum of theirs is stored. */
+__device__ static wide_rows
+find_wide(const exo_cuda_product &p, size_t row, size_t column)
 {
-    return row < rows && column < k ? *reinterpret_cast<const float4 *>(x + row * ld + column)
-                                    : float4{0, 0, 0, 0};
+    const unsigned i = threadIdx.x / (DEPTH / 4), kk = threadIdx.x % (DEPTH / 4) * 4;
+    const float *a = static_cast<const float *>(p.a) + kk,
+                *b = static_cast<const float *>(p.b) + kk;
+    const size_t first = row + i, second = first + WIDE_ROWS / 2, third = column + i;
+    return {{a + (first < p.m ? first : p.m - 1) * p.lda,
+             a + (second < p.m ? second : p.m - 1) * p.lda,
+             b + (third < p.n ? third : p.n - 1) * p.ldb}};
 }
 
-/* This thread's part of the tiles at k0: of two rows of a, and of one of b. */
+/* This thread's part of the tiles at k0, zero beyond the end of k, which is a multiple of four. */
 __device__ static void
-load_wide(const exo_cuda_product &p, size_t row, size_t column, size_t k0, float4 four[WIDE_FOURS])
+load_wide(const wide_rows &from, size_t k0, size_t k, float4 four[WIDE_FOURS])
 {
-    const unsigned i = threadIdx.x / (DEPTH / 4);
-    const size_t kk = k0 + threadIdx.x % (DEPTH / 4) * 4;
-    const float *a = static_cast<const float *>(p.a), *b = static_cast<const float *>(p.b);
-    four[0] = load_four(a, p.lda, row + i, p.m, kk, p.k);
-    four[1] = load_four(a, p.lda, row + WIDE_ROWS / 2 + i, p.m, kk, p.k);
-    four[2] = load_four(b, p.ldb, column + i, p.n, kk, p.k);
+    const bool inside = k0 + threadIdx.x % (DEPTH / 4) * 4 < k;
+    EXO_CUDA_UNROLL
+    for (int n = 0; n < WIDE_FOURS; n++)
+        four[n] = inside ? *reinterpret_cast<const float4 *>(from.row[n] + k0) : float4{0, 0, 0, 0};
 }
 
 /* to[n pitch] = element n of four. */
@@ -178,15 +188,17 @@ __launch_bounds__(EXO_CUDA_BLOCK) multiply_wide(exo_cuda_product p)
     __shared__ __align__(16) float as[2][DEPTH * WIDE_PITCH_A], bs[2][DEPTH * WIDE_PITCH_B];
     const size_t row = static_cast<size_t>(blockIdx.x) * WIDE_ROWS,
                  column = static_cast<size_t>(blockIdx.y) * WIDE_COLUMNS;
-    const unsigned y = threadIdx.x / ACROSS * MICRO, x = threadIdx.x % ACROSS * MICRO;
+    const unsigned lane = threadIdx.x % EXO_CUDA_WARP, warp = threadIdx.x / EXO_CUDA_WARP,
+                   y = (warp * 2 + lane % 2) * MICRO, x = lane / 2 * MICRO;
     float sum[WIDE_MICRO][MICRO] = {}, total[WIDE_MICRO][MICRO] = {};
+    const wide_rows from = find_wide(p, row, column);
     float4 four[WIDE_FOURS];
-    load_wide(p, row, column, 0, four);
+    load_wide(from, 0, p.k, four);
     for (size_t k0 = 0, half = 0; k0 < p.k; k0 += DEPTH, half ^= 1) {
         keep_wide(four, as[half], bs[half]);
         __syncthreads();
         if (k0 + DEPTH < p.k)
-            load_wide(p, row, column, k0 + DEPTH, four);
+            load_wide(from, k0 + DEPTH, p.k, four);
         add_wide(as[half], bs[half], y, x, sum);
         if ((k0 + DEPTH) % EXO_CUDA_PIECE == 0 || k0 + DEPTH >= p.k)
             end_piece<WIDE_MICRO>(total, sum);
