@@ -182,7 +182,8 @@ exo_cluster_place_resolves(const char *address, const char **reason)
         return true;
     snprintf(host, sizeof host, "%.*s", (int)(colon - address - 6), address + 6);
     int result =
-        getaddrinfo(host, colon + 1, &(struct addrinfo){.ai_socktype = SOCK_STREAM}, &found);
+        getaddrinfo(host, colon + 1,
+                    &(struct addrinfo){.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, &found);
     if (found)
         freeaddrinfo(found);
     *reason = result ? gai_strerror(result) : "";
@@ -235,9 +236,10 @@ write_address(const struct sockaddr *address, socklen_t size, const char *port, 
     return n > 0 && (size_t)n < length && !is_loopback(out);
 }
 
-/* The local address of the route to the head. Nothing is sent. */
+/* The local address of the route to the head. Nothing is sent. False also for an IPv6 address if
+ * the endpoint is bound to those of IPv4 alone. */
 static bool
-address_towards(const char *head, const char *port, char *out, size_t length)
+address_towards(const char *head, bool ipv6, const char *port, char *out, size_t length)
 {
     char host[256];
     struct addrinfo *found = NULL;
@@ -249,7 +251,9 @@ address_towards(const char *head, const char *port, char *out, size_t length)
     bool brackets = head[6] == '[' && colon[-1] == ']';
     snprintf(host, sizeof host, "%.*s", (int)(colon - head - (brackets ? 8 : 6)),
              head + (brackets ? 7 : 6));
-    if (getaddrinfo(host, colon + 1, &(struct addrinfo){.ai_socktype = SOCK_DGRAM}, &found) != 0)
+    const struct addrinfo hints = {.ai_family = brackets ? AF_INET6 : AF_INET,
+                                   .ai_socktype = SOCK_DGRAM};
+    if ((brackets && !ipv6) || getaddrinfo(host, colon + 1, &hints, &found) != 0)
         return false;
     int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     bool good = fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
@@ -261,17 +265,27 @@ address_towards(const char *head, const char *port, char *out, size_t length)
     return good;
 }
 
-/* The first IPv4 address of this host that is not loopback. */
+/* Whether others can connect to it without a zone, a name that means nothing to them. */
 static bool
-first_address(const char *port, char *out, size_t length)
+is_routed(const struct sockaddr *address)
 {
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)address;
+    return address->sa_family == AF_INET || !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
+}
+
+/* The first address of this host that is neither loopback nor of its link alone. */
+static bool
+first_address(int family, const char *port, char *out, size_t length)
+{
+    socklen_t size = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
     struct ifaddrs *all = NULL;
     bool found = false;
     if (getifaddrs(&all) != 0)
         return false;
     for (const struct ifaddrs *i = all; i && !found; i = i->ifa_next)
-        if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET && (i->ifa_flags & IFF_UP))
-            found = write_address(i->ifa_addr, sizeof(struct sockaddr_in), port, out, length);
+        if (i->ifa_addr && i->ifa_addr->sa_family == family && (i->ifa_flags & IFF_UP) &&
+            is_routed(i->ifa_addr))
+            found = write_address(i->ifa_addr, size, port, out, length);
     freeifaddrs(all);
     return found;
 }
@@ -284,12 +298,14 @@ exo_cluster_place_public(const exo_cluster_place *p, const exo_cluster_opts *opt
     bool tcp = strncmp(bound, "tcp://", 6) == 0, all = false;
     for (size_t i = 0; i < sizeof anywhere / sizeof anywhere[0]; i++)
         all = all || strncmp(bound, anywhere[i], strlen(anywhere[i])) == 0;
-    const char *port = all ? strrchr(bound, ':') : NULL;
+    const char *port = all ? strrchr(bound, ':') : NULL,
+               *head = opts->role == EXO_ROLE_HEAD ? "" : p->head;
+    bool ipv6 = tcp && bound[6] == '[';
     if (tcp && opts->advertise)
         snprintf(out, length, "%s", opts->advertise);
-    else if (!port ||
-             !(address_towards(opts->role == EXO_ROLE_HEAD ? "" : p->head, port, out, length) ||
-               first_address(port, out, length)))
+    else if (!port || !(address_towards(head, ipv6, port, out, length) ||
+                        first_address(AF_INET, port, out, length) ||
+                        (ipv6 && first_address(AF_INET6, port, out, length))))
         snprintf(out, length, "%s", bound);
 }
 

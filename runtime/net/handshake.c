@@ -238,6 +238,7 @@ exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key
     }
     if (st == EXO_OK) {
         exo_socket_limit(socket, false);
+        exo_socket_choose_family(socket, endpoint);
         socket->with_keys = key != NULL;
         socket->ipc = strncmp(endpoint, "ipc://", strlen("ipc://")) == 0;
         snprintf(socket->server_key, sizeof socket->server_key, "%s", key ? key : "");

@@ -478,6 +478,7 @@ bind_endpoint_locked(exo_net *net, const char *endpoint, char **bound, exo_err *
     if (st != EXO_OK)
         return st;
     exo_socket_limit(s, true);
+    exo_socket_choose_family(s, endpoint);
     size_t length = strlen(endpoint);
     bool any = !ipc && length > 2 && strcmp(endpoint + length - 2, ":0") == 0;
     snprintf(address, sizeof address, "%.*s%s", (int)(any ? length - 1 : length), endpoint,

@@ -162,6 +162,10 @@ void exo_net_remove_socket_locked(exo_net *net, exo_socket *socket);
 /* Limits the size of frames and, of a listener, the time of a handshake. Call it after the keys
  * were set and before the socket binds or connects. */
 void exo_socket_limit(exo_socket *socket, bool listens);
+/* Lets a socket bind or connect to an IPv6 address, which stands in brackets. Names and all other
+ * addresses are IPv4: with IPv6, ZeroMQ would look for nothing else under a name that has both.
+ * Call it before the socket binds or connects. */
+void exo_socket_choose_family(exo_socket *socket, const char *endpoint);
 /* Checks for received messages after something was sent on the socket. */
 void exo_socket_look_locked(exo_net *net, exo_socket *socket);
 /* None of these waits. False: not possible now, or not any more. ZeroMQ owns a frame that was

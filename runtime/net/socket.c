@@ -70,6 +70,12 @@ exo_socket_limit(exo_socket *socket, bool listens)
 }
 
 void
+exo_socket_choose_family(exo_socket *socket, const char *endpoint)
+{
+    set_int(socket->zmq, ZMQ_IPV6, strncmp(endpoint, "tcp://[", strlen("tcp://[")) == 0);
+}
+
+void
 exo_net_remove_socket_locked(exo_net *net, exo_socket *socket)
 {
     int fd = -1;

@@ -31,4 +31,26 @@ x stop "${at[@]}" --keys keys/me.secret || fail 'stop'
 ended 10 "$head_pid" 0
 ended 10 "$w1_pid" 0
 [ "$(ls "$place")" = head.lock ] || fail "something is left: $(ls "$place")"
+
+# Addresses of IPv6 stand in brackets; a socket of [::] also accepts IPv4.
+if grep -qs '^0*1 ' /proc/net/if_inet6; then
+    head --no-ipc --listen 'tcp://[::]:0' --keys keys/head.secret
+    port=$(sed 's/.*://' head_pid.out)
+    worker w1 --no-ipc --listen 'tcp://[::1]:0' --keys keys/w1.secret --head "tcp://[::1]:$port" --head-key keys/head.key --plugin "$plugin"
+    [[ $(cat w1_pid.out) == *'tcp://[::1]:'* ]] || fail "w1: $(cat w1_pid.out)"
+    for address in "tcp://[::1]:$port" "tcp://127.0.0.1:$port"; do
+        at=(--head "$address" --head-key keys/head.key)
+        says counter spawn counter 1 "${at[@]}" --keys keys/me.secret
+        says 3 call counter add 2 "${at[@]}" --keys keys/me.secret
+        x kill counter "${at[@]}" --keys keys/me.secret
+        fails "$address: it does not accept this process's key" status "${at[@]}" --keys keys/stranger.secret --timeout 60s
+    done
+    # A worker that listens on IPv4 addresses only advertises none of IPv6.
+    worker w2 --no-ipc --listen tcp://0.0.0.0:0 --keys keys/w2.secret --head "tcp://[::1]:$port" --head-key keys/head.key
+    [[ $(cat w2_pid.out) != *'['* ]] || fail "w2: $(cat w2_pid.out)"
+    x stop "${at[@]}" --keys keys/me.secret || fail 'stop'
+    ended 10 "$head_pid" 0
+    ended 10 "$w1_pid" 0
+    ended 10 "$w2_pid" 0
+fi
 finish
