@@ -238,9 +238,13 @@ exo_fit_name(const exo_fit *fit)
 exo_status
 exo_fit_plan_evaluation(exo_fit *fit, size_t most, exo_err *err)
 {
-    size_t length = fit->val ? exo_dataset_length(fit->val) : 0;
-    if (length == 0)
+    if (!fit->val)
         return EXO_OK;
+    size_t length = exo_dataset_length(fit->val);
+    if (length == 0)
+        return exo_fail(err, EXO_INVAL,
+                        "the validation set is empty; without a set, or with val_size "
+                        "EXO_VAL_NONE, nothing is evaluated");
     fit->val_count = most && most < length ? most : length;
     return exo_eval_order(length, fit->val_count, fit->seed, &fit->val_order, err);
 }

@@ -137,7 +137,7 @@ bool exo_fit_has_loss(const exo_fit *fit, uint32_t rank);
 uint32_t exo_fit_first_with_loss(const exo_fit *fit);
 
 /* Chooses the samples of all evaluations: the first `most` of a seeded order of `val`; 0: all.
- * NOMEM. */
+ * INVAL: `val` is empty. NOMEM. */
 exo_status exo_fit_plan_evaluation(exo_fit *fit, size_t most, exo_err *err);
 /* Writes the strategy's edge, and the way of its collectives, in the form that a communicator takes;
  * false: there is neither. */

@@ -40,6 +40,10 @@ exo_dataset_named(const char *name, exo_config *config, exo_dataset **train, exo
     if (st == EXO_OK && (!*train || (val && !*val)))
         st = exo_fail(err, EXO_INVAL, "the data set '%s' has made no data for %s", name,
                       *train ? "validation" : "training");
+    if (st == EXO_OK && val && exo_dataset_length(*val) == 0)
+        st = exo_fail(err, EXO_INVAL,
+                      "the validation set of '%s' is empty; a job with val_size: none needs none",
+                      name);
     if (st == EXO_OK && config)
         st = exo_config_finish(config, err);
     if (st != EXO_OK) {

@@ -14,13 +14,12 @@
 static exo_status
 of_data(const char *name, exo_config *config, exo_tokenizer **out, exo_err *err)
 {
-    exo_dataset *train = NULL, *val = NULL;
-    exo_status st = exo_dataset_named(name, config, &train, &val, err);
+    exo_dataset *train = NULL;
+    exo_status st = exo_dataset_named(name, config, &train, NULL, err);
     exo_tokenizer *tokenizer = st == EXO_OK ? exo_dataset_tokenizer(train) : NULL;
     if (tokenizer)
         *out = exo_tokenizer_hold(tokenizer);
     exo_dataset_drop(&train);
-    exo_dataset_drop(&val);
     return st;
 }
 

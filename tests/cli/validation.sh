@@ -41,6 +41,8 @@ strategy: ddp
 END
 ok run text.yaml
 has err 'training loss '
+rm runs/text/ddp/tokenizer.json # then the run's data have the tokenizer
+ok generate --model runs/text/ddp --prompt 1 --max-new-tokens 1
 "$EXOGYM" run text.yaml --set train.val_size=8 >out 2>err && fail 'an empty part to validate on is accepted'
 "$EXOGYM" run text.yaml --set train.val_size=8 --set data.val_start_pc=0.99 >out 2>err && fail 'a part shorter than a block is accepted'
 has err 'a job with val_size: none needs no such part'

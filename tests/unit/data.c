@@ -446,6 +446,43 @@ load_little(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err 
     return st;
 }
 
+static size_t
+no_length(const void *self)
+{
+    (void)self;
+    return 0;
+}
+
+static size_t
+one_field(const void *self, exo_field *out)
+{
+    (void)self;
+    out[0] = (exo_field){.name = "label", .dtype = EXO_I32};
+    return 1;
+}
+
+static exo_status
+load_empty(exo_config *config, exo_dataset **train, exo_dataset **val, exo_err *err)
+{
+    static const exo_dataset_class empty = {
+        .name = "empty", .length = no_length, .fields = one_field};
+    exo_status st = load_little(config, train, val, err);
+    return st == EXO_OK && val ? exo_dataset_new(val, &empty, NULL, err) : st;
+}
+
+Test(data, validation_data_without_a_sample_are_refused)
+{
+    static const exo_named_data unchecked = {.name = "unchecked", .load = load_empty};
+    exo_dataset *train = NULL, *val = NULL;
+    exo_err err = {0};
+    cr_assert_eq(exo_dataset_register(&unchecked, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_dataset_named("unchecked", NULL, &train, &val, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "the validation set of 'unchecked' is empty"), "%s", err.text);
+    cr_expect(!train && !val, "what was made is dropped");
+    cr_expect_eq(exo_dataset_named("unchecked", NULL, &train, NULL, &err), EXO_OK);
+    exo_dataset_drop(&train);
+}
+
 Test(data, a_program_adds_names)
 {
     static const exo_named_data little = {.name = "little", .help = "zeros", .load = load_little},

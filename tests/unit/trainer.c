@@ -414,6 +414,15 @@ Test(trainer, a_factory_makes_each_nodes_data)
 
 /* --- Errors ----------------------------------------------------------------------------------- */
 
+static exo_status
+make_none_to_validate(void *context, uint32_t rank, uint32_t num_nodes, bool train,
+                      exo_dataset **out, exo_err *err)
+{
+    (void)context, (void)num_nodes, (void)err;
+    *out = points_new(train ? 40 : 0, rank, SIZE_MAX);
+    return EXO_OK;
+}
+
 Test(trainer, wrong_options_are_named)
 {
     struct scene s;
@@ -442,6 +451,7 @@ Test(trainer, wrong_options_are_named)
     REFUSED(s.opts.run_name = "a/b", "a/b");
     REFUSED(s.opts.resume = true, "save_dir");
     REFUSED(s.opts.checkpoint_interval = 1, "save_dir");
+    REFUSED(s.opts.factory.make = make_none_to_validate, "the validation set is empty");
     cr_expect_eq(fit(&s, "nonsense", "{}"), EXO_NOT_FOUND);
     cr_expect(strstr(s.err.text, "ddp"), "%s", s.err.text);
     cr_expect_eq(fit(&s, "diloco", "{H: 0}"), EXO_INVAL);
