@@ -4,13 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include <exogym/memory.h>
 
 #include "base/config_edit.h"
 #include "base/file.h"
 #include "experience/given.h"
+#include "nn/json_line.h"
 
 enum {
     MAX_FILE = 1 << 30,
@@ -207,18 +206,14 @@ read_lines(struct reading *r, const char *path, exo_err *err)
     exo_status st = exo_file_read(path, MAX_FILE, &text, &size, err);
     r->where = where;
     for (size_t at = 0, number = 1; st == EXO_OK && at < size; number++) {
-        json_error_t reason;
+        json_t *line = NULL;
         const char *end = memchr(text + at, '\n', size - at);
         size_t length = end ? (size_t)(end - text) - at : size - at;
         snprintf(where, sizeof where, "%.400s:%zu", path, number);
-        if (strspn(text + at, " \t\r") < length) {
-            json_t *line = json_loadb(text + at, length, JSON_REJECT_DUPLICATES, &reason);
-            st = json_is_object(line)
-                     ? add_line(r, line, err)
-                     : exo_fail(err, EXO_INVAL, "%s:%d: no JSON object: %s", where,
-                                line ? 1 : reason.column, line ? "another value" : reason.text);
-            json_decref(line);
-        }
+        st = exo_json_line(&line, path, number, text + at, length, err);
+        if (line)
+            st = add_line(r, line, err);
+        json_decref(line);
         at += length + 1;
     }
     exo_free(text);

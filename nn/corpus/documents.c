@@ -9,11 +9,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include <jansson.h>
-
 #include <exogym/memory.h>
 
 #include "base/file.h"
+#include "nn/json_line.h"
 
 /* Files whose lines are documents. */
 #define LINES ".jsonl"
@@ -216,32 +215,21 @@ struct lines {
     void *context;
 };
 
-/* Gives the text of the line text (size), which is a document. Lines of spaces are none. Other keys
- * may have numbers and strings that C's types do not hold. */
+/* Gives the text of the line text (size), which is a document. Lines of spaces are none. */
 static exo_status
 give_line(struct lines *l, const char *text, size_t size, exo_err *err)
 {
-    const size_t how = JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL | JSON_ALLOW_NUL;
-    json_error_t reason;
-    /* programs of Windows begin a file with the mark of UTF-8 */
-    size_t at = l->line++ == 0 && size >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
-    while (at < size && memchr(" \t\r\n", text[at], 4))
-        at++;
-    if (at == size)
-        return EXO_OK;
-    exo_status st = EXO_OK;
-    json_t *line = json_loadb(text + at, size - at, how, &reason);
-    const json_t *value = json_object_get(line, "text");
+    json_t *line = NULL;
+    exo_status st = exo_json_line(&line, l->path, ++l->line, text, size, err);
     if (!line)
-        st = exo_fail(err, EXO_INVAL, "%s:%zu:%zu: no JSON object: %s", l->path, l->line,
-                      at + (reason.column > 0 ? (size_t)reason.column : 1), reason.text);
-    else if (!json_is_string(value))
+        return st;
+    const json_t *value = json_object_get(line, "text");
+    if (!json_is_string(value))
         st = exo_fail(err, EXO_INVAL, "%s:%zu: an object with the key 'text', a string, is needed",
                       l->path, l->line);
-    else if (json_string_length(value) > 0)
-        st = l->piece(l->context, l->document++, json_string_value(value),
-                      json_string_length(value), 0, err);
-    if (st != EXO_OK && json_is_string(value))
+    else if (json_string_length(value) > 0 &&
+             (st = l->piece(l->context, l->document++, json_string_value(value),
+                            json_string_length(value), 0, err)) != EXO_OK)
         exo_fail_in(err, st, "%s:%zu", l->path, l->line);
     json_decref(line);
     return st;

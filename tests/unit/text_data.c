@@ -253,7 +253,7 @@ Test(text_data, lines_of_json_are_documents)
     static const char *const wrong[][2] = {
         {"{\"text\": \"ab\"}\n{\"text\": 1}", "w.jsonl:2: an object with the key 'text'"},
         {"\n{\"Text\": \"ab\"}", "w.jsonl:2: an object with the key 'text'"},
-        {"[1]", "w.jsonl:1: an object with the key 'text'"},
+        {"[1]", "w.jsonl:1:1: no JSON object, but another value"},
         {"{\"text\": \"ab", "w.jsonl:1:12: no JSON object: "},
         {"\xFF\xFE{", "w.jsonl:1:1: no JSON object: "}, /* UTF-16 */
         {"\n  {\"text\": \"\\ud800\"}", "w.jsonl:2:"},

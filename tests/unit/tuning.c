@@ -188,8 +188,9 @@ Test(tuning, a_line_that_is_no_text_is_refused_with_its_number)
         {false, "{\"prompt\": \"a\"}", "", ":2: \"answer\" is missing"},
         {false, "{\"prompt\": 3, \"answer\": \"b\"}", "", ":2: \"prompt\" is missing"},
         {false, "{\"prompt\": \"\", \"answer\": \"b\"}", "", ":2: \"prompt\": it has no tokens"},
-        {false, "[1]", "", ":2:1: no JSON object: another value"},
-        {false, "{\"prompt\": ", "", ":2:"},
+        {false, "[1]", "", ":2:1: no JSON object, but another value"},
+        {false, "{\"prompt\": ", "", ":2:11: no JSON object: "},
+        {false, "{\"prompt\": \"a\", \"answer\": \"b\", \"answer\": \"b\"}", "", ":2:"},
         {false, "{\"prompt\": \"a\", \"answer\": \"bbbbbbbbbbbbbbbbbbbb\"}", "",
          "the model takes 17: set model.context, or data.truncate"},
         {false, "{\"prompt\": \"aaaaaaaaaaaaaaaaaaaa\", \"answer\": \"b\"}", ", truncate: true",
@@ -220,6 +221,25 @@ Test(tuning, a_line_that_is_no_text_is_refused_with_its_number)
         exo_tuner_free(&tuner);
         exo_config_free(&doc);
     }
+    temp_remove(folder);
+}
+
+Test(tuning, lines_of_other_programs_are_read)
+{
+    char folder[64], path[128], config[512];
+    exo_config_doc *doc = NULL;
+    exo_tuner *tuner = NULL;
+    exo_err err = {0};
+    temp_folder(folder, sizeof folder);
+    write_file(
+        path, sizeof path, folder, "texts.jsonl",
+        "\xEF\xBB\xBF{\"id\": 18446744073709551616, \"prompt\": \"a\", \"answer\": \"b\"}\r\n"
+        " \r\n{\"note\": \"\\u0000\", \"prompt\": \"a\", \"answer\": \"b\"}\r\n");
+    snprintf(config, sizeof config, "{model: %s, data: {path: %s}}", MODEL, path);
+    cr_expect_eq(exo_tuner_read(&tuner, parse(&doc, config), EXO_TUNER_ANSWERS, &err), EXO_OK, "%s",
+                 err.text);
+    exo_tuner_free(&tuner);
+    exo_config_free(&doc);
     temp_remove(folder);
 }
 
