@@ -96,7 +96,7 @@ exo_documents_alphabet(const exo_file_list *files, size_t limit, exo_tokenizer *
     struct alphabet *a = exo_calloc(1, sizeof *a);
     if (!a)
         return exo_fail(err, EXO_NOMEM, "no memory for an alphabet");
-    exo_status st = exo_documents_read(files, limit, note_characters, a, err);
+    exo_status st = exo_documents_read(files, limit, note_characters, a, NULL, err);
     if (st == EXO_OK && a->bytes == 0)
         st = exo_fail(err, EXO_INVAL, "%s: there is no text", files->paths[0]);
     char *text = st == EXO_OK ? exo_calloc(a->bytes + 1, 1) : NULL;

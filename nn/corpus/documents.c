@@ -177,7 +177,7 @@ give_piece(const char *path, size_t index, const char *text, size_t size, uint64
 /* `buffer` has room for limit + 1 bytes. The byte beyond a piece shows that the file goes on. */
 static exo_status
 read_file(const char *path, size_t index, char *buffer, size_t limit, exo_document_piece piece,
-          void *context, exo_err *err)
+          void *context, uint64_t *read, exo_err *err)
 {
     FILE *file = NULL;
     exo_status st = exo_file_open_stream(path, &file, err);
@@ -194,6 +194,7 @@ read_file(const char *path, size_t index, char *buffer, size_t limit, exo_docume
         }
         more = have > limit;
         size_t size = more ? find_cut(buffer, limit) : have;
+        *read += size;
         if (size > 0)
             st = give_piece(path, index, buffer, size, offset, piece, context, err);
         memmove(buffer, buffer + size, have - size);
@@ -213,6 +214,7 @@ struct lines {
     size_t document; /* the index of the next one */
     exo_document_piece piece;
     void *context;
+    uint64_t *read; /* as of exo_documents_read */
 };
 
 /* Gives the text of the line text (size), which is a document. Lines of spaces are none. */
@@ -220,6 +222,7 @@ static exo_status
 give_line(struct lines *l, const char *text, size_t size, exo_err *err)
 {
     json_t *line = NULL;
+    *l->read += size;
     exo_status st = exo_json_line(&line, l->path, ++l->line, text, size, err);
     if (!line)
         return st;
@@ -255,6 +258,7 @@ read_lines(struct lines *l, char *buffer, size_t limit, exo_err *err)
         more = have > limit;
         const char *end = NULL;
         while (st == EXO_OK && (end = memchr(buffer + used, '\n', have - used))) {
+            ++*l->read; /* the end of the line */
             st = give_line(l, buffer + used, (size_t)(end - buffer) - used, err);
             used = (size_t)(end - buffer) + 1;
         }
@@ -272,19 +276,22 @@ read_lines(struct lines *l, char *buffer, size_t limit, exo_err *err)
 
 exo_status
 exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece piece,
-                   void *context, exo_err *err)
+                   void *context, uint64_t *read, exo_err *err)
 {
     exo_status st = EXO_OK;
+    uint64_t unused = 0;
     char *buffer = exo_calloc(limit + 1, 1);
     if (!buffer)
         return exo_fail(err, EXO_NOMEM, "no memory to read text");
-    struct lines lines = {.piece = piece, .context = context};
+    read = read ? read : &unused;
+    *read = 0;
+    struct lines lines = {.piece = piece, .context = context, .read = read};
     for (size_t i = 0; st == EXO_OK && i < files->count; i++) {
         lines.path = files->paths[i];
         lines.line = 0;
-        st = ends_with(lines.path, LINES)
-                 ? read_lines(&lines, buffer, limit, err)
-                 : read_file(lines.path, lines.document++, buffer, limit, piece, context, err);
+        st = ends_with(lines.path, LINES) ? read_lines(&lines, buffer, limit, err)
+                                          : read_file(lines.path, lines.document++, buffer, limit,
+                                                      piece, context, read, err);
     }
     exo_free(buffer);
     return st;
@@ -295,7 +302,7 @@ exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece 
 struct encoder {
     const exo_encoding *encoding;
     size_t document;       /* the last piece's document; SIZE_MAX: there was no piece */
-    uint64_t bytes, total; /* encoded so far; of all files */
+    uint64_t bytes, total; /* read so far; of all files */
 };
 
 static exo_status
@@ -315,7 +322,6 @@ encode_piece(void *context, size_t index, const char *text, size_t size, uint64_
         st = c->sink(c->context, tokens, count, begins, err);
     exo_free(tokens);
     e->document = index;
-    e->bytes += size;
     if (st == EXO_OK && c->progress)
         c->progress(c->progress_context, e->bytes, e->total);
     return st;
@@ -326,5 +332,8 @@ exo_documents_encode(const exo_file_list *files, const exo_encoding *encoding, e
 {
     struct encoder e = {
         .encoding = encoding, .document = SIZE_MAX, .total = exo_file_list_bytes(files)};
-    return exo_documents_read(files, encoding->limit, encode_piece, &e, err);
+    exo_status st = exo_documents_read(files, encoding->limit, encode_piece, &e, &e.bytes, err);
+    if (st == EXO_OK && encoding->progress) /* the last bytes may be those of blank lines */
+        encoding->progress(encoding->progress_context, e.bytes, e.total);
+    return st;
 }

@@ -41,9 +41,10 @@ typedef exo_status (*exo_document_piece)(void *context, size_t index, const char
  * Empty files have no piece. Of a file "*.jsonl" each line is a document: the text under the key
  * "text" of an object. A line has at most `limit` bytes. Errors: NOT_FOUND, IO, NOMEM; INVAL, with
  * file and line, if a line is too long or no such object; those of `piece`, with the file's name
- * before them. */
+ * before them. *read, which may be NULL, has the bytes of all files up to the end of the present
+ * piece, or of its line. */
 exo_status exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece piece,
-                              void *context, exo_err *err);
+                              void *context, uint64_t *read, exo_err *err);
 
 /* A tokenizer of the characters in the files. INVAL: a file is not UTF-8 or has U+0000 (names file
  * and byte), or the files have no text. Other errors: those of exo_documents_read. */

@@ -67,6 +67,7 @@ exo_tokenize_check(const struct exo_tokenize_args *args, const exo_words *inputs
 struct meter {
     bool terminal, shown;
     exo_time last;
+    uint64_t bytes; /* as last shown */
 };
 
 static void
@@ -75,10 +76,12 @@ show_progress(void *context, uint64_t bytes, uint64_t total)
     struct meter *m = context;
     char done[EXO_FIGURE], all[EXO_FIGURE];
     exo_time now = exo_now(exo_clock_real());
-    if (now - m->last < (m->terminal ? EXO_SECOND / 10 : 2 * EXO_SECOND))
+    bool ends = m->shown && bytes >= total && m->bytes < total;
+    if (!ends && now - m->last < (m->terminal ? EXO_SECOND / 10 : 2 * EXO_SECOND))
         return;
     m->last = now;
     m->shown = true;
+    m->bytes = bytes;
     fprintf(stderr, "%stokenized %s of %s%s", m->terminal ? "\r" : "",
             exo_text_bytes((double)bytes, done), exo_text_bytes((double)total, all),
             m->terminal ? "\x1b[K" : "\n");

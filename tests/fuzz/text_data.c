@@ -130,7 +130,7 @@ read_text(const uint8_t *data, size_t size, size_t limit)
     struct rest rest = {.text = data, .size = size, .limit = limit};
     exo_err err = {0};
     expect(exo_file_list_add(&files, path, ".txt", NULL) == EXO_OK);
-    expect(exo_documents_read(&files, limit, take, &rest, NULL) == EXO_OK && rest.size == 0);
+    expect(exo_documents_read(&files, limit, take, &rest, NULL, NULL) == EXO_OK && rest.size == 0);
     exo_status st = exo_documents_alphabet(&files, limit, &tokenizer, &err);
     expect(st == EXO_OK || ((st == EXO_INVAL || st == EXO_DAMAGED) && strstr(err.text, path)));
     if (st == EXO_OK) {

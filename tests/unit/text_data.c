@@ -236,10 +236,10 @@ Test(text_data, lines_of_json_may_lie_across_the_end_of_what_is_read)
                                             "{\"text\": \"ab\"}\n{\"text\": \"cd\"}\n"
                                             "{\"text\": \"ef\"}\n{\"text\": \"gh\"}");
         cr_assert_eq(exo_file_list_add(&files, path, ".txt", NULL), EXO_OK);
-        cr_expect_eq(exo_documents_read(&files, limit, note_document, all, &err), EXO_OK, "%s",
-                     err.text);
+        cr_expect_eq(exo_documents_read(&files, limit, note_document, all, NULL, &err), EXO_OK,
+                     "%s", err.text);
         cr_expect_str_eq(all, "0:ab 1:cd 2:ef 3:gh ");
-        cr_expect_eq(exo_documents_read(&files, 12, note_document, all, &err), EXO_INVAL);
+        cr_expect_eq(exo_documents_read(&files, 12, note_document, all, NULL, &err), EXO_INVAL);
         cr_expect(strstr(err.text, "d.jsonl:1: the line has more than 12 bytes"), "%s", err.text);
         exo_file_list_release(&files);
     }
@@ -421,7 +421,7 @@ expect_pieces(const char *text, size_t size, size_t limit, const char *line, siz
     exo_file_list files = {0};
     cr_assert_eq(exo_file_list_add(&files, texts_write(folder, "p.txt", text, size), ".txt", NULL),
                  EXO_OK);
-    cr_assert_eq(exo_documents_read(&files, limit, take_piece, &p, NULL), EXO_OK);
+    cr_assert_eq(exo_documents_read(&files, limit, take_piece, &p, NULL, NULL), EXO_OK);
     cr_expect_eq(p.size, size);
     cr_expect_arr_eq(p.text, text, size);
     if (count)

@@ -106,6 +106,41 @@ tokenize(const char *input, const char *output, exo_tokenizer *tokenizer, exo_do
     return result;
 }
 
+struct progress {
+    uint64_t bytes, total;
+    int calls;
+};
+
+static void
+note_progress(void *context, uint64_t bytes, uint64_t total)
+{
+    struct progress *p = context;
+    cr_expect(bytes >= p->bytes && bytes <= total);
+    *p = (struct progress){bytes, total, p->calls + 1};
+}
+
+Test(token_shards, progress_ends_with_all_bytes)
+{
+    static const char *const texts[][2] = {
+        {"p.txt", "the quick brown fox\n"},
+        {"p.jsonl", "{\"text\": \"the fox\", \"id\": 12345}\r\n{\"text\": \"\"}\n\n"}};
+    exo_tokenizer *t = texts_tokenizer(folder);
+    char out[2][TEXTS_PATH];
+    for (int i = 0; i < 2; i++) {
+        struct progress p = {0};
+        const char *input = texts_write_text(folder, texts[i][0], texts[i][1]);
+        const exo_tokenize_opts opts = {.tokenizer = t, .progress = note_progress, .context = &p};
+        exo_tokenize_result result;
+        exo_err err = {0};
+        texts_path_in(out[i], folder, i == 0 ? "all_0" : "all_1");
+        cr_assert_eq(exo_data_tokenize(&input, 1, out[i], &opts, &result, &err), EXO_OK, "%s",
+                     err.text);
+        cr_expect(p.calls > 0 && p.total == strlen(texts[i][1]));
+        cr_expect_eq(p.bytes, p.total, "%s", input);
+    }
+    exo_tokenizer_drop(&t);
+}
+
 /* --- Written and read ------------------------------------------------------------------------- */
 
 Test(token_shards, shards_are_the_text_whatever_their_size)
