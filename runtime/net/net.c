@@ -198,8 +198,10 @@ turn(exo_net *net, exo_driver driver, exo_time deadline)
         handle_event_locked(net, events[i].data.fd);
     exo_time now = exo_now(exo_clock_real());
     net->turn_began = now;
-    if (now >= net->next_tick)
+    if (now >= net->next_tick) {
+        exo_net_excuse_silence_locked(net, now);
         exo_net_tick_locked(net, now);
+    }
     pthread_mutex_unlock(&net->lock);
     exo_net_report_lost(net);
     size_t envelopes = 0, got = 1;

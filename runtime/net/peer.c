@@ -378,6 +378,28 @@ has_hung_up(exo_peer *p)
     return ++p->ended_ticks > HUNG_UP;
 }
 
+static void
+move_on(exo_time *since, exo_time by, exo_time now)
+{
+    *since = now - *since > by ? *since + by : now;
+}
+
+void
+exo_net_excuse_silence_locked(exo_net *net, exo_time now)
+{
+    exo_peer *p;
+    exo_time late = net->next_tick ? now - net->next_tick : 0;
+    if (late < BEAT)
+        return;
+    DL_FOREACH(net->peers, p)
+    {
+        move_on(&p->heard, late, now);
+        move_on(&p->read_at, late, now);
+        if (p->gap_since)
+            move_on(&p->gap_since, late, now);
+    }
+}
+
 void
 exo_net_tick_locked(exo_net *net, exo_time now)
 {

@@ -189,6 +189,10 @@ void exo_peer_dismiss_locked(exo_net *net, exo_peer *peer, const char *cause);
 bool exo_net_report_lost(exo_net *net);
 /* Whether the end of its process is certain to be seen, so that its silence means nothing. */
 bool exo_peer_is_watched(const exo_peer *peer);
+/* If the tick at `now` is late by more than a beat, this process did not run, as under SIGSTOP or in
+ * a virtual machine that was paused: that time is no silence of its peers, which may have stood
+ * still as well, and whose messages have not been read yet. Call it before the tick. */
+void exo_net_excuse_silence_locked(exo_net *net, exo_time now);
 /* Sends beats; finds silent, stuck and revoked peers. */
 void exo_net_tick_locked(exo_net *net, exo_time now);
 /* What the intake kept out for earlier nets of this process is not counted for this one. Before any

@@ -88,6 +88,26 @@ Test(net, does_not_lose_a_stopped_process)
     net_end_close(&server);
 }
 
+/* Two processes that stood still together, as on a host that was paused. */
+Test(net, does_not_lose_a_peer_because_it_stood_still_itself)
+{
+    net_end server = {0}, client = {0};
+    net_end_open(&server, "tcp://127.0.0.1:0", &(exo_net_opts){.peer_timeout = 3 * EXO_SECOND});
+    net_end_open(&client, NULL, NULL);
+    exo_peer *peer = net_end_connect(&client, &server);
+    EVENTUALLY(server.opened == 1);
+    pthread_mutex_lock(&server.net->lock);
+    server.net->next_tick -= 10 * EXO_SECOND;
+    server.net->peers->heard -= 10 * EXO_SECOND;
+    pthread_mutex_unlock(&server.net->lock);
+    exo_net_kick(server.net);
+    usleep(600000); /* a tick */
+    cr_expect_eq(server.lost, 0, "%s", server.cause);
+    exo_peer_drop(&peer);
+    net_end_close(&client);
+    net_end_close(&server);
+}
+
 /* Whether the connection of the only peer has ended, though the peer is not lost. */
 static bool
 has_ended(net_end *e)
