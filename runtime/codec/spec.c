@@ -73,7 +73,7 @@ static exo_status
 read_topk(exo_topk *topk, exo_config *map, exo_err *err)
 {
     *topk = (exo_topk){.error_feedback = true, .decay = 1};
-    bool has_k = exo_config_has(map, "k"), has_ratio = exo_config_has(map, "ratio");
+    bool has_k = exo_config_has(map, "k");
     exo_status st = exo_config_double(map, "ratio", has_k ? 0 : 0.01, 0, 1, &topk->ratio, err);
     if (st == EXO_OK)
         st = exo_config_u64(map, "k", 0, 1, UINT32_MAX, &topk->k, err);
@@ -85,11 +85,12 @@ read_topk(exo_topk *topk, exo_config *map, exo_err *err)
         st = exo_config_double(map, "decay", 1, 0, 1, &topk->decay, err);
     if (st != EXO_OK)
         return st;
-    if (has_k && has_ratio)
+    /* A run's config.json has both, with the values that say nothing. */
+    if (has_k && topk->ratio > 0)
         return exo_config_fail(map, err, "topk: k and ratio say the same; one of them is enough");
     if (!has_k && !(topk->ratio > 0))
         return exo_config_fail(map, err, "topk: ratio must be greater than 0 and at most 1");
-    if (!topk->error_feedback && exo_config_has(map, "decay"))
+    if (!topk->error_feedback && topk->decay != 1)
         return exo_config_fail(map, err, "topk: decay needs error_feedback");
     return EXO_OK;
 }

@@ -104,7 +104,7 @@ Test(codec_config, mistakes_are_named_with_their_place)
          "codec:1:1: topk: k and ratio say the same; one of them is enough"},
         {"{name: topk, error_feedback: no}",
          "codec:1:30: error_feedback: expected true or false, got 'no'"},
-        {"{name: topk, error_feedback: false, decay: 1}",
+        {"{name: topk, error_feedback: false, decay: 0.5}",
          "codec:1:1: topk: decay needs error_feedback"},
         {"{name: sparse, p: 0}", "codec:1:1: sparse: p must be greater than 0 and at most 1"},
         {"{name: sparse, selector: rand}", "codec:1:26: selector: expected one of random, "
