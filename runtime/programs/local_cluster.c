@@ -35,6 +35,9 @@ extern char **environ;
 #define LOST_GRACE   (10 * EXO_SECOND)
 /* timeout of the first attempt; each further one takes twice as long */
 #define JOIN_ATTEMPT (2 * EXO_SECOND)
+/* All are on this host: the end of a process ends its connections, also those by tcp, and silence
+ * is but a pause, as after ctrl-Z. */
+#define PEER_TIMEOUT (3600 * EXO_SECOND)
 #define HEAD         "the head of this run"
 
 enum {
@@ -214,7 +217,7 @@ static void
 add_common(struct words *w, const exo_local_cluster *c, const exo_local_cluster_opts *opts,
            const char *key)
 {
-    char path[128], parent[16];
+    char path[128], parent[16], timeout[16];
     snprintf(parent, sizeof parent, "%d", (int)getpid());
     add_option(w, "--cluster", "run");
     add_option(w, "--folder", c->folder);
@@ -222,6 +225,8 @@ add_common(struct words *w, const exo_local_cluster *c, const exo_local_cluster_
     if (strcmp(opts->transport, "ipc") == 0)
         return;
     add_option(w, "--listen", "tcp://127.0.0.1:0");
+    snprintf(timeout, sizeof timeout, "%ds", (int)(PEER_TIMEOUT / EXO_SECOND));
+    add_option(w, "--peer-timeout", timeout);
     add_word(w, "--no-ipc");
     if (strcmp(opts->transport, "curve") != 0) {
         add_word(w, "--insecure");
@@ -465,6 +470,7 @@ exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts,
         join.listen = loopback;
         join.num_listen = tcp;
         join.no_ipc = tcp;
+        join.peer_timeout = tcp ? PEER_TIMEOUT : 0;
         join.insecure = tcp && !curve;
     }
     if (st == EXO_OK)

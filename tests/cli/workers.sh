@@ -36,6 +36,16 @@ for workers in 1 2 3; do
     done
 done
 
+# As after ctrl-Z, over tcp too: what pauses for longer than hosts may be silent goes on. It does so below.
+"$EXOGYM" run job.yaml --no-plot --save-dir paused --set train.max_steps=1000000 --workers 2 --transport curve >paused.out 2>&1 </dev/null &
+paused=$!
+for ((i = 0; i < 600; i++)); do
+    grep -q 'step 6/' paused.out && break
+    sleep 0.1
+done
+kill -STOP $paused
+since=$SECONDS
+
 # Stopped in one process, resumed in workers, and the other way round.
 steps=700
 grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt" || steps=200 # sanitizers are slow
@@ -76,6 +86,15 @@ expect 2 "exogym: run: --transport tcp: every user of this host could run code a
     run job.yaml --workers 1 --transport tcp
 expect 2 "exogym: run: --insecure is for --transport tcp (see \`exogym help run\`)" run job.yaml --workers 1 --insecure
 expect 2 "exogym: run: --transport: expected ipc, tcp or curve, got 'udp' (see \`exogym help run\`)" run job.yaml --workers 1 --transport udp
+
+while [ $((SECONDS - since)) -lt 8 ]; do
+    sleep 0.1
+done
+kill -CONT $paused
+sleep 1
+kill -INT $paused
+wait $paused
+[ $? = 130 ] || fail "a pause: $(tail -n 2 paused.out)"
 
 # Neither a full disk under standard output nor a place for the sockets that is not there goes by without its reason.
 "$EXOGYM" run job.yaml --no-plot --set train.max_steps=1 --save-dir full --workers 1 >/dev/full 2>err
