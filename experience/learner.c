@@ -112,6 +112,8 @@ exo_learner_read(exo_learner **out, exo_config *config, exo_err *err)
     exo_status st = exo_objective_read(&l->objective, config, err);
     if (st == EXO_OK)
         st = read_student(&l->actor, config, "model", "optimizer", 1e-4f, err);
+    if (st == EXO_OK && l->actor.model)
+        st = exo_named_model_check_saved(l->actor.model, config, "model", err);
     if (st == EXO_OK)
         st = read_student(&l->critic, config, "critic", "critic_optimizer", 1e-3f, err);
     if (st == EXO_OK)

@@ -9,6 +9,7 @@
 
 #include "base/config_edit.h"
 #include "experience/given.h"
+#include "nn/pretrained/pretrained.h"
 
 exo_status
 exo_named_model_read(exo_model **out, exo_config *config, const char *key, exo_err *err)
@@ -36,6 +37,24 @@ exo_named_model_read(exo_model **out, exo_config *config, const char *key, exo_e
     if (st == EXO_NOT_FOUND && err)
         err->code = EXO_INVAL; /* the name is wrong */
     return st == EXO_NOT_FOUND ? EXO_INVAL : st;
+}
+
+exo_status
+exo_named_model_check_saved(const exo_model *model, exo_config *config, const char *key,
+                            exo_err *err)
+{
+    const exo_decoder_spec *spec = exo_decoder_spec_of(model);
+    exo_config *at = exo_config_get(config, key);
+    exo_err reason = {0};
+    if (!spec)
+        return exo_config_fail(at, err, "%s: '%s' is no language model; use gpt", key,
+                               exo_model_name(model));
+    return exo_pretrained_can_write(spec, &reason) == EXO_OK
+               ? EXO_OK
+               : exo_config_fail(at, err,
+                                 "%s: the trainer could not write it as a Hugging Face directory "
+                                 "when it ends: %s",
+                                 key, reason.text);
 }
 
 bool

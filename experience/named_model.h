@@ -10,6 +10,11 @@
  * its place), NOT_FOUND, NOMEM. */
 exo_status exo_named_model_read(exo_model **out, exo_config *config, const char *key, exo_err *err);
 
+/* Checks that `model`, under `key`, is a language model that a trainer can write as a Hugging Face
+ * directory when it ends. INVAL, with its place. */
+exo_status exo_named_model_check_saved(const exo_model *model, exo_config *config, const char *key,
+                                       exo_err *err);
+
 /* True: the model has a value head. */
 bool exo_named_model_gives_values(const exo_model *model);
 

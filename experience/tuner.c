@@ -56,9 +56,8 @@ read_model(exo_tuner *t, exo_config *config, exo_err *err)
     exo_status st = exo_named_model_read(&t->model, config, "model", err);
     if (st == EXO_OK && !t->model)
         st = exo_config_fail(config, err, "the key 'model' is missing: model: {name: gpt, ...}");
-    if (st == EXO_OK && !exo_decoder_spec_of(t->model))
-        st = exo_config_fail(config, err, "model: '%s' is no language model; use gpt",
-                             exo_model_name(t->model));
+    if (st == EXO_OK)
+        st = exo_named_model_check_saved(t->model, config, "model", err);
     if (st == EXO_OK && t->kind == EXO_TUNER_RANKING && !exo_named_model_gives_values(t->model))
         st = exo_config_fail(config, err,
                              "a reward model needs a value head: set model.values: true");

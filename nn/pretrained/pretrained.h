@@ -41,6 +41,9 @@ exo_status exo_adapter_write(const char *folder, const exo_decoder_spec *spec, e
 
 /* --- Writing ---------------------------------------------------------------------------------- */
 
+/* Checks that a directory can express `spec`, so that a model that it cannot is refused before it is
+ * trained. UNSUPPORTED: names the first reason. */
+exo_status exo_pretrained_can_write(const exo_decoder_spec *spec, exo_err *err);
 /* Like exo_decoder_save, for the parameters of `spec`, without LoRA. */
 exo_status exo_pretrained_write(const char *folder, const exo_decoder_spec *spec,
                                 exo_params *params, exo_dtype dtype, size_t shard_bytes,

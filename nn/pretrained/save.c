@@ -263,6 +263,13 @@ remove_stale(const struct saving *s, exo_err *err)
 }
 
 exo_status
+exo_pretrained_can_write(const exo_decoder_spec *spec, exo_err *err)
+{
+    const exo_family *family = NULL;
+    return exo_family_check(&family, spec, err);
+}
+
+exo_status
 exo_pretrained_write(const char *folder, const exo_decoder_spec *spec, exo_params *params,
                      exo_dtype dtype, size_t shard_bytes, exo_err *err)
 {

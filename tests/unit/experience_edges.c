@@ -394,6 +394,19 @@ static const struct {
     {", top_k: 2", "{class: dpo_trainer, config: {model: {<<: *m, vocabulary: 5}}}",
      "g:6:43: model: its vocabulary is 5, but the prompts of 'm', of which 't' learns, have tokens "
      "up to 5"},
+    /* what no directory can express could not be written at the end of the run */
+    {"", "{class: dpo_trainer, config: {model: {<<: *m, bias: false}}}",
+     "g:6:43: model: the trainer could not write it as a Hugging Face directory when it ends: "
+     "transformers' GPT2LMHeadModel cannot express this model: all its linear layers have biases"},
+    {"", "{class: reward_trainer, config: {model: {<<: *m, values: true, position: alibi}}}",
+     "g:6:46: model: the trainer could not write it as a Hugging Face directory when it ends: "
+     "transformers' BloomForCausalLM cannot"},
+    {"", "{class: ppo_trainer, config: {algorithm: grpo, model: {<<: *m, norm: rms}}}",
+     "g:6:60: model: the trainer could not write it"},
+    {"",
+     "{class: ppo_trainer, config: {algorithm: {name: ppo}, model: *m, critic: {<<: *m, norm: rms, "
+     "values: true}}}",
+     NULL},
 };
 
 Test(experience_edges, a_trainer_takes_the_answers_of_its_makers)
