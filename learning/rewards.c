@@ -4,6 +4,10 @@
 
 #include <math.h>
 
+/* The range of a coefficient that follows its target. */
+#define LEAST_COEF 1e-9
+#define MOST_COEF  1e6
+
 static double
 clamp(double x, double low, double high)
 {
@@ -130,7 +134,8 @@ exo_kl_control_update(exo_kl_control *c, double kl, size_t sequences)
     if (c->target <= 0)
         return;
     double gain = c->horizon > 0 ? fmin((double)sequences / c->horizon, 1) : 0.1;
-    c->coef *= 1 + gain * clamp(kl / c->target - 1, -0.2, 0.2);
+    double moved = c->coef * (1 + gain * clamp(kl / c->target - 1, -0.2, 0.2));
+    c->coef = clamp(moved, fmin(c->coef, LEAST_COEF), fmax(c->coef, MOST_COEF));
 }
 
 const char *const *

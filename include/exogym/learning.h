@@ -109,7 +109,9 @@ typedef struct exo_kl_control {
  *
  *     e = clip((kl - target) / target, -0.2, 0.2),  coef *= 1 + gain e
  *
- * The gain is sequences / horizon, and at most 1, so that the coefficient stays positive. kl: of the
+ * The gain is sequences / horizon, and at most 1, so that the coefficient stays positive. It stays
+ * between 1e-9 and 1e6, or its first value where that is beyond: a KL that never reaches the target
+ * would let it overflow, and after a long time below the target it could not come back. kl: of the
  * latest batch of `sequences`, in nats a sequence. */
 EXO_API void exo_kl_control_update(exo_kl_control *control, double kl, size_t sequences);
 

@@ -439,6 +439,18 @@ Test(learning, kl_control_follows_its_target)
     moving.horizon = 0;
     exo_kl_control_update(&moving, 0, 100);
     cr_expect_float_eq(moving.coef, 0.1 * 1.02 * 0.99 * 0.98, 1e-12);
+    /* a target that is never reached: the coefficient stays in its range, and comes back */
+    for (size_t i = 0; i < 5000; i++)
+        exo_kl_control_update(&short_horizon, 60, 100);
+    cr_expect_eq(short_horizon.coef, 1e6);
+    for (size_t i = 0; i < 5000; i++)
+        exo_kl_control_update(&short_horizon, 0, 100);
+    cr_expect_eq(short_horizon.coef, 1e-9);
+    exo_kl_control beyond = {.coef = 1e-12, .target = 6, .horizon = 1};
+    exo_kl_control_update(&beyond, 0, 100);
+    cr_expect_eq(beyond.coef, 1e-12);
+    exo_kl_control_update(&beyond, 60, 100);
+    cr_expect_float_eq(beyond.coef, 1.2e-12, 1e-20);
 }
 
 /* --- Corrections, figures, errors ------------------------------------------------------------- */
