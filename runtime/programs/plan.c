@@ -240,7 +240,9 @@ plan_command(const exo_command_line *line)
 }
 
 static const exo_arg table[] = {
-    {NULL, "JOB.yaml", "The job file, whose strategy is ddp or fsdp; docs/jobs.md describes it.",
+    {NULL, "JOB.yaml",
+     "The job file; its `strategy` is ddp or fsdp, and it has no `compare`. docs/jobs.md describes "
+     "it.",
      EXO_INTO(struct plan_args, job_path), .word = EXO_WORD_FILE, .required = true},
     {"--nodes", "N", "The number of nodes, instead of the job's.",
      EXO_INTO(struct plan_args, nodes)},

@@ -50,8 +50,11 @@ check_strategy(exo_config *root, const exo_job_plan_opts *opts, exo_err *err)
     const char *name = exo_config_scalar(
         exo_config_is_map(strategy) ? exo_config_get(strategy, "name") : strategy);
     if (compare)
-        return exo_config_fail(compare, err, "%s: takes one strategy, and 'compare' has several",
-                               opts->subject);
+        return exo_config_fail(
+            compare, err,
+            "%s: takes one strategy, and 'compare' has several: in a job without "
+            "'compare', name ddp or fsdp under 'strategy'",
+            opts->subject);
     if (name && strcmp(name, "ddp") != 0 && strcmp(name, "fsdp") != 0)
         return exo_config_fail(strategy, err,
                                "%s: compares compositions of ddp and fsdp, and '%.60s' trains in "

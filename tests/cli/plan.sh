@@ -139,7 +139,8 @@ expect 2 "exogym: plan: --nodes 0: expected a number from 1 to 1024 $help" plan 
 expect 2 "exogym: plan: --memory much: expected a size, such as 16GiB $help" plan wan.yaml --memory much
 expect 2 "exogym: wan.yaml:10:11: plan: compares compositions of ddp and fsdp, and 'diloco' trains in another way" \
     plan wan.yaml --set strategy.name=diloco
-expect 2 "exogym: job.yaml:9:10: plan: takes one strategy, and 'compare' has several" plan job.yaml
+expect 2 "exogym: job.yaml:9:10: plan: takes one strategy, and 'compare' has several: in a job without 'compare', name ddp or fsdp under 'strategy'" \
+    plan job.yaml
 
 # --- parallel: auto
 # -----------------------------------------------------------------------------------------------------
