@@ -240,7 +240,16 @@ exo_dir_temporary_folder(char *path)
 const char *
 exo_dir_reason(int number)
 {
-    return number == ELOOP
-               ? "there is a link on the way, which a run does not follow within its folder"
-               : strerror(number);
+    switch (number) {
+    case ELOOP:
+        return "there is a link on the way, which a run does not follow within its folder";
+    case EMFILE:
+        return "the process has as many descriptors as it may have: raise its limit (ulimit -n "
+               "65536, "
+               "or LimitNOFILE of a service)";
+    case ENFILE:
+        return "the system has as many open files as it may have: raise fs.file-max (sysctl)";
+    default:
+        return strerror(number);
+    }
 }

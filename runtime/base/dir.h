@@ -34,7 +34,7 @@ DIR *exo_dir_list(const char *path);
 int exo_dir_temporary(char *path);
 /* The same for a folder, with mode 0777 less the umask: 0, or -1. */
 int exo_dir_temporary_folder(char *path);
-/* strerror, except that ELOOP gives its meaning here. */
+/* strerror, except that ELOOP gives its meaning here, and limits of descriptors what to raise. */
 const char *exo_dir_reason(int number);
 
 #endif

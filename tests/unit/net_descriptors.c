@@ -18,6 +18,7 @@
 
 #include <criterion/criterion.h>
 
+#include "base/file.h"
 #include "net/net_impl.h"
 #include "net/net_limits.h"
 #include "net/process.h"
@@ -160,6 +161,18 @@ say_kept_out(const net_end *e)
  * and serves when it has descriptors again. ZeroMQ closes descriptors of its closed sockets in a
  * thread of its own, so a few of the strangers may get one, and are ended when their time for a
  * handshake is over. */
+Test(net, a_file_that_finds_no_descriptor_says_which_limit_to_raise)
+{
+    char *text = NULL;
+    size_t size = 0;
+    exo_err err = {0};
+    have_few(0, 64);
+    cr_expect_neq(exo_file_read("/proc/self/stat", 4096, &text, &size, &err), EXO_OK);
+    have_few(64, 64); /* for what ends the test */
+    cr_expect(strstr(err.text, "/proc/self/stat: ") && strstr(err.text, "ulimit -n"), "%s",
+              err.text);
+}
+
 Test(net, survives_without_a_descriptor)
 {
     for (int i = 0; i < 2; i++) {
