@@ -58,16 +58,26 @@ until_true() {
     done
 }
 
+is_ready() {
+    grep -q ' is ready at ' "$1.out"
+}
+
+ready_or_gone() {
+    is_ready "$1" || gone "${!1}"
+}
+
 # start NAME PROGRAM ARGUMENTS...: sets the variable NAME to its process number when it says that it
 # is ready.
 start() {
     local variable=$1 program=$2
     shift 2
+    [ -x "$EXO_BUILD/$program" ] || { echo "FAIL there is no $EXO_BUILD/$program: build it" && exit 1; }
     rm -f "$variable.out" # of one before it
     "$EXO_BUILD/$program" --folder "$clusters" "$@" >"$variable.out" 2>"$variable.err" &
     printf -v "$variable" %s $!
     started+=($!)
-    until_true 10 grep -q ' is ready at ' "$variable.out" || fail "$program $*: not ready: $(cat "$variable.err")"
+    until_true 10 ready_or_gone "$variable"
+    is_ready "$variable" || fail "$program $*: not ready: $(cat "$variable.err")"
 }
 
 head() {

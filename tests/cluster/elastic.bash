@@ -38,6 +38,11 @@ strategy: {name: $1, optimizer: {name: sgd, lr: 1}}
 YAML
 }
 
+# begun NAME: whether the run has made its first steps.
+begun() {
+    grep -q "step $first/" "$1.err"
+}
+
 # train NAME OPTIONS...: starts the job in the background; it has begun when this returns.
 train() {
     local name=$1
@@ -45,7 +50,8 @@ train() {
     "$EXOGYM" run job.yaml --json --no-plot --save-dir "$name" --head "${EXOGYM_HEAD:-ipc://$place/head}" "$@" >"$name.out" 2>"$name.err" &
     run_pid=$!
     started+=($!)
-    until_true 200 grep -q "step $first/" "$name.err" || fail "the job does not begin: $(tail -3 "$name.err")"
+    until_true 200 eval "begun $name || gone $run_pid"
+    begun "$name" || fail "the job does not begin: $(tail -3 "$name.err")"
 }
 
 # events NAME EVENT: the rows of its members.csv with that event.
