@@ -542,6 +542,15 @@ full_window(const struct sending *s, exo_time *rtt)
     return rate / 8 * (double)*rtt / (double)EXO_SECOND;
 }
 
+/* Sets the bytes until the next loss, anew if the link's loss has changed. */
+static void
+set_credit(struct connection *c, const struct line *line)
+{
+    double most = SEGMENT / line->loss; /* INFINITY without loss */
+    if (c->window == 0 || line->loss == 0 || c->credit > most)
+        c->credit = most;
+}
+
 /* Sends one piece a round trip, with a window that doubles until it fills the rate, then the rest
  * at once. */
 static void
@@ -554,8 +563,7 @@ send_tcp(exo_links *l, struct sending *s, const struct line *line, struct connec
         send_piece(l, s, c, s->now, bytes);
         return;
     }
-    if (c->window == 0)
-        c->credit = SEGMENT / line->loss; /* INFINITY without loss */
+    set_credit(c, line);
     if (c->window == 0 || s->now >= exo_link_later(c->round, rtt)) {
         /* Connections share the uplink, so this one was sending as long as the uplink was busy. */
         exo_time last = exo_link_queue_busy(&l->hosts[s->from].up.queue, s->now, c->last);
@@ -655,8 +663,7 @@ exo_link_warm(exo_links *l, struct sending *s, const struct line *line, struct c
     find_way(l, s, line);
     exo_time rtt;
     double wire = exo_link_wire(line, bytes), full = full_window(s, &rtt);
-    if (c->window == 0)
-        c->credit = SEGMENT / line->loss; /* INFINITY without loss */
+    set_credit(c, line);
     begin_round(c, s->now, rtt, s->now - c->last, full);
     for (double most = full < c->threshold ? full : c->threshold;
          c->window < most && c->window <= wire;) {

@@ -353,6 +353,33 @@ Test(link, loss_limits_long_transfers_as_mathis_says)
     exo_links_free(&l);
 }
 
+/* Connections continue under the new loss, without one and with more. */
+Test(link, loss_may_change_while_connections_last)
+{
+    static const double losses[] = {0.02, 0, 0.2, 0.01, 0, 0};
+    exo_links *l = tcp_network(30 * MBIT, 4 * EXO_MS, losses[0]);
+    exo_time now = 0;
+    for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++) {
+        const exo_link_spec link = {.bandwidth = 30 * MBIT,
+                                    .latency = 4 * EXO_MS,
+                                    .loss = losses[i],
+                                    .transport = EXO_LINK_TCP};
+        cr_assert_eq(exo_links_set_fallback(l, &link, NULL), EXO_OK);
+        for (int n = 0; n < 40; n++) {
+            exo_time arrives = arrival(l, 0, 1, 12000, now);
+            cr_expect_lt(arrives - now, EXO_SECOND, "loss %g, message %d", losses[i], n);
+            now = arrives;
+        }
+    }
+    exo_links *clean = tcp_network(30 * MBIT, 4 * EXO_MS, 0);
+    for (int n = 0; n < 40; n++)
+        arrival(clean, 0, 1, 12000, n * 10 * EXO_MS);
+    NEAR(arrival(l, 0, 1, 12000, now) - now, arrival(clean, 0, 1, 12000, EXO_SECOND) - EXO_SECOND,
+         EXO_MS);
+    exo_links_free(&clean);
+    exo_links_free(&l);
+}
+
 Test(link, before_the_first_loss_nothing_is_limited)
 {
     exo_links *lossy = tcp_network(100 * MBIT, 50 * EXO_MS, 0.001),
