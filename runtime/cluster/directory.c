@@ -422,6 +422,7 @@ free_node(exo_cluster_node *n)
     exo_free(n->key);
     exo_free(n->host);
     exo_free(n->job);
+    exo_free(n->version);
     exo_free(n->cause);
     exo_free(n->running);
     exo_free(n->log);
@@ -478,6 +479,7 @@ exo_directory_add_node(exo_directory *directory, const Exo__Cluster__Register *f
     set_text(&n->key, from->key_text);
     set_text(&n->host, from->host);
     set_text(&n->job, from->job);
+    set_text(&n->version, from->version);
     set_text(&n->cause, NULL);
     return n;
 }
@@ -587,6 +589,7 @@ describe_node(const exo_cluster_node *n, Exo__Cluster__NodeInfo **out)
     info->actors = n->num_actors;
     info->kind = exo_pb_text(n->is_driver ? "driver" : "worker");
     info->since = n->since;
+    info->version = exo_pb_text(n->version);
     for (size_t i = 0; i < 2 * count; i++) {
         exo__cluster__resource__init(&resources[i]);
         resources[i].name = n->amounts[i % count].name;

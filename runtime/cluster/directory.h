@@ -51,7 +51,7 @@ typedef struct exo_amount {
 /* A process: a worker or a driver. */
 typedef struct exo_cluster_node {
     uint64_t id;
-    char *name, *endpoint, *key, *host, *job;
+    char *name, *endpoint, *key, *host, *job, *version;
     uint32_t pid;
     bool alive, left, is_driver; /* left: it ended well */
     /* held: the identity that registered it, which alone may do so again; NULL: this process, in

@@ -227,6 +227,18 @@ name_of_node(struct head *h, const exo_identity *who, char *wanted)
     return keys || theirs ? exo_pb_text(who->name) : wanted;
 }
 
+/* Versions of exogym that speak one protocol work together, but may compute other bits. */
+static void
+compare_versions(const exo_cluster_node *node)
+{
+    const char *theirs = node->version ? node->version : "older";
+    if (strcmp(theirs, EXO_VERSION) != 0)
+        EXO_LOG(WARN, HEAD,
+                "event=other_version node=%s version=\"%.60s\" head=\"" EXO_VERSION
+                "\" a run over both may have other bits",
+                node->name, theirs);
+}
+
 /* Adds or renews a node, charged to the process that registers it. */
 static exo_status
 add_node(struct head *h, const exo_call_context *call, const Exo__Cluster__Register *m,
@@ -250,6 +262,8 @@ add_node(struct head *h, const exo_call_context *call, const Exo__Cluster__Regis
         (*out)->holder = peer;
     (*out)->since = exo_head_date();
     own_node(*out, exo_call_identity(call));
+    if (counts && m->part == 0)
+        compare_versions(*out);
     return EXO_OK;
 }
 

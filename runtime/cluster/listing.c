@@ -56,6 +56,7 @@ node_json(const Exo__Cluster__NodeInfo *n)
     json_object_set_new(json, "host", text_of(n->host));
     json_object_set_new(json, "total", amounts(n->total, n->n_total));
     json_object_set_new(json, "free", amounts(n->free, n->n_free));
+    json_object_set_new(json, "version", text_of(n->version));
     if (n->cause[0])
         json_object_set_new(json, "cause", text_of(n->cause));
     return json;

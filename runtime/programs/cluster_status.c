@@ -167,6 +167,26 @@ print_reports(const json_t *jobs)
     }
 }
 
+/* Names the processes whose exogym is not that of the head. */
+static void
+print_versions(const json_t *nodes, const char *head)
+{
+    size_t i;
+    const json_t *node;
+    char name[256], version[64];
+    json_array_foreach ((json_t *)(uintptr_t)nodes, i, node) {
+        const char *theirs = json_string_value(json_object_get(node, "version")),
+                   *state = json_string_value(json_object_get(node, "state")),
+                   *called = json_string_value(json_object_get(node, "name"));
+        if (strcmp(state, "alive") != 0 || (theirs && strcmp(theirs, head) == 0))
+            continue;
+        exo_printable(name, sizeof name, called, EXO_SHOWN_LINE);
+        exo_printable(version, sizeof version, theirs ? theirs : "", EXO_SHOWN_LINE);
+        printf("warning  %s has %s%s: a run over both may have other bits\n", name,
+               *version ? "exogym " : "an older exogym", version);
+    }
+}
+
 static void
 print_overview(const json_t *listing)
 {
@@ -182,6 +202,7 @@ print_overview(const json_t *listing)
            json_array_size(actors) - count(actors, "alive") - count(actors, "dead"));
     printf("jobs     %zu running, %zu ended\n", count(jobs, "running"),
            json_array_size(jobs) - count(jobs, "running"));
+    print_versions(nodes, json_string_value(json_object_get(listing, "version")));
     if (json_array_size(nodes) > count(nodes, "left")) {
         printf("\n");
         exo_print_rows("nodes", nodes, false);

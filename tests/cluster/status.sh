@@ -139,6 +139,26 @@ tells 'source>sink:numbers' status || fail "status: $(cat told)"
 has told 'job flow: running'
 has told '  sink_0.count '
 
+# A worker of another version is named.
+version=$("$EXOGYM" --version)
+python3 - "$EXO_BUILD/exogym-worker" other-worker "${version#* }" <<'END'
+import os, sys
+text, version = open(sys.argv[1], "rb").read(), sys.argv[3].encode()
+open(sys.argv[2], "wb").write(text.replace(version + b"\0", b"9" + version[1:] + b"\0"))
+os.chmod(sys.argv[2], 0o755)
+END
+x status >told
+grep -q '^warning ' told && fail "all have one version: $(cat told)"
+./other-worker --name other --folder "$clusters" >other.out 2>other.err &
+other=$!
+started+=($other)
+until_true 10 grep -q ' is ready at ' other.out || fail "the other worker: $(cat other.err)"
+x status >told
+has told "warning  other has exogym 9${version#* ?}: a run over both may have other bits"
+has head_pid.err "event=other_version node=other version=\"9${version#* ?}\" head=\"${version#* }\""
+kill "$other"
+until_true 10 gone "$other"
+
 # Actors have more meters than a head has room for with all texts: each text is there once.
 "$EXOGYM" run flow.yaml --name crowd --head "$address" --set actors.sink.count=30 --set actors.sink.config='{wide: true}' \
     --set actors.source.config.items=100000 >crowd.out 2>crowd.err &
