@@ -97,7 +97,9 @@ __launch_bounds__(EXO_CUDA_BLOCK)
             exo_cuda_get_four(x, at, four);
         for (unsigned j = 0; j < 4; j++) {
             const float value = fours ? four[j] : exo_cuda_get(x, at + j);
-            codes |= static_cast<uint32_t>(exo_cuda_fp8_code<FORMAT>(value * inverse)) << 8 * j;
+            /* a GPU's product of a NaN has lost the sign */
+            const float scaled = value != value ? value : value * inverse;
+            codes |= static_cast<uint32_t>(exo_cuda_fp8_code<FORMAT>(scaled)) << 8 * j;
         }
         if (k.codes)
             put_four(k.codes, at, codes);
