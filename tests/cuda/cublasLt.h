@@ -1,5 +1,5 @@
-/* A stand-in for NVIDIA's cublasLt.h: what nn/cuda uses, with the meaning of cuBLAS's manual. It
- * refuses what the real one refuses of these calls, those of fp8 and of epilogues above all. No state
+/* A stand-in for NVIDIA's cublasLt.h: what nn/cuda uses, with the meaning of cuBLAS's manual and NVIDIA's
+ * numbers and layouts. It refuses what the real one refuses of these calls, those of fp8 and of epilogues above all. No state
  * beyond its objects. Read next: matmul.cc. */
 #ifndef EXO_TEST_CUBLASLT_H
 #define EXO_TEST_CUBLASLT_H
@@ -7,27 +7,27 @@
 #include <cuda_runtime.h>
 
 typedef enum cublasStatus_t {
-    CUBLAS_STATUS_SUCCESS,
-    CUBLAS_STATUS_ALLOC_FAILED,
-    CUBLAS_STATUS_INVALID_VALUE,
-    CUBLAS_STATUS_NOT_SUPPORTED,
+    CUBLAS_STATUS_SUCCESS = 0,
+    CUBLAS_STATUS_ALLOC_FAILED = 3,
+    CUBLAS_STATUS_INVALID_VALUE = 7,
+    CUBLAS_STATUS_NOT_SUPPORTED = 15,
 } cublasStatus_t;
 
 typedef enum cudaDataType_t {
-    CUDA_R_32F,
-    CUDA_R_16BF,
-    CUDA_R_8F_E4M3,
-    CUDA_R_8F_E5M2,
+    CUDA_R_32F = 0,
+    CUDA_R_16BF = 14,
+    CUDA_R_8F_E4M3 = 28,
+    CUDA_R_8F_E5M2 = 29,
 } cudaDataType_t;
 
 typedef enum cublasOperation_t {
-    CUBLAS_OP_N,
-    CUBLAS_OP_T,
+    CUBLAS_OP_N = 0,
+    CUBLAS_OP_T = 1,
 } cublasOperation_t;
 
 typedef enum cublasComputeType_t {
-    CUBLAS_COMPUTE_32F,
-    CUBLAS_COMPUTE_32F_FAST_TF32,
+    CUBLAS_COMPUTE_32F = 68,
+    CUBLAS_COMPUTE_32F_FAST_TF32 = 77,
 } cublasComputeType_t;
 
 typedef enum cublasLtEpilogue_t {
@@ -47,30 +47,30 @@ typedef enum cublasLtReductionScheme_t {
 } cublasLtReductionScheme_t;
 
 typedef enum cublasLtMatmulDescAttributes_t {
-    CUBLASLT_MATMUL_DESC_TRANSA,
-    CUBLASLT_MATMUL_DESC_TRANSB,
-    CUBLASLT_MATMUL_DESC_EPILOGUE,
-    CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-    CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
-    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
-    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
-    CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
-    CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
-    CUBLASLT_MATMUL_DESC_FAST_ACCUM,
+    CUBLASLT_MATMUL_DESC_TRANSA = 3,
+    CUBLASLT_MATMUL_DESC_TRANSB = 4,
+    CUBLASLT_MATMUL_DESC_EPILOGUE = 7,
+    CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,
+    CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26,
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER = 11,
+    CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD = 12,
+    CUBLASLT_MATMUL_DESC_A_SCALE_POINTER = 17,
+    CUBLASLT_MATMUL_DESC_B_SCALE_POINTER = 18,
+    CUBLASLT_MATMUL_DESC_FAST_ACCUM = 25,
 } cublasLtMatmulDescAttributes_t;
 
 typedef enum cublasLtMatrixLayoutAttribute_t {
-    CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
-    CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+    CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5,
+    CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET = 6,
 } cublasLtMatrixLayoutAttribute_t;
 
 typedef enum cublasLtMatmulPreferenceAttributes_t {
-    CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-    CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
-    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+    CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,
+    CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK = 3,
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES = 5,
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES = 6,
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES = 7,
+    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES = 8,
     CUBLASLT_TEST_PREFERENCES
 } cublasLtMatmulPreferenceAttributes_t;
 
@@ -83,20 +83,19 @@ typedef struct cublasLtMatmulAlgo_t {
     uint64_t chosen_for; /* what the heuristic has seen */
     uint64_t aligned;    /* of the bias and aux */
     uint64_t least[4];   /* of A, B, C and D */
+    uint64_t unused[2];
 } cublasLtMatmulAlgo_t;
 
 typedef struct cublasLtMatmulHeuristicResult_t {
     cublasLtMatmulAlgo_t algo;
+    size_t workspaceSize;
     cublasStatus_t state;
     float wavesCount;
+    int reserved[4];
 } cublasLtMatmulHeuristicResult_t;
 
-static inline size_t
-cublasLtGetVersion(void)
-{
-    return 0;
-}
-
+extern "C" {
+size_t cublasLtGetVersion(void);
 const char *cublasLtGetStatusString(cublasStatus_t status);
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
@@ -129,5 +128,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                               const void *c, cublasLtMatrixLayout_t c_layout, void *d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
                               void *workspace, size_t workspace_bytes, cudaStream_t stream);
+}
 
 #endif

@@ -1,5 +1,6 @@
 /* A stand-in for NVIDIA's cuda_runtime.h, with which the tests compile nn/cuda for the host. It has
- * what that folder uses, with the meaning of the CUDA Runtime API's reference manual.
+ * what that folder uses, with the meaning of the CUDA Runtime API's reference manual, and with its names, numbers
+ * and layouts: what nvcc compiles can be linked to it, too (tests/ptx).
  *
  * Work is queued by stream and is done when somebody waits for it: the next piece comes from a
  * stream drawn at random among those that may go on, so any order that streams and events allow can
@@ -55,10 +56,12 @@ typedef enum cudaError {
     cudaErrorGraphExecUpdateFailure = 910,
 } cudaError_t;
 
+extern "C" {
 cudaError_t cudaGetLastError(void);
 cudaError_t cudaPeekAtLastError(void);
 const char *cudaGetErrorString(cudaError_t error);
 const char *cudaGetErrorName(cudaError_t error);
+}
 
 /* --- Devices, memory, streams, events --------------------------------------------------------- */
 
@@ -90,8 +93,14 @@ typedef struct cudaUUID_t {
 typedef struct cudaDeviceProp {
     char name[256];
     cudaUUID_t uuid;
-    int major, minor;
-    size_t totalGlobalMem;
+    char luid[8];
+    unsigned luidDeviceNodeMask;
+    size_t totalGlobalMem, sharedMemPerBlock;
+    int regsPerBlock, warpSize;
+    size_t memPitch;
+    int maxThreadsPerBlock, maxThreadsDim[3], maxGridSize[3];
+    size_t totalConstMem;
+    int major, minor; /* NVIDIA's has more behind them */
 } cudaDeviceProp;
 
 typedef enum cudaFuncAttribute {
@@ -126,6 +135,7 @@ cudaFuncGetAttributes(cudaFuncAttributes *out, Kernel *kernel)
     return emulated_find_image();
 }
 
+extern "C" {
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device);
 cudaError_t cudaDeviceGetPCIBusId(char *address, int bytes, int device);
@@ -218,6 +228,7 @@ enum {
 cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
                                              unsigned long long flags,
                                              cudaDriverEntryPointQueryResult *result);
+}
 
 /* --- Grids ------------------------------------------------------------------------------------ */
 

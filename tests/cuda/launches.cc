@@ -25,8 +25,8 @@ most_shared(const void *kernel, size_t launch)
 }
 
 void
-emulated_queue_grid(const char *name, const void *kernel, dim3 grid, dim3 block, size_t shared,
-                    cudaStream_t stream, bool each, std::function<void()> thread)
+emulated::queue_launch(const void *kernel, dim3 grid, dim3 block, size_t shared,
+                       cudaStream_t stream, std::function<void(size_t declared)> run)
 {
     const std::lock_guard<std::mutex> guard(lock);
     expect_chosen();
@@ -41,8 +41,17 @@ emulated_queue_grid(const char *name, const void *kernel, dim3 grid, dim3 block,
         say(cudaErrorInvalidResourceHandle);
         return;
     }
-    const emulated_shared_bytes room = {shared, most - shared};
-    (void)queue(stream, 'k', [=]() { cuda_emulated_grid(name, grid, block, room, each, thread); });
+    const size_t declared = most - shared;
+    (void)queue(stream, 'k', [=]() { run(declared); });
+}
+
+void
+emulated_queue_grid(const char *name, const void *kernel, dim3 grid, dim3 block, size_t shared,
+                    cudaStream_t stream, bool each, std::function<void()> thread)
+{
+    queue_launch(kernel, grid, block, shared, stream, [=](size_t declared) {
+        cuda_emulated_grid(name, grid, block, {shared, declared}, each, thread);
+    });
 }
 
 cudaError_t

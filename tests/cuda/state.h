@@ -145,6 +145,13 @@ void spoil(void);
 /* The beginning of such a function. */
 cudaError_t begin_unsafe(void);
 
+/* --- launches.cc -------------------------------------------------------------------------------- */
+
+/* Queues a grid, unless the runtime refuses it: cudaGetLastError has the reason then. `declared`: the most
+ * shared bytes that the kernel may have beside those of the launch. */
+void queue_launch(const void *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
+                  std::function<void(size_t declared)> run);
+
 /* --- memory.cc ---------------------------------------------------------------------------------- */
 
 /* From now on the host must not reach device memory. */

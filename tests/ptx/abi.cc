@@ -1,0 +1,21 @@
+/* Whether the stand-ins have the numbers and layouts of NVIDIA's headers: a plugin whose do not ends its process.
+ * No state. */
+#include "ptx/abi.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define NAME(x) #x,
+
+__attribute__((constructor)) static void
+check(void)
+{
+    static const long own[] = {PTX_ABI(PTX_ABI_VALUE)};
+    static const char *const names[] = {PTX_ABI(NAME)};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (own[i] != ptx_nvidia_abi()[i]) {
+            fprintf(stderr, "ptx: %s is %ld in tests/cuda, and %ld in NVIDIA's headers\n", names[i],
+                    own[i], ptx_nvidia_abi()[i]);
+            abort();
+        }
+}
