@@ -70,9 +70,11 @@ make_units(exo_model **out, size_t numel, size_t units, exo_err *err)
 }
 
 /* A model of another number of parameters, which the shapes and groups of the job's do not fit: a
- * matrix of WIDTH columns and a vector, in equal units. */
+ * matrix of WIDTH columns and a vector, in equal units. With the job's number it has the job's
+ * shapes, on which messages may depend. */
 struct stand_in {
-    exo_param_info infos[2 * PAIRS];
+    exo_param_info made[2 * PAIRS];
+    const exo_param_info *infos;
     size_t num_infos;
     exo_unit_info *units; /* (count) owned */
     size_t count;
@@ -99,14 +101,15 @@ make_infos(struct stand_in *s, size_t numel, double matrices)
         size_t first, length;
         exo_shard(numel, (uint32_t)pairs, (uint32_t)i, &first, &length);
         const size_t rows = (size_t)(matrices * (double)length) / WIDTH, cut = rows * WIDTH;
-        s->infos[2 * i] = (exo_param_info){
+        s->made[2 * i] = (exo_param_info){
             .name = "matrix", .num_dims = 2, .dims = {rows, WIDTH}, .offset = first, .numel = cut};
-        s->infos[2 * i + 1] = (exo_param_info){.name = "vector",
-                                               .num_dims = 1,
-                                               .dims = {length - cut},
-                                               .offset = first + cut,
-                                               .numel = length - cut};
+        s->made[2 * i + 1] = (exo_param_info){.name = "vector",
+                                              .num_dims = 1,
+                                              .dims = {length - cut},
+                                              .offset = first + cut,
+                                              .numel = length - cut};
     }
+    s->infos = s->made;
     s->num_infos = 2 * pairs;
 }
 
@@ -116,7 +119,11 @@ make_stand_in(struct stand_in *out, const exo_fit_nodes *nodes, size_t numel, si
 {
     const exo_model *whole = nodes->whole;
     *out = (struct stand_in){.count = num_units};
-    make_infos(out, numel, matrices);
+    if (numel == exo_model_numel(nodes->model) && matrices >= 1) {
+        out->infos = exo_model_infos(nodes->model);
+        out->num_infos = exo_model_num_infos(nodes->model);
+    } else
+        make_infos(out, numel, matrices);
     out->units = exo_calloc(num_units, sizeof *out->units);
     if (!out->units)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu units", num_units);

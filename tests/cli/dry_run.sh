@@ -67,6 +67,8 @@ if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then
     job=text.yaml
     right '{name: gpt, size: small, context: 64}' 64 '{name: diloco, H: 2}'
     right '{name: gpt, layers: 3, heads: 4, width: 320, vocabulary: 1000, context: 64}' 8 muloco
+    # a prime number of rows: the messages of demo have two thirds of the embedding
+    right '{name: gpt, layers: 1, heads: 3, width: 144, vocabulary: 20011, context: 64}' 4 demo
     right '{name: gpt, layers: 3, heads: 8, width: 384, context: 64}' 4 sparta
     right '{name: gpt, layers: 3, heads: 8, width: 384, context: 64, lora: {rank: 8}}' 8 ddp
     # nodes with parts of the model
