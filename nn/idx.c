@@ -40,8 +40,11 @@ read_exactly(gzFile file, const char *path, void *out, size_t size, exo_err *err
         if (n < 0) {
             int number = 0;
             const char *text = gzerror(file, &number);
+            const char *descriptor = strstr(text, ">: "); /* "<fd:3>: ", which says nothing */
             return exo_fail(err, EXO_DAMAGED, "%s: is damaged: %s", path,
-                            number == Z_ERRNO ? strerror(errno) : text);
+                            number == Z_ERRNO ? strerror(errno)
+                            : descriptor      ? descriptor + 3
+                                              : text);
         }
         if (n == 0)
             return exo_fail(err, EXO_DAMAGED, "%s: is truncated: it ends %zu bytes early", path,

@@ -128,7 +128,7 @@ Test(data, damaged_idx_files_are_named)
     refuse(write_file("huge", huge, sizeof huge), labels, EXO_DAMAGED, "header");
 }
 
-Test(data, a_cut_gzip_file_is_named)
+Test(data, a_cut_or_damaged_gzip_file_is_named)
 {
     char *bytes = NULL;
     size_t size = 0;
@@ -143,6 +143,11 @@ Test(data, a_cut_gzip_file_is_named)
     cr_assert_eq(fwrite(bytes, 1, size / 2, f), size / 2);
     fclose(f);
     refuse(path, labels, EXO_DAMAGED, "x.gz");
+    bytes[size - 8] ^= 1; /* its CRC */
+    f = fopen(path, "wb");
+    cr_assert_eq(fwrite(bytes, 1, size, f), size);
+    fclose(f);
+    refuse(path, labels, EXO_DAMAGED, "x.gz: is damaged: incorrect data check");
     exo_free(bytes);
 }
 
