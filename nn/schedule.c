@@ -77,8 +77,13 @@ read_plain(exo_schedule **out, exo_config *map, const char *key, exo_err *err)
         st = exo_config_ask(map, key, &node, err);
     if (st == EXO_OK)
         st = make(out, name, node ? node : map, err);
-    if (st == EXO_OK && exo_config_has(map, "cosine_anneal") && strcmp(name, "lambda_cosine") != 0)
-        return exo_config_fail(map, err, "cosine_anneal needs %s: lambda_cosine", key);
+    if (st == EXO_OK && exo_config_has(map, "cosine_anneal") &&
+        strcmp(name, "lambda_cosine") != 0) {
+        st = exo_config_ask(map, "cosine_anneal", &node, err);
+        return st == EXO_OK
+                   ? exo_config_fail(node, err, "cosine_anneal needs %s: lambda_cosine", key)
+                   : st;
+    }
     return st == EXO_OK ? read_options(*out, map, err) : st;
 }
 
