@@ -8,8 +8,8 @@
  *    trainer makes the next request only then.
  *
  * Between processes, case 1 also requires that every message from that member has arrived. If two
- * looks in a row show the same nodes stuck in the same calls, they were stuck at every moment
- * between the looks. That is a stall, and it ends the run. A node that computes, or whose messages
+ * looks in a row show the same nodes stuck in the same calls, and nothing has come to them in
+ * between, they were stuck at every moment between the looks. That is a stall, and it ends the run. A node that computes, or whose messages
  * are on a link, is not stuck.
  *
  * A node that does not answer, for instance because its process is stopped, may continue at any
@@ -220,7 +220,7 @@ are_as_before(struct run *run)
         same = same && n->stuck == n->suspected &&
                (!n->stuck ||
                 (n->look.of == n->before.of && n->look.number == n->before.number &&
-                 n->look.num_missing == n->before.num_missing &&
+                 n->look.came == n->before.came && n->look.num_missing == n->before.num_missing &&
                  memcmp(n->look.missing, n->before.missing, sizeof n->look.missing) == 0));
         n->suspected = n->stuck;
         n->before = n->look;

@@ -85,7 +85,8 @@ typedef struct exo_comm_look {
 
 /* Looks at member `rank`. missing (size of the communicator) gets the ranks of the members that it
  * waits for; between processes at most one at a time, unless it is unsure. counts (2 * size) then gets
- * the number of messages sent to each member, and after these the number received from each. A member
+ * the number of messages sent to each member, and after these the number received from each; steps in
+ * memory that members share count like messages. A member
  * that is unsure counts the calls that it has begun instead, and after these the calls of others that
  * do not end its wait: it waits for those that have begun no more. Any thread. */
 void exo_comm_look_at(exo_comm *comm, uint32_t rank, exo_comm_look *look, uint32_t *missing,

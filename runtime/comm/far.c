@@ -216,6 +216,7 @@ far_look(void *state, uint32_t rank, exo_comm_look *look, uint32_t *missing, uin
                             .number = f->made,
                             .since = f->since};
     memcpy(counts, f->counts, 2 * f->opts.size * sizeof *counts);
+    exo_near_look(f->near, look, counts);
     if (f->awaited)
         missing[0] = f->awaited - 1;
     pthread_mutex_unlock(&f->lock);

@@ -52,6 +52,10 @@ exo_status exo_near_run(exo_far *far, const exo_collective_args *args, exo_time 
                         bool *done, exo_err *err);
 /* Wakes the member's thread, which looks at the state of `far` again. Under the lock of `far`. */
 void exo_near_wake(exo_near *near);
+/* Completes a look at the member (exo_comm_look_at): the steps of others count like messages, and a
+ * member whose step has come waits no more, though its thread may not have run yet. Accepts NULL.
+ * Under the lock of `far`. */
+void exo_near_look(const exo_near *near, exo_comm_look *look, uint64_t *counts);
 /* Unmaps and frees all; accepts NULL. */
 void exo_near_free(exo_near *near);
 

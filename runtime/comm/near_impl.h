@@ -86,6 +86,10 @@ struct exo_near {
     exo_segment bell_segment;
     _Atomic uint32_t *bell; /* there if the board is; any thread may ring it */
     exo_near_peer *peers;   /* (size) */
+    /* The word that the member sleeps for, and its step; NULL: it does not. Guarded by the lock of
+     * `far`, as the peers' `board`, which the owner reads without it. */
+    const _Atomic uint32_t *awaited;
+    uint32_t awaited_step;
     exo_near_set *sets;
     unsigned turn; /* of the next window */
     exo_near_use uses[2];

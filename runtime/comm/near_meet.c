@@ -144,8 +144,10 @@ map_board(exo_near *n, uint32_t rank, const struct meeting *m)
                              NULL) == EXO_OK &&
         p->segment.slot_size >= exo_near_board_bytes(n->size) &&
         p->bell_segment.slot_size >= BELL_BYTES) {
-        p->board = (const exo_near_board *)(const void *)exo_segment_slot(&p->segment, 0);
         p->bell = (_Atomic uint32_t *)(void *)exo_segment_slot(&p->bell_segment, 0);
+        pthread_mutex_lock(&n->far->lock);
+        p->board = (const exo_near_board *)(const void *)exo_segment_slot(&p->segment, 0);
+        pthread_mutex_unlock(&n->far->lock);
         return true;
     }
     exo_segment_release(&p->segment);

@@ -128,14 +128,30 @@ sleep_once(exo_near_call *c, uint32_t rank, const _Atomic uint32_t *word, uint32
     pthread_mutex_lock(&f->lock);
     bool over = is_over_locked(c, rank, word, step);
     f->awaited = over ? 0 : rank + 1;
+    n->awaited = over ? NULL : word;
+    n->awaited_step = step;
     pthread_mutex_unlock(&f->lock);
     if (!over && (int32_t)(atomic_load(word) - step) < 0)
         exo_near_sleep_on(n->bell, rung, left < 0 ? 0 : left < most ? left : most);
     atomic_store(&n->board->sleeping, 0);
     pthread_mutex_lock(&f->lock);
     f->awaited = 0;
+    n->awaited = NULL;
     pthread_mutex_unlock(&f->lock);
     return over;
+}
+
+void
+exo_near_look(const exo_near *n, exo_comm_look *look, uint64_t *counts)
+{
+    if (!n || !n->board)
+        return;
+    look->waits = look->waits && !(n->awaited && is_reached(n->awaited, n->awaited_step));
+    for (uint32_t r = 0; r < n->size; r++) {
+        const exo_near_board *board = n->peers[r].board;
+        counts[r] += atomic_load(&n->board->words[r]);
+        counts[n->size + r] += board ? atomic_load(&board->words[n->rank]) : 0;
+    }
 }
 
 /* Waits for a word of the member `rank`. */

@@ -5,6 +5,7 @@
  * runtime/comm/near.h. */
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -12,6 +13,7 @@
 #include <exogym/exogym.h>
 
 #include "comm/far.h"
+#include "comm/far_impl.h"
 #include "comm/ways.h"
 #include "store/region.h"
 #include "support/check.h"
@@ -21,7 +23,8 @@ enum {
     MEMBERS = 3,
     COUNT = 40000,
     ROUNDS = 40,
-    FAILURES = 50
+    FAILURES = 50,
+    SLEEPS = 40
 };
 
 struct member {
@@ -213,10 +216,78 @@ hear_of_failures(void)
            (double)longest * 1e-6);
 }
 
+/* --- What is seen of a member that has been woken, and has not run yet -------------------------- */
+
+struct sleeper {
+    exo_group *group;
+    exo_array data;
+};
+
+static void *
+sleep_in_call(void *argument)
+{
+    struct sleeper *s = argument;
+    CHECK(exo_all_reduce(s->group, s->data, EXO_SUM, NULL) == EXO_OK);
+    return NULL;
+}
+
+/* Whether rank 0 sleeps for rank 1; then its lock is held, so that it cannot go on. */
+static bool
+holds_asleep(exo_far *f)
+{
+    pthread_mutex_lock(&f->lock);
+    if (f->awaited == 2)
+        return true;
+    pthread_mutex_unlock(&f->lock);
+    sched_yield();
+    return false;
+}
+
+/* Rank 1 makes the call for which rank 0 sleeps. From then on rank 0 waits for nobody, also if its
+ * thread gets no core to say so; else the two would seem to wait for each other in rank 1's next
+ * call. Both have counted what each has said to the other. */
+static void
+look_at_the_woken(void)
+{
+    far_members far;
+    pthread_t thread;
+    struct sleeper members[2];
+    far_members_open(&far, 2, NULL);
+    for (uint32_t r = 0; r < 2; r++) {
+        CHECK(exo_group_open(&members[r].group, far.comms[r], r, NULL, NULL) == EXO_OK);
+        CHECK(exo_array_init(&members[r].data, exo_device_cpu(), EXO_F32, 10, NULL) == EXO_OK);
+        exo_group_set_timeout(members[r].group, 120 * EXO_SECOND);
+        exo_vec_fill(members[r].data, 0);
+    }
+    for (int round = 0; round < SLEEPS; round++) {
+        exo_comm_look look = {0}, other = {0};
+        uint32_t missing[2];
+        uint64_t counts[4], others[4];
+        CHECK(pthread_create(&thread, NULL, sleep_in_call, &members[0]) == 0);
+        while (round > 0 && !holds_asleep(exo_far_of(far.comms[0])))
+            ;
+        sleep_in_call(&members[1]); /* the first one exchanges where the boards are */
+        if (round > 0)
+            pthread_mutex_unlock(&exo_far_of(far.comms[0])->lock);
+        exo_comm_look_at(far.comms[0], 0, &look, missing, counts);
+        CHECK(round == 0 || !look.waits);
+        CHECK(pthread_join(thread, NULL) == 0);
+        exo_comm_look_at(far.comms[0], 0, &look, missing, counts);
+        exo_comm_look_at(far.comms[1], 1, &other, missing, others);
+        CHECK(counts[1] == others[2] && counts[3] == others[0] && others[0] > (uint64_t)round);
+    }
+    for (uint32_t r = 0; r < 2; r++) {
+        exo_array_release(&members[r].data);
+        exo_group_close(&members[r].group);
+    }
+    far_members_close(&far);
+}
+
 int
 main(void)
 {
     exo_region_enable();
+    look_at_the_woken();
     hear_of_failures();
     for (int w = 0; w < 6; w++) {
         static const char *const ways[] = {NULL, "ring", "halving"};
