@@ -106,6 +106,21 @@ look_at_folders(json_t *findings)
 }
 
 /* Each worker, connection and shared object has descriptors. */
+/* A limit of addresses (RLIMIT_AS) counts stacks of threads and mapped files, which take no memory.
+ * Where it is reached, libraries that expect no failure end the process by a signal. */
+static void
+look_at_addresses(json_t *findings)
+{
+    struct rlimit limit = {0};
+    char value[EXO_DOCTOR_LINE];
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return;
+    snprintf(value, sizeof value, "at most %llu MiB", (unsigned long long)limit.rlim_cur >> 20);
+    exo_finding_add(findings, "addresses", value,
+                    "oneDNN and the C++ library crash where they get no more: ulimit -v unlimited; "
+                    "limit memory with a cgroup, such as systemd-run -p MemoryMax=8G");
+}
+
 static void
 look_at_descriptors(json_t *findings)
 {
@@ -220,6 +235,7 @@ doctor_command(const exo_command_line *line)
     exo_finding_add(findings, "exogym", EXO_VERSION, NULL);
     look_at_processor(findings);
     look_at_memory(findings);
+    look_at_addresses(findings);
     look_at_descriptors(findings);
     look_at_shared_memory(findings);
     look_at_folders(findings);

@@ -6,6 +6,11 @@
 (ulimit -n 512 && "$EXOGYM" doctor >low)
 grep -q '^! descriptors    512, at most 512$' low || fail "$(cat low)"
 grep -A1 '^! descriptors' low | grep -q 'ulimit -n 65536' || fail "no mend: $(cat low)"
+if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then # sanitizers take more addresses
+    (ulimit -v 4194304 && "$EXOGYM" doctor >low)
+    grep -A1 '^! addresses      at most 4096 MiB$' low | grep -q 'ulimit -v unlimited' || fail "$(cat low)"
+fi
+"$EXOGYM" doctor | grep -q ' addresses ' && [ "$(ulimit -v)" = unlimited ] && fail 'a limit of addresses is made up'
 ok doctor --json
 python3 - <<'END' || fail "$(cat out)"
 import json, os
