@@ -288,6 +288,20 @@ exogym: warning: idle.yaml:4:91: wait_for_parameters says nothing without an edg
 exogym: warning: idle.yaml:4:64: synchronous says nothing without an edge that carries parameters to 'maker'
 exogym: warning: idle.yaml:6:12: the 2 trainers 'trainer' learn apart, and 'other' plays with the newest version of any: to let them learn as one, add {from: trainer, to: trainer, carries: gradients, route: all_reduce}
 END
+cat >idle_job.yaml <<'YAML'
+model: mlp
+data: {name: synthetic, count: 64}
+nodes: 2
+train: {max_steps: 1, batch_size: 4}
+compare: [ddp, {name: diloco, H: 1}]
+hosts: {a: {queue: 5 ms}, b: {up: 1 Gbit/s}, c: {}}
+links: {default: {bandwidth: 1 Gbit/s}, x: {from: a, to: c, bandwidth: 1 Mbit/s}}
+YAML
+ok graph check idle_job.yaml
+diff err - <<'END' || fail 'graph check warns of something else in a job'
+exogym: warning: idle_job.yaml:6:20: host 'a': queue says nothing without `up`, the rate that fills it
+exogym: warning: idle_job.yaml:7:44: link 'x' is unused: no edge leads from one of its ends to the other
+END
 cat >drops.yaml <<'YAML'
 actors:
   maker: {class: rollout_maker, count: 3, config: {synchronous: true}}
