@@ -142,14 +142,28 @@ exo_cuda_decoder_matrix(const exo_cuda_plan *plan, const void *weights, exo_deco
 
 /* --- Packing: the arithmetic is the format's definition (nn/ref/ref_decoder.c) ---------------- */
 
-/* Element (o, k) of fp32 values becomes word (k, o). */
+enum {
+    TURNED = 32, /* outputs and inputs of a tile */
+    TURNED_AT_ONCE = EXO_CUDA_BLOCK / TURNED
+};
+
+/* Element (o, k) of fp32 values becomes word (k, o). A tile is turned in shared memory, so that warps read and
+ * write neighbours. */
 __global__ static void
-pack_words(exo_cuda_matrix m, const float *values, uint32_t *words)
+__launch_bounds__(EXO_CUDA_BLOCK)
+    pack_words(exo_cuda_matrix m, const float *values, uint32_t *words)
 {
-    for (EXO_CUDA_EACH(i, m.inputs * m.outputs)) {
-        const size_t o = i % m.outputs, k = i / m.outputs;
-        words[k * m.pitch + o] = exo_cuda_bits(values[o * m.inputs + k]);
-    }
+    __shared__ uint32_t tile[TURNED][TURNED + 1]; /* rows begin in different banks */
+    const size_t first_o = static_cast<size_t>(blockIdx.x) * TURNED,
+                 first_k = static_cast<size_t>(blockIdx.y) * TURNED;
+    const unsigned side = threadIdx.x % TURNED, own = threadIdx.x / TURNED;
+    for (unsigned o = own; o < TURNED; o += TURNED_AT_ONCE)
+        if (first_o + o < m.outputs && first_k + side < m.inputs)
+            tile[o][side] = exo_cuda_bits(values[(first_o + o) * m.inputs + first_k + side]);
+    __syncthreads();
+    for (unsigned k = own; k < TURNED; k += TURNED_AT_ONCE)
+        if (first_k + k < m.inputs && first_o + side < m.outputs)
+            words[(first_k + k) * m.pitch + first_o + side] = tile[side][k];
 }
 
 __device__ static float
@@ -278,8 +292,10 @@ exo_cuda_decoder_pack(exo_device *device, const exo_decoder_pack_args *k, exo_er
                                                cudaMemcpyDeviceToDevice, cuda->stream),
                                "decoder_pack", err);
     if (m.format == EXO_WEIGHTS_F32)
-        exo_cuda_launch_each(pack_words, exo_cuda_blocks(count, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
-                             cuda->stream, m, k->values, words);
+        exo_cuda_launch(pack_words,
+                        dim3(static_cast<unsigned>((m.outputs + TURNED - 1) / TURNED),
+                             static_cast<unsigned>((m.inputs + TURNED - 1) / TURNED)),
+                        EXO_CUDA_BLOCK, 0, cuda->stream, m, k->values, words);
     else
         exo_cuda_launch_each(pack_groups, exo_cuda_blocks(count / EXO_CUDA_GROUP, EXO_CUDA_BLOCK),
                              EXO_CUDA_BLOCK, cuda->stream, m, k->values, words,

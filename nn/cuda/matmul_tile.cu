@@ -78,11 +78,21 @@ end_piece(float total[ROWS][MICRO], float sum[ROWS][MICRO])
     }
 }
 
+/* The products of an element with those of a row. */
+__device__ static void
+add_products(float u, const float4 &v, float sum[MICRO])
+{
+    sum[0] = fmaf(u, v.x, sum[0]);
+    sum[1] = fmaf(u, v.y, sum[1]);
+    sum[2] = fmaf(u, v.z, sum[2]);
+    sum[3] = fmaf(u, v.w, sum[3]);
+}
+
 template <typename A, typename B, typename Out>
 __global__ static void
 __launch_bounds__(EXO_CUDA_BLOCK) multiply_tile(exo_cuda_product p)
 {
-    __shared__ float as[DEPTH * PITCH], bs[DEPTH * PITCH];
+    __shared__ __align__(16) float as[DEPTH * PITCH], bs[DEPTH * PITCH];
     const size_t row = static_cast<size_t>(blockIdx.x) * TILE,
                  column = static_cast<size_t>(blockIdx.y) * TILE;
     const A *a = static_cast<const A *>(p.a) + blockIdx.z * p.stride_a;
@@ -95,10 +105,14 @@ __launch_bounds__(EXO_CUDA_BLOCK) multiply_tile(exo_cuda_product p)
         load_tile(bs, b, p.ldb, p.transpose_b, column, p.n, k0, p.k);
         __syncthreads();
         const size_t depth = p.k - k0 < DEPTH ? p.k - k0 : static_cast<size_t>(DEPTH);
-        for (size_t kk = 0; kk < depth && !idle; kk++)
-            for (unsigned r = 0; r < MICRO; r++)
-                for (unsigned c = 0; c < MICRO; c++)
-                    sum[r][c] = fmaf(as[kk * PITCH + y + r], bs[kk * PITCH + x + c], sum[r][c]);
+        for (size_t kk = 0; kk < depth && !idle; kk++) {
+            const float4 u = *reinterpret_cast<const float4 *>(as + kk * PITCH + y),
+                         v = *reinterpret_cast<const float4 *>(bs + kk * PITCH + x);
+            add_products(u.x, v, sum[0]);
+            add_products(u.y, v, sum[1]);
+            add_products(u.z, v, sum[2]);
+            add_products(u.w, v, sum[3]);
+        }
         if ((k0 + DEPTH) % EXO_CUDA_PIECE == 0 || k0 + DEPTH >= p.k)
             end_piece<MICRO>(total, sum);
         __syncthreads();
@@ -171,12 +185,8 @@ add_wide(const float *as, const float *bs, unsigned y, unsigned x, float sum[WID
                      v = *reinterpret_cast<const float4 *>(bs + kk * WIDE_PITCH_B + x);
         const float us[WIDE_MICRO] = {u0.x, u0.y, u0.z, u0.w, u1.x, u1.y, u1.z, u1.w};
         EXO_CUDA_UNROLL
-        for (int r = 0; r < WIDE_MICRO; r++) {
-            sum[r][0] = fmaf(us[r], v.x, sum[r][0]);
-            sum[r][1] = fmaf(us[r], v.y, sum[r][1]);
-            sum[r][2] = fmaf(us[r], v.z, sum[r][2]);
-            sum[r][3] = fmaf(us[r], v.w, sum[r][3]);
-        }
+        for (int r = 0; r < WIDE_MICRO; r++)
+            add_products(us[r], v, sum[r]);
     }
 }
 

@@ -55,7 +55,7 @@ __global__ static void
 top_k_chunks(exo_top_k_args k)
 {
     EXO_CUDA_SHARED(uint32_t, keys); /* (size) */
-    __shared__ unsigned counts[EXO_CUDA_DIGITS], room[EXO_CUDA_WARP];
+    __shared__ unsigned counts[EXO_CUDA_DIGIT_ROOM], room[EXO_CUDA_WARP];
     __shared__ exo_cuda_threshold digit;
     for (size_t c = blockIdx.x; c < k.chunks; c += gridDim.x) {
         __syncthreads(); /* keys are free */
