@@ -146,7 +146,7 @@ builder::row_of(const statement &s, const function &f, const std::string &prefix
 {
     if (o.name == "_")
         return new_row(wide);
-    if (o.name[0] == '%')
+    if (o.name[0] == '%' || find_register(f, o.name) != f.registers.end())
         return register_row(s, f, prefix, o.name, wide);
     if (o.name.empty())
         return number_row(wide, o.number);

@@ -124,17 +124,21 @@ read_signed(reader &in)
     return negative ? -value : value;
 }
 
-/* Behind the state space: [.align N] .type name[count] [= {values}] */
+/* Behind the state space: [.align N] .type [.ptr ...] name[count] [= {values}] */
 static variable
 read_variable(reader &in, const std::string &where)
 {
     variable v;
     v.where = where;
-    while (in.accept(".ptr") || in.accept(".global") || in.accept(".volatile"))
-        continue;
     if (in.accept(".align"))
         v.align = static_cast<size_t>(read_signed(in));
     const size_t each = bytes_of_type(in.take());
+    if (in.accept(".ptr")) { /* a parameter that is an address: what is said of its target */
+        if (!in.accept(".global"))
+            (void)in.accept(".shared");
+        if (in.accept(".align"))
+            (void)read_signed(in);
+    }
     v.align = v.align > each ? v.align : each;
     v.name = in.take();
     v.bytes = each;

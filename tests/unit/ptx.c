@@ -16,7 +16,7 @@ enum {
 /* Before each body: r1 is the thread, rd1 the address of its word, sd1 that of its word in shared memory. */
 #define BEGIN                                                                                      \
     ".version 9.0\n.target sm_90\n.address_size 64\n"                                              \
-    ".visible .entry k(.param .u64 k_param_0)\n.maxntid 64, 1, 1\n{\n"                             \
+    ".visible .entry k(.param .u64 .ptr .global .align 4 k_param_0)\n.maxntid 64, 1, 1\n{\n"       \
     ".reg .pred %p<9>;\n.reg .b16 %rs<9>;\n.reg .b32 %r<40>;\n.reg .f32 %f<40>;\n"                 \
     ".reg .b64 %rd<9>;\n.shared .align 16 .b8 room[1024];\n"                                       \
     "ld.param.u64 %rd2, [k_param_0];\ncvta.to.global.u64 %rd3, %rd2;\nmov.u32 %r1, %tid.x;\n"      \
@@ -151,6 +151,7 @@ Test(ptx, numbers_are_those_of_the_isa)
         {"add.cc.u32 %r9, -1, 1;\naddc.u32 %r8, 0, 0;\n", 1},
         {"mov.u16 %rs1, -2;\ncvt.s32.s16 %r8, %rs1;\n", 0xFFFFFFFE},
         {"clz.b32 %r8, 1;\n", 31},
+        {"mov.u64 %rd5, 0x500000003;\n{ .reg .b32 tmp; mov.b64 {tmp, %r8}, %rd5; }\n", 5},
         {"mov.pred %p1, -1;\nnot.pred %p2, %p1;\nselp.u32 %r8, 2, 3, %p2;\n", 3},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
