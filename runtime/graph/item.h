@@ -23,7 +23,8 @@ typedef enum exo_channel_kind {
     EXO_CHANNEL_REACH,
 } exo_channel_kind;
 
-/* The largest `passing` that a message may have; no emulated link takes longer. */
+/* The largest `passing` that a message may have, and that of one that an outage without an end holds;
+ * no emulated link takes longer. */
 #define EXO_PASSING_MAX (INT64_MAX / 4)
 
 typedef struct exo_channel_header {

@@ -126,6 +126,14 @@ struct telling {
     exo_traffic *traffic;
 };
 
+/* The rest of the way of a message, for its header. Endless outages have an end there: they end by a
+ * change of the graph only, and then somebody asks again. */
+static exo_time
+passing_of(exo_time from, exo_time arrives)
+{
+    return arrives - from < EXO_PASSING_MAX ? arrives - from : EXO_PASSING_MAX;
+}
+
 /* The other end has died. That is no error here: the runner hears of it. */
 static bool
 is_loss(exo_status st)
@@ -148,7 +156,7 @@ tell(struct telling *t)
         exo_links_send(t->links, t->to_receiver ? sender : receiver,
                        t->to_receiver ? receiver : sender, t->header.edge,
                        sizeof t->header + EXO_CHANNEL_ENVELOPE, now, &transit);
-    t->header.passing = transit.arrives - now;
+    t->header.passing = passing_of(now, transit.arrives);
     exo_err err = {0};
     exo_status st = exo_channel_write(&message, &t->header, NULL, 0, &err);
     if (st == EXO_OK)
@@ -370,6 +378,28 @@ sleep_until_locked(exo_outlet *o, exo_time until)
         wait_locked(o, until);
 }
 
+/* Requests the link's times again after each change of the graph, while an outage without an end
+ * holds the message. */
+static exo_transit
+pass_outages(exo_outlet *o, uint64_t bytes)
+{
+    exo_place *place = o->place;
+    exo_transit transit = {0};
+    pthread_mutex_lock(&place->lock);
+    for (bool again = true; again;) {
+        uint64_t changes = place->changes;
+        pthread_mutex_unlock(&place->lock);
+        transit = pass(o, bytes);
+        pthread_mutex_lock(&place->lock);
+        o->passing = o->links != NULL;
+        while (transit.arrives == INT64_MAX && changes == place->changes && !is_over_locked(place))
+            wait_locked(o, INT64_MAX);
+        again = transit.arrives == INT64_MAX && !is_over_locked(place);
+    }
+    pthread_mutex_unlock(&place->lock);
+    return transit;
+}
+
 static void
 transmit_locked(exo_outlet *o)
 {
@@ -385,13 +415,12 @@ transmit_locked(exo_outlet *o)
     exo_status st = write_item(o, &out, &message, &sizes, &err);
     exo_transit transit = {0};
     if (st == EXO_OK) {
-        transit = pass(o, sizes.message + EXO_CHANNEL_ENVELOPE);
-        ((exo_channel_header *)message.data)->passing = transit.arrives - transit.sent;
+        transit = pass_outages(o, sizes.message + EXO_CHANNEL_ENVELOPE);
+        ((exo_channel_header *)message.data)->passing = passing_of(transit.sent, transit.arrives);
     }
     pthread_mutex_lock(&place->lock);
     if (st == EXO_OK) {
         if (o->links) {
-            o->passing = true;
             sleep_until_locked(o, transit.sent);
             o->passing = false;
         }
@@ -537,6 +566,24 @@ exo_outlet_start(exo_outlet *o, exo_err *err)
         exo_outlet_pump_locked(o); /* the outlet may have been told to end already */
     pthread_mutex_unlock(&o->place->lock);
     return st;
+}
+
+void
+exo_outlet_relink_locked(exo_outlet *o)
+{
+    const exo_place *place = o->place;
+    exo_time now = exo_place_now(place);
+    if (!o->links || place->actor.site->sim)
+        return;
+    for (uint32_t i = 0; i < o->credits_coming; i++) {
+        exo_transit transit;
+        if (o->credit_due[i] - now < EXO_PASSING_MAX / 2)
+            continue;
+        exo_links_send(o->links, host_of(place, o->edge->to, o->to), place->host, o->edge_id,
+                       sizeof(exo_channel_header) + EXO_CHANNEL_ENVELOPE, now, &transit);
+        o->credit_due[i] = now + passing_of(now, transit.arrives);
+    }
+    exo_outlet_wake_locked(o);
 }
 
 void

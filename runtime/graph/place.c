@@ -541,6 +541,20 @@ retire_edges_locked(exo_port *port)
             port->edges[e]->retired = port->generation;
 }
 
+/* The links may have changed, too. */
+static void
+relink_outlets(exo_place *place)
+{
+    pthread_mutex_lock(&place->lock);
+    place->changes++;
+    for (size_t i = 0; i < place->spec->class->num_ports; i++)
+        for (uint32_t e = 0; e < place->ports[i].num_edges; e++)
+            for (uint32_t k = 0;
+                 place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++)
+                exo_outlet_relink_locked(&place->ports[i].edges[e]->outlets[k]);
+    pthread_mutex_unlock(&place->lock);
+}
+
 exo_status
 exo_place_change_outputs(exo_place *place, const exo_ref *actors, exo_err *err)
 {
@@ -562,6 +576,7 @@ exo_place_change_outputs(exo_place *place, const exo_ref *actors, exo_err *err)
         exo_port_end_retired_locked(port);
         pthread_mutex_unlock(&place->lock);
     }
+    relink_outlets(place);
     return st;
 }
 

@@ -211,10 +211,11 @@ struct exo_place {
      * Owner: the thread that changes the place */
     const uint16_t *lives;
     const bool *ended;
-    bool returned; /* the class's run has returned: all outputs are finished */
-    bool over;     /* and everything has left: there is no further life */
-    bool regroups; /* the life ends because another member of its collectives has failed */
-    bool sending;  /* the actor waits in send */
+    bool returned;    /* the class's run has returned: all outputs are finished */
+    bool over;        /* and everything has left: there is no further life */
+    bool regroups;    /* the life ends because another member of its collectives has failed */
+    bool sending;     /* the actor waits in send */
+    uint64_t changes; /* of the graph, since the place was made */
     exo_place_wait wait;
     uint64_t moves;     /* counts beginnings and ends of waits, and events that may end one */
     bool cancelled;     /* every wait is to end */
@@ -321,6 +322,9 @@ exo_status exo_outlet_start(exo_outlet *outlet, exo_err *err);
 /* Transmits the items that may leave, or wakes the outlet's thread to do so. Call it after every
  * new item or credit. Under the lock, which may open meanwhile. */
 void exo_outlet_pump_locked(exo_outlet *outlet);
+/* The links have changed: asks again for what an outage without an end held. On the real clock. Under
+ * the lock. */
+void exo_outlet_relink_locked(exo_outlet *outlet);
 /* Wakes the outlet's thread when the place is to end. Under the lock. */
 void exo_outlet_wake_locked(exo_outlet *outlet);
 /* Ends the outlet's thread, and waits for the last light item, at most a second. The place is

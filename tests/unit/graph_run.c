@@ -676,6 +676,50 @@ Test(graph_run, a_graph_changes_while_it_runs_and_loses_nothing, .timeout = 120)
     }
 }
 
+/* What an outage holds that has no end by itself: an item on the link, an item that has left, and
+ * credits. */
+Test(graph_run, a_change_ends_an_outage_and_nothing_is_lost, .timeout = 60)
+{
+    static const exo_link_change outage = {.factor = 0};
+    static const exo_host_group groups[] = {{.name = "host_0", .count = 1},
+                                            {.name = "host_1", .first = 1, .count = 1}};
+    static const char *const held[] = {"link", "receiver", "credits"};
+    for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
+        struct graph g;
+        memset(&changes, 0, sizeof changes);
+        graph_init(&g, 1, 2, EXO_ROUTE_BROADCAST, false);
+        g.spec.emulated = true;
+        g.spec.host_groups = (exo_host_group *)(uintptr_t)groups;
+        g.spec.num_host_groups = sizeof groups / sizeof *groups;
+        for (size_t c = 0; c < CHANGES; c++) {
+            changes.graphs[c] = g;
+            changes.graphs[c].spec.links = changes.graphs[c].links;
+            changes.graphs[c].spec.hosts = changes.graphs[c].emulated;
+        }
+        exo_link_spec *link = &g.links[0].spec;
+        exo_host_spec *host = &g.emulated[1].spec;
+        if (i == 1) {
+            host->changes = &outage;
+            host->num_changes = 1;
+        } else {
+            link->changes = &outage;
+            link->num_changes = 1;
+        }
+        if (i == 2) {
+            g.links[0].is_default = false;
+            g.links[0].from = 1;
+            g.links[0].to = 0;
+        }
+        const exo_graph_run_opts opts = {
+            .space = "test", .next = next_graph, .changed = graph_changed};
+        cr_assert_eq(exo_graph_run(&g.spec, &opts, &g.result, &g.err), EXO_OK, "%s: %s", held[i],
+                     g.err.text);
+        cr_expect_eq(changes.status, EXO_OK, "%s: %s", held[i], changes.reason);
+        check_all_came(&g, 1, 2);
+        exo_graph_result_release(&g.result);
+    }
+}
+
 /* A channel that is opened to an actor that has ended says so to the first item. */
 Test(graph_run, a_change_after_a_receiver_has_ended_holds_nobody_up, .timeout = 60)
 {
