@@ -48,16 +48,11 @@ connect(exo_links *links, const exo_host_group *from, const exo_host_group *to,
     return st;
 }
 
-exo_status
-exo_graph_links(const exo_graph_spec *spec, exo_links **out, exo_err *err)
+/* Gives pairs of hosts the links that the graph names for them. */
+static exo_status
+connect_all(exo_links *links, const exo_graph_spec *spec, exo_err *err)
 {
-    exo_links *links = NULL;
-    exo_host_spec *hosts = exo_calloc(spec->num_hosts, sizeof *hosts);
-    exo_status st = hosts ? EXO_OK : exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
-    for (size_t i = 0; st == EXO_OK && i < spec->num_hosts; i++)
-        hosts[i] = spec->hosts[i].spec;
-    if (st == EXO_OK)
-        st = exo_links_new(&links, hosts, spec->num_hosts, fallback_of(spec), spec->seed, err);
+    exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < spec->num_links; i++) {
         const exo_named_link *link = &spec->links[i];
         if (link->from < 0)
@@ -68,6 +63,33 @@ exo_graph_links(const exo_graph_spec *spec, exo_links **out, exo_err *err)
         if (st == EXO_OK && link->both_ways && link->from != link->to)
             st = connect(links, to, from, &link->spec, err);
     }
+    return st;
+}
+
+exo_status
+exo_graph_set_links(exo_links *links, const exo_graph_spec *next, exo_err *err)
+{
+    exo_links_begin_change(links);
+    exo_status st = connect_all(links, next, err);
+    if (st == EXO_OK)
+        st = exo_links_set_fallback(links, fallback_of(next), err);
+    if (st == EXO_OK)
+        exo_links_end_change(links);
+    return st;
+}
+
+exo_status
+exo_graph_links(const exo_graph_spec *spec, exo_links **out, exo_err *err)
+{
+    exo_links *links = NULL;
+    exo_host_spec *hosts = exo_calloc(spec->num_hosts, sizeof *hosts);
+    exo_status st = hosts ? EXO_OK : exo_fail(err, EXO_NOMEM, "%s: out of memory", spec->source);
+    for (size_t i = 0; st == EXO_OK && i < spec->num_hosts; i++)
+        hosts[i] = spec->hosts[i].spec;
+    if (st == EXO_OK)
+        st = exo_links_new(&links, hosts, spec->num_hosts, fallback_of(spec), spec->seed, err);
+    if (st == EXO_OK)
+        st = connect_all(links, spec, err);
     exo_free(hosts);
     if (st == EXO_OK) {
         *out = links;

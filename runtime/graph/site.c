@@ -231,11 +231,7 @@ exo_graph_change_links(exo_links *links, const exo_graph_spec *next, exo_err *er
     exo_status st = EXO_OK;
     for (uint32_t h = 0; st == EXO_OK && h < next->num_hosts; h++)
         st = exo_links_set_host(links, h, &next->hosts[h].spec, err);
-    for (uint32_t a = 0; st == EXO_OK && a < next->num_hosts; a++)
-        for (uint32_t b = 0; st == EXO_OK && b < next->num_hosts; b++)
-            if (a != b)
-                st = exo_links_between(links, a, b, exo_graph_link_between(next, a, b), err);
-    return st;
+    return st == EXO_OK ? exo_graph_set_links(links, next, err) : st;
 }
 
 static exo_status

@@ -228,6 +228,8 @@ const exo_link_spec *exo_graph_link_between(const exo_graph_spec *spec, uint32_t
 /* Makes the emulated network of a graph from its hosts and links. Links of single edges are not in
  * it: the site makes a network of its own for each such edge (site.c). */
 exo_status exo_graph_links(const exo_graph_spec *spec, exo_links **out, exo_err *err);
+/* Sets the links of such a network to those of another graph with the same hosts. Errors: NOMEM. */
+exo_status exo_graph_set_links(exo_links *links, const exo_graph_spec *next, exo_err *err);
 
 /* Writes the graph as YAML with every default written out. Reading that text gives the same graph.
  * The caller frees *out with exo_free. */

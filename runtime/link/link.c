@@ -303,12 +303,36 @@ exo_links_between(exo_links *links, uint32_t from, uint32_t to, const exo_link_s
     struct pair *p = exo_link_pair(links, from, to);
     st = p ? set_line(&p->line, spec, what, err)
            : exo_fail(err, EXO_NOMEM, "no memory for %s", what);
-    if (st == EXO_OK && !p->own) {
+    if (st == EXO_OK) {
+        links->num_own += !p->own;
         p->own = true;
-        links->num_own++;
+        p->round = links->round;
     }
     pthread_mutex_unlock(&links->lock);
     return st;
+}
+
+void
+exo_links_begin_change(exo_links *links)
+{
+    pthread_mutex_lock(&links->lock);
+    links->round++;
+    pthread_mutex_unlock(&links->lock);
+}
+
+void
+exo_links_end_change(exo_links *links)
+{
+    pthread_mutex_lock(&links->lock);
+    for (size_t i = 0; i < links->pairs.size; i++)
+        for (struct node *n = links->pairs.heads[i]; n; n = n->next) {
+            struct pair *p = (struct pair *)(void *)n;
+            if (!p->own || p->round == links->round)
+                continue;
+            p->own = false;
+            links->num_own--;
+        }
+    pthread_mutex_unlock(&links->lock);
 }
 
 exo_status

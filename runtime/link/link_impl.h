@@ -55,6 +55,7 @@ struct line {
 struct pair {
     struct node node; /* from, to, 0 */
     bool own;         /* `line` is in use; otherwise the fallback is */
+    uint64_t round;   /* of the change that set `line` */
     struct line line;
     exo_link_queue queue;
     exo_link_arrival arrivals[PAIR_ARRIVALS];
@@ -83,6 +84,7 @@ struct exo_links {
     exo_link_arrival *arrivals; /* memory of the hosts' queues */
     struct line fallback;
     size_t num_own; /* pairs with a link of their own */
+    uint64_t round; /* changes of all pairs so far */
     struct table pairs, connections;
     exo_link_partition *partitions;
     size_t num_partitions;

@@ -9,6 +9,7 @@
 
 #include "base/memory_fault.h"
 #include "graph/plan.h"
+#include "graph/site.h"
 #include "support/graph_classes.h"
 
 static exo_graph_spec *
@@ -131,6 +132,66 @@ Test(graph_links, a_planned_all_reduce_takes_the_models_time)
         last = ends[i] > last ? ends[i] : last;
     expect_near(plan[0].seconds, last);
     exo_links_free(&links);
+    exo_graph_spec_free(&s);
+}
+
+static const char others[] = "hosts: {home: {count: 2}, dc: {count: 2}, far: {}}\n"
+                             "actors: {t: {class: talker, host: home}}\n"
+                             "links:\n"
+                             "  default: {latency: 7 ms, transport: ideal}\n"
+                             "  wan: {from: home, to: far, latency: 2 ms, transport: ideal}\n"
+                             "  lan: {from: dc, to: dc, latency: 3 ms, transport: ideal}\n";
+
+Test(graph_links, changed_links_are_those_of_the_next_graph)
+{
+    exo_graph_spec *specs[] = {parse(network), parse(others)};
+    exo_links *links = make(specs[0]);
+    for (int change = 1; change < 4; change++) {
+        const exo_graph_spec *next = specs[change % 2];
+        exo_links *fresh = make(next);
+        cr_assert_eq(exo_graph_set_links(links, next, NULL), EXO_OK);
+        for (uint32_t a = 0; a < next->num_hosts; a++)
+            for (uint32_t b = 0; b < next->num_hosts; b++)
+                cr_expect_eq(exo_links_speed(links, a, b).latency,
+                             exo_links_speed(fresh, a, b).latency, "change %d: %u to %u", change, a,
+                             b);
+        exo_links_free(&fresh);
+    }
+    exo_links_free(&links);
+    exo_graph_spec_free(&specs[0]);
+    exo_graph_spec_free(&specs[1]);
+}
+
+/* Many members are computed in sums, whose connections stay warm. */
+Test(graph_links, a_change_of_nothing_changes_no_exchange)
+{
+    enum {
+        N = 40
+    };
+    exo_graph_spec *s =
+        parse("hosts: {h: {count: 40, up: 20 Mbit/s, down: 100 Mbit/s}}\n"
+              "actors: {b: {class: learner, count: 40}, a: {class: maker, host: h_0}}\n"
+              "edges: [{from: a, to: b, carries: experience}]\n"
+              "links: {default: {latency: 20 ms}}\n");
+    exo_links *links[] = {make(s), make(s)};
+    uint64_t bytes[N];
+    exo_time ends[2][N];
+    for (int i = 0; i < N; i++)
+        bytes[i] = 100000;
+    for (int k = 0; k < 2; k++) {
+        exo_time begins[N] = {0};
+        for (int round = 0; round < 3; round++) {
+            if (k == 1)
+                cr_assert_eq(exo_graph_change_links(links[k], s, NULL), EXO_OK);
+            cr_assert_eq(exo_links_exchange(links[k], EXO_EXCHANGE_SCATTER, N, s->actors[0].hosts,
+                                            0, bytes, begins, ends[k], NULL, NULL),
+                         EXO_OK);
+            memcpy(begins, ends[k], sizeof begins);
+        }
+    }
+    cr_expect_arr_eq(ends[0], ends[1], sizeof ends[0]);
+    exo_links_free(&links[0]);
+    exo_links_free(&links[1]);
     exo_graph_spec_free(&s);
 }
 
