@@ -14,6 +14,7 @@
 
 #include "base/environment.h"
 #include "base/nearest.h"
+#include "programs/output.h"
 
 static const exo_command *the_program;
 
@@ -200,6 +201,7 @@ exo_program_main(const exo_command *program, int argc, char **argv)
     exo_err err = {0};
     the_program = program;
     open_standard_files();
+    exo_output_open();
     outlive_file_limit();
     if (exo_environment_check(&err) != EXO_OK)
         return exo_report(&err);
@@ -211,7 +213,7 @@ exo_program_main(const exo_command *program, int argc, char **argv)
         int error = output_error ? output_error : errno;
         if (error != EPIPE)
             fprintf(stderr, "%s: cannot write to standard output: %s\n", program->name,
-                    strerror(error));
+                    error == EAGAIN ? "its reader took nothing for 60 s" : strerror(error));
         return status == EXO_EXIT_OK ? EXO_EXIT_FAILURE : status;
     }
     return status;

@@ -11,6 +11,7 @@
 
 #include "base/printable.h"
 #include "programs/meter_table.h"
+#include "programs/output.h"
 #include "programs/text.h"
 
 enum {
@@ -40,7 +41,7 @@ static int
 terminal_width(const exo_display *d)
 {
     struct winsize size = {0};
-    if (ioctl(fileno(d->out), TIOCGWINSZ, &size) != 0 || size.ws_col < 20)
+    if (ioctl(exo_output_descriptor(d->out), TIOCGWINSZ, &size) != 0 || size.ws_col < 20)
         return 80;
     return size.ws_col;
 }

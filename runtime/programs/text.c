@@ -11,12 +11,13 @@
 #include <exogym/memory.h>
 
 #include "base/printable.h"
+#include "programs/output.h"
 
 bool
 exo_text_can_redraw(FILE *out)
 {
     const char *kind = getenv("TERM");
-    return isatty(fileno(out)) && !(kind && strcmp(kind, "dumb") == 0);
+    return isatty(exo_output_descriptor(out)) && !(kind && strcmp(kind, "dumb") == 0);
 }
 
 const char *

@@ -98,6 +98,22 @@ expect 1 "exogym: no head can be reached (there is no head at ipc://here/other/h
 [ $? = 1 ] || fail 'a full disk under standard output is not noticed'
 has err 'exogym: cannot write to standard output: No space left on device'
 
+# A full pipe that another program has made non-blocking loses nothing, however slowly it is read.
+python3 - "$EXOGYM" 2>err <<'END' || fail "a slow reader of a non-blocking pipe: $(tail -n 1 err)"
+import os, subprocess, sys, time
+for stream, words, status in (("stdout", ["graph", "schema"], 0), ("stderr", ["x"], 2)):
+    command = [sys.argv[1], *words]
+    expected = getattr(subprocess.run(command, capture_output=True), stream)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    full = os.write(writer, b"-" * (1 << 20))
+    program = subprocess.Popen(command, **{stream: writer})
+    os.close(writer)
+    time.sleep(0.2)
+    got = b"".join(iter(lambda: os.read(reader, 10000), b""))[full:]
+    assert (program.wait(), got) == (status, expected), f"{stream}: {len(got)} of {len(expected)} bytes, status {program.returncode}"
+END
+
 # Nor is what would exceed the limit of a file's size; and a line is redrawn only on a terminal that can.
 cat >job.yaml <<'YAML'
 model: mlp
