@@ -31,11 +31,18 @@ struct exo_durable {
     unsigned depth; /* nesting of exo_durable_begin */
 };
 
+/* The advice for a file that SQLite cannot read. */
+static const char move_away[] =
+    ": move it away, with its -wal and -shm, or give another --state; the head then begins without "
+    "records of jobs, deaths and actors that wait for another life; workers tell it their actors";
+
 static exo_status
 fail(exo_durable *d, const char *what, exo_err *err)
 {
-    return exo_fail(err, EXO_IO, "%s: %s: %s", sqlite3_db_filename(d->db, "main"), what,
-                    sqlite3_errmsg(d->db));
+    int code = sqlite3_errcode(d->db);
+    return exo_fail(err, EXO_IO, "%s: %s: %s%s", sqlite3_db_filename(d->db, "main"), what,
+                    sqlite3_errmsg(d->db),
+                    code == SQLITE_CORRUPT || code == SQLITE_NOTADB ? move_away : "");
 }
 
 /* Ends a transaction that failed, unless SQLite has ended it already. */

@@ -35,7 +35,7 @@ ok keygen n -o "$folder/keys" --role admin
 refused 1 "$folder/keys/authorized: No such file or directory: make it" exogym-head --state none \
     --listen tcp://127.0.0.1:0 --keys "$folder/keys/n.secret"
 echo 'no database at all, and long enough to be one' >"$folder/text"
-refused 1 "$folder/text: cannot be read: file is not a database" exogym-head --state "$folder/text"
+refused 1 "$folder/text: cannot be read: file is not a database: move it away" exogym-head --state "$folder/text"
 if command -v sqlite3 >/dev/null; then
     sqlite3 "$folder/other.db" 'CREATE TABLE notes (text)'
     refused 1 "$folder/other.db: is an SQLite file of another program" exogym-head --state "$folder/other.db"

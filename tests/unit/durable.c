@@ -279,6 +279,31 @@ Test(durable, leaves_files_of_other_programs_alone)
     cr_expect(strstr(err.text, "another program"), "%s", err.text);
 }
 
+Test(durable, says_what_to_do_with_a_damaged_file)
+{
+    static const long places[] = {0, 100, 4096}; /* the header, the first page, a table */
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        exo_durable *d = NULL;
+        exo_err reason = {0};
+        int rows = 0;
+        unlink(path);
+        make("CREATE TABLE actors (key INTEGER PRIMARY KEY, name TEXT, state TEXT, detail TEXT, "
+             "info BLOB, spec BLOB);");
+        FILE *file = fopen(path, "r+");
+        cr_assert(file && fseek(file, places[i], SEEK_SET) == 0);
+        for (int k = 0; k < 200; k++)
+            fputc(0xa5, file);
+        fclose(file);
+        exo_status st = exo_durable_open(&d, path, &reason);
+        if (st == EXO_OK)
+            st = exo_durable_each(d, "actors", count_row, &rows, &reason);
+        cr_expect_eq(st, EXO_IO, "at %ld", places[i]);
+        cr_expect(strstr(reason.text, ": move it away, with its -wal and -shm"), "at %ld: %s",
+                  places[i], reason.text);
+        exo_durable_close(&d);
+    }
+}
+
 static mode_t
 mode_of(const char *file)
 {
