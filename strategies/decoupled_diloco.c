@@ -595,19 +595,27 @@ send_change(struct decoupled *d, const exo_node *node, size_t p, double step_tim
     return exo_group_send(node->group, &message, err);
 }
 
-/* Takes the change of a fragment since its last round, and sends it. */
-static exo_status
-begin_round(struct decoupled *d, const exo_node *node, size_t p, exo_err *err)
+/* Takes the change of a fragment since its last round. */
+static void
+take_change(struct decoupled *d, const exo_node *node, size_t p)
 {
     struct flight *f = &d->flights[p];
     const exo_array change = part_of(d, d->changes, p);
-    const double step_time = (double)d->quickest * 1e-9;
     exo_fragment_pack(&d->parts.parts[p], change, node->params);
     exo_vec_sub(change, part_of(d, d->base, p), change);
     f->change = node->step + 1;
     f->steps = f->change - f->last;
     f->last = f->change;
-    return send_change(d, node, p, step_time, err);
+}
+
+/* Sends the change of a fragment that was taken and not sent, unless the run ends before its answer would
+ * be used: then a longer run that continues this one sends it. */
+static exo_status
+send_taken(struct decoupled *d, const exo_node *node, size_t p, double step_time, exo_err *err)
+{
+    const struct flight *f = &d->flights[p];
+    const bool used = node->max_steps - (f->change - 1) > d->parts.delay;
+    return used ? send_change(d, node, p, step_time, err) : EXO_OK;
 }
 
 /* Waits for the server's next answer, of any fragment, and keeps it. */
@@ -685,10 +693,10 @@ decoupled_step(void *self, exo_node *node, exo_err *err)
     for (size_t p = 0; st == EXO_OK && p < d->parts.num_parts; p++) {
         const struct flight *f = &d->flights[p];
         if (f->change && !f->sent)
-            st = send_change(d, node, p, 0, err); /* again, after a resume */
-        else if (exo_fragment_due(&d->parts, p, node->step) &&
-                 node->max_steps - node->step > delay) {
-            st = begin_round(d, node, p, err);
+            st = send_taken(d, node, p, 0, err); /* after a resume */
+        else if (exo_fragment_due(&d->parts, p, node->step)) {
+            take_change(d, node, p);
+            st = send_taken(d, node, p, (double)d->quickest * 1e-9, err);
             begun = true;
         }
     }

@@ -233,16 +233,16 @@ Test(decoupled, with_a_quorum_of_two_the_plain_algorithm_gives_the_same)
 
 /* --- Checkpoints ------------------------------------------------------------------------------ */
 
-/* After 13 steps a change is under way; the server has merged it already, and must not do so again
- * when it is sent again. */
-Test(decoupled, a_checkpoint_has_what_is_under_way)
+/* Of a run of `steps` steps, continued after 13 of them, to a whole run of 40. */
+static void
+expect_continues(uint64_t steps)
 {
     static const char *const options =
         "{H: 6, fragments: 2, delay: 2, optimizer: {name: adamw, lr: 0.05}}";
     char folder[64];
     nodes whole, before, after;
     nodes_init(&whole, 1, NUMEL, BATCH, 40, "decoupled_diloco", options);
-    nodes_init(&before, 1, NUMEL, BATCH, 40, "decoupled_diloco", options);
+    nodes_init(&before, 1, NUMEL, BATCH, steps, "decoupled_diloco", options);
     nodes_init(&after, 1, NUMEL, BATCH, 40, "decoupled_diloco", options);
     temp_folder(folder, sizeof folder);
     for (int step = 0; step < 40; step++)
@@ -259,6 +259,19 @@ Test(decoupled, a_checkpoint_has_what_is_under_way)
     nodes_release(&whole);
     nodes_release(&before);
     nodes_release(&after);
+}
+
+/* After 13 steps a change is under way; the server has merged it already, and must not do so again
+ * when it is sent again. */
+Test(decoupled, a_checkpoint_has_what_is_under_way)
+{
+    expect_continues(40);
+}
+
+/* The run of 13 steps has not sent the change of step 12, whose answer would come after its end. */
+Test(decoupled, a_finished_run_goes_on_with_the_change_that_it_has_not_sent)
+{
+    expect_continues(13);
 }
 
 /* A checkpoint whose nodes come to step 13 one after the other: node 0 has gone on and sent a change
