@@ -50,23 +50,54 @@ read_character(const unsigned char *text, size_t size, uint32_t *out)
     return valid ? length : 0;
 }
 
+/* What a file is that begins with these bytes, and what to do with it. Of several, the first counts. */
+static const struct signature {
+    const char *bytes;
+    size_t size;
+    const char *advice;
+} signatures[] = {
+    {"\x1F\x8B", 2, "the file is compressed by gzip: decompress it with gunzip"},
+    {"\x28\xB5\x2F\xFD", 4, "the file is compressed by zstd: decompress it with unzstd"},
+    {"\xFD\x37zXZ\0", 6, "the file is compressed by xz: decompress it with unxz"},
+    {"BZh", 3, "the file is compressed by bzip2: decompress it with bunzip2"},
+    {"\x04\x22\x4D\x18", 4, "the file is compressed by lz4: decompress it with unlz4"},
+    {"PK\x03\x04", 4, "the file is a zip archive: unpack it with unzip"},
+    {"PAR1", 4,
+     "the file is a Parquet table: write its texts as text or as lines of JSON (.jsonl)"},
+    {"%PDF-", 5, "the file is a PDF document: extract its text, as by pdftotext"},
+    {"\xFF\xFE\0\0", 4, "the file is UTF-32: convert it with iconv -f UTF-32 -t UTF-8"},
+    {"\0\0\xFE\xFF", 4, "the file is UTF-32: convert it with iconv -f UTF-32 -t UTF-8"},
+    {"\xFF\xFE", 2, "the file is UTF-16: convert it with iconv -f UTF-16 -t UTF-8"},
+    {"\xFE\xFF", 2, "the file is UTF-16: convert it with iconv -f UTF-16 -t UTF-8"},
+};
+
+/* Fails at the byte `at` of the piece text (size), which begins at the file's byte `offset`:
+ * it is U+0000, or not UTF-8. */
+static exo_status
+fail_at(const char *text, size_t size, uint64_t offset, size_t at, bool is_utf8, exo_err *err)
+{
+    const char *problem = is_utf8 ? "U+0000" : "not UTF-8";
+    for (size_t i = 0; offset == 0 && i < sizeof signatures / sizeof *signatures; i++) {
+        const struct signature *s = &signatures[i];
+        if (size >= s->size && memcmp(text, s->bytes, s->size) == 0)
+            return exo_fail(err, EXO_INVAL, "byte %zu is %s: %s", at, problem, s->advice);
+    }
+    return exo_fail(err, EXO_INVAL, "byte %zu is %s: %sthe tokenizer 'bytes' takes any byte", at,
+                    problem, is_utf8 ? "" : "convert the text to UTF-8, as by iconv; or ");
+}
+
 static exo_status
 note_characters(void *context, size_t index, const char *text, size_t size, uint64_t offset,
                 exo_err *err)
 {
     (void)index;
-    (void)offset;
     struct alphabet *a = context;
     const unsigned char *in = (const unsigned char *)text;
     for (size_t at = 0; at < size;) {
         uint32_t code = 0;
         size_t length = read_character(in + at, size - at, &code);
-        if (length == 0)
-            return exo_fail(err, EXO_INVAL,
-                            "byte %zu is not UTF-8: the tokenizer 'bytes' takes any byte", at);
-        if (code == 0) /* no tokenizer.json can hold it */
-            return exo_fail(err, EXO_INVAL,
-                            "byte %zu is U+0000: the tokenizer 'bytes' takes any byte", at);
+        if (length == 0 || code == 0) /* no tokenizer.json can hold U+0000 */
+            return fail_at(text, size, offset, at, length > 0, err);
         if (!(a->seen[code / 8] >> code % 8 & 1)) {
             a->seen[code / 8] |= (uint8_t)(1u << code % 8);
             a->bytes += length;

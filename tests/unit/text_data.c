@@ -386,6 +386,30 @@ Test(text_data, an_alphabet_has_every_character_once)
                 "z.txt: byte 2 is U+0000");
 }
 
+Test(text_data, a_file_that_is_no_text_is_told_what_it_is)
+{
+    static const struct {
+        const char *bytes;
+        size_t size;
+        const char *part; /* of the message */
+    } files[] = {
+        {"\x1F\x8B\x08\0", 4, "x.txt: byte 1 is not UTF-8: the file is compressed by gzip"},
+        {"\x28\xB5\x2F\xFD\x04", 5, "byte 1 is not UTF-8: the file is compressed by zstd"},
+        {"\xFD\x37zXZ\0", 6, "byte 0 is not UTF-8: the file is compressed by xz"},
+        {"BZh91AY&SY\x9D", 11, "byte 10 is not UTF-8: the file is compressed by bzip2"},
+        {"PK\x03\x04\x14\0", 6, "byte 5 is U+0000: the file is a zip archive"},
+        {"\xFF\xFE\x61\0", 4, "byte 0 is not UTF-8: the file is UTF-16: convert it with iconv"},
+        {"\xFE\xFF\0a", 4, "byte 0 is not UTF-8: the file is UTF-16: convert it with iconv"},
+        {"\xFF\xFE\0\0a\0\0\0", 8,
+         "byte 0 is not UTF-8: the file is UTF-32: convert it with iconv"},
+        {"\xFF", 1, "byte 0 is not UTF-8: convert the text to UTF-8, as by iconv; or"},
+        {"caf\xE9 au lait", 12, "byte 3 is not UTF-8: convert the text to UTF-8, as by iconv"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        refuse_text(texts_write(folder, "x.txt", files[i].bytes, files[i].size), NULL, whole(1, 1),
+                    EXO_INVAL, files[i].part);
+}
+
 /* --- Pieces ----------------------------------------------------------------------------------- */
 
 struct pieces {
