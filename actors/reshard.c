@@ -409,25 +409,40 @@ describe(const struct conversion *c, char out[EXO_RESHARDED_TEXT])
              new->num_nodes, new->num_nodes == 1 ? "" : "s", is, old->num_nodes, was);
 }
 
+/* Reads both forms and decides on the way. */
+static exo_status
+prepare(struct conversion *c, exo_model *model, const exo_reshard_form *to, exo_err *err)
+{
+    c->old.model = c->new.model = model;
+    exo_status st = read_old(c, err);
+    if (st == EXO_OK)
+        st = check_settings(c, model, err);
+    if (st == EXO_OK)
+        st = read_new(c, to, err);
+    if (st == EXO_OK)
+        st = prepare_form(&c->old, err);
+    if (st == EXO_OK)
+        st = prepare_form(&c->new, err);
+    return st == EXO_OK ? choose_way(c, err) : st;
+}
+
+exo_status
+exo_reshard_check(exo_model *model, const char *from, const exo_reshard_form *to, exo_err *err)
+{
+    struct conversion c = {.from = from};
+    exo_status st = prepare(&c, model, to, err);
+    release(&c);
+    return st;
+}
+
 exo_status
 exo_reshard(exo_model *model, const char *from, const char *run_folder, const exo_reshard_form *to,
             exo_resharded *out, exo_err *err)
 {
-    struct conversion c = {
-        .from = from, .run_folder = run_folder, .old = {.model = model}, .new = {.model = model}};
+    struct conversion c = {.from = from, .run_folder = run_folder};
     exo_status st = exo_checkpoint_verify(from, err);
     if (st == EXO_OK)
-        st = read_old(&c, err);
-    if (st == EXO_OK)
-        st = check_settings(&c, model, err);
-    if (st == EXO_OK)
-        st = read_new(&c, to, err);
-    if (st == EXO_OK)
-        st = prepare_form(&c.old, err);
-    if (st == EXO_OK)
-        st = prepare_form(&c.new, err);
-    if (st == EXO_OK)
-        st = choose_way(&c, err);
+        st = prepare(&c, model, to, err);
     if (st == EXO_OK)
         st = c.by_copies ? exo_reshard_read_copies(&c, err) : make_whole(&c, err);
     if (st == EXO_OK)

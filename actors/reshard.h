@@ -60,6 +60,11 @@ typedef struct exo_resharded {
 exo_status exo_reshard(exo_model *model, const char *from, const char *run_folder,
                        const exo_reshard_form *to, exo_resharded *out, exo_err *err);
 
+/* Checks by the settings alone whether exo_reshard can convert the checkpoint `from`; the states of its
+ * nodes may still prevent it. Errors: those of exo_reshard. */
+exo_status exo_reshard_check(exo_model *model, const char *from, const exo_reshard_form *to,
+                             exo_err *err);
+
 /* Whether the checkpoint `from` has another form than `to`. INVAL: it has no settings; IO, NOMEM. */
 exo_status exo_reshard_differs(const char *from, const exo_reshard_form *to, bool *differs,
                                exo_err *err);

@@ -148,22 +148,47 @@ has_checkpoints(const char *folder, uint64_t *step)
 
 /* --- Resuming --------------------------------------------------------------------------------- */
 
+exo_reshard_form
+exo_past_form(const exo_job *job, const exo_job_run *run)
+{
+    const exo_fit_opts *o = &job->opts;
+    return (exo_reshard_form){.num_nodes = o->num_nodes,
+                              .tensor = o->tensor > 1 ? o->tensor : 1,
+                              .pipeline = o->pipeline,
+                              .context = o->context_parallel,
+                              .minibatch_size = o->minibatch_size,
+                              .any_bits = o->any_bits,
+                              .strategy = run->strategy,
+                              .options = run->options};
+}
+
+/* Can the newest checkpoint be converted to the nodes of the job? */
+static bool
+can_reshard(const exo_job *job, const exo_job_run *run, const char *folder)
+{
+    char newest[EXO_CHECKPOINT_PATH];
+    const exo_reshard_form to = exo_past_form(job, run);
+    return exo_checkpoint_newest(folder, newest) &&
+           exo_reshard_check(job->model, newest, &to, NULL) == EXO_OK;
+}
+
 /* Fails if the run was begun with settings that have another meaning. */
 static exo_status
-check_settings(const char *folder, const exo_job_run *run, exo_config_doc *before, bool reshard,
-               exo_err *err)
+check_settings(const exo_job *job, const exo_job_run *run, const char *folder,
+               exo_config_doc *before, bool reshard, exo_err *err)
 {
     exo_text difference = {0}, rest = {0};
     const exo_config *then = exo_config_root(before), *now = exo_config_root(run->config);
     exo_status st = EXO_OK;
     if (exo_config_differs(then, now, reshard ? settings : settings + FREE, &difference)) {
-        bool can_reshard = !reshard && !exo_config_differs(then, now, settings, &rest);
+        const bool other_nodes = !reshard && !exo_config_differs(then, now, settings, &rest);
         st = exo_fail(err, EXO_INVAL,
                       "--resume: %s was begun with another %s; run with %s--overwrite to start "
                       "over, or with --name",
                       folder, difference.data ? difference.data : "configuration",
-                      can_reshard ? "--resume=reshard, which converts checkpoints of ddp and fsdp, "
-                                  : "");
+                      other_nodes && can_reshard(job, run, folder)
+                          ? "--resume=reshard, which converts the checkpoint, "
+                          : "");
     }
     exo_free(difference.data);
     exo_free(rest.data);
@@ -182,7 +207,7 @@ look_to_resume(const exo_job *job, const exo_job_run *run, const exo_past_opts *
     if (st == EXO_OK)
         st = read_result(folder, &ended, err);
     if (st == EXO_OK && before)
-        st = check_settings(folder, run, before, opts->reshard, err);
+        st = check_settings(job, run, folder, before, opts->reshard, err);
     if (st == EXO_OK && ended)
         exo_result_from(ended, result);
     if (st == EXO_OK && ended && result->steps > steps)

@@ -227,14 +227,7 @@ convert_checkpoint(const exo_job *job, const exo_job_run *run, const char *folde
                    exo_display *display, exo_err *err)
 {
     char newest[EXO_CHECKPOINT_PATH];
-    const exo_reshard_form to = {.num_nodes = job->opts.num_nodes,
-                                 .tensor = job->opts.tensor > 1 ? job->opts.tensor : 1,
-                                 .pipeline = job->opts.pipeline,
-                                 .context = job->opts.context_parallel,
-                                 .minibatch_size = job->opts.minibatch_size,
-                                 .any_bits = job->opts.any_bits,
-                                 .strategy = run->strategy,
-                                 .options = run->options};
+    const exo_reshard_form to = exo_past_form(job, run);
     exo_resharded done;
     bool differs = false;
     int lock = -1;

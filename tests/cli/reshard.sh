@@ -71,6 +71,13 @@ for run in back restaged staged; do
     [ "$(hash runs/$run/ddp)" = "$(hash runs/alone/ddp)" ] || fail "$run: other bits than two whole nodes"
 done
 
+# What cannot be converted is not advised: copies of diloco stay as many, and nodes that are apart have states of their own.
+sed 's/strategy:.*/strategy: {name: diloco, H: 2}/' untied.yaml >diloco.yaml
+ok run diloco.yaml --no-plot --save-dir runs --name copies
+bad 2 'begun with another nodes; run with --overwrite to start over' run diloco.yaml --save-dir runs --name copies --resume --set nodes=3
+bad 2 'begun with another nodes; run with --resume=reshard, which' run diloco.yaml --save-dir runs --name copies --resume \
+    --set nodes=8 --set parallel.context=2
+
 # Where shards are is no setting of the numbers.
 ok run job.yaml --no-plot --save-dir offload --set train.max_steps=6
 cp -r runs/job runs/moved
