@@ -169,7 +169,7 @@ Test(graph_links, a_change_of_nothing_changes_no_exchange)
         N = 40
     };
     exo_graph_spec *s =
-        parse("hosts: {h: {count: 40, up: 20 Mbit/s, down: 100 Mbit/s}}\n"
+        parse("hosts: {h: {count: 40, up: 10 Gbit/s, down: 10 Gbit/s}}\n"
               "actors: {b: {class: learner, count: 40}, a: {class: maker, host: h_0}}\n"
               "edges: [{from: a, to: b, carries: experience}]\n"
               "links: {default: {latency: 20 ms}}\n");
@@ -181,7 +181,7 @@ Test(graph_links, a_change_of_nothing_changes_no_exchange)
     for (int k = 0; k < 2; k++) {
         exo_time begins[N] = {0};
         for (int round = 0; round < 3; round++) {
-            if (k == 1)
+            if (k == 1 && round == 2)
                 cr_assert_eq(exo_graph_change_links(links[k], s, NULL), EXO_OK);
             cr_assert_eq(exo_links_exchange(links[k], EXO_EXCHANGE_SCATTER, N, s->actors[0].hosts,
                                             0, bytes, begins, ends[k], NULL, NULL),
