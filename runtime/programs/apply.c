@@ -151,27 +151,52 @@ without_place(const char *answer)
     return strncmp(answer, NEXT ": ", strlen(NEXT ": ")) == 0 ? answer + strlen(NEXT ": ") : answer;
 }
 
+/* Waits until no other asker is in the folder: there is room for one request and one answer. *turn is
+ * the folder, to be closed after the answer. */
+static exo_status
+await_turn(const char *folder, exo_time deadline, int *turn, exo_err *err)
+{
+    *turn = exo_dir_open(folder, O_RDONLY | O_DIRECTORY, 0);
+    if (*turn < 0)
+        return exo_fail(err, EXO_IO, "%s: %s", folder, exo_dir_reason(errno));
+    while (flock(*turn, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
+        if (exo_now(exo_clock_real()) >= deadline)
+            return exo_fail(err, EXO_TIMEOUT, "%s: another change waits for the run's answer",
+                            folder);
+        nanosleep(&(struct timespec){.tv_nsec = 10 * EXO_MS}, NULL);
+    }
+    return EXO_OK;
+}
+
 exo_status
 exo_apply_ask(const char *folder, const exo_graph_spec *next, bool job, exo_time deadline,
               exo_err *err)
 {
     char *path = exo_text_make(err, "%s/" NEXT, folder), *answer = NULL;
     uint64_t id = (uint64_t)exo_now(exo_clock_real()) ^ ((uint64_t)getpid() << 48);
+    int turn = -1;
     exo_status st = path ? EXO_OK : EXO_NOMEM;
     if (st == EXO_OK && !is_running(folder))
         st = exo_fail(err, EXO_NOT_FOUND, "%s: no graph runs in this folder", folder);
     if (st == EXO_OK)
         st = await_graph(folder, deadline, err);
     if (st == EXO_OK)
+        st = await_turn(folder, deadline, &turn, err);
+    if (st == EXO_OK)
         st = check(folder, next, job, err);
-    if (st == EXO_OK)
+    if (st == EXO_OK) {
         st = leave(path, id, next, err);
-    if (st == EXO_OK)
-        st = await_answer(folder, id, deadline, &answer, err);
-    if (st == EXO_OK && strcmp(answer, "ok") != 0)
-        st = exo_fail(err, EXO_INVAL, "%s: %s", next->source, without_place(answer));
-    if (st != EXO_OK && path)
-        exo_dir_unlink(path); /* the run must not apply it later */
+        if (st == EXO_OK)
+            st = await_answer(folder, id, deadline, &answer, err);
+        if (st == EXO_OK && strcmp(answer, "ok") != 0)
+            st = exo_fail(err, EXO_INVAL, "%s: %s", next->source, without_place(answer));
+        if (st != EXO_OK)
+            exo_dir_unlink(path); /* the run must not apply it later */
+    }
+    if (turn >= 0)
+        close(turn);
     exo_free(answer);
     exo_free(path);
     return st;

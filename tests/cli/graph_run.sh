@@ -204,6 +204,27 @@ END
 encoded=$(json runs/flow/result.json encoded_bytes)
 [ "$encoded" -lt $((8000 * 1028)) ] || fail "no codec was ever in use: $encoded bytes"
 
+# Changes that are asked for at once are made one after the other.
+queue=(plain.yaml --set name=queue --set variables.items=1000000 --set variables.pause=1000)
+"$EXOGYM" run "${queue[@]}" >live.out 2>live.err &
+live=$!
+for try in $(seq 1200); do
+    "$EXOGYM" graph apply "${queue[@]}" --to runs/queue >out 2>err && break
+    kill -0 "$live" 2>/dev/null || break
+    sleep 0.05
+done
+askers=()
+for capacity in 5 6 7 8 9; do
+    "$EXOGYM" graph apply "${queue[@]}" --to runs/queue --set edges.0.buffer.capacity=$capacity >out.$capacity 2>&1 &
+    askers+=($!)
+done
+for asker in "${askers[@]}"; do
+    wait "$asker" || fail "one of five changes failed: $(cat out.[5-9])"
+done
+kill -INT "$live"
+wait "$live"
+[ "$(grep -c 'the graph was changed' live.err)" = 6 ] || fail "not all changes were made: $(cat live.err)"
+
 # --- apply to a training job
 # ------------------------------------------------------------------------------------------
 
