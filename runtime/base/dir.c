@@ -244,9 +244,8 @@ exo_dir_reason(int number)
     case ELOOP:
         return "there is a link on the way, which a run does not follow within its folder";
     case EMFILE:
-        return "the process has as many descriptors as it may have: raise its limit (ulimit -n "
-               "65536, "
-               "or LimitNOFILE of a service)";
+        return "the process has as many descriptors as it may have: raise its limit "
+               "(ulimit -n 65536, or LimitNOFILE of a service)";
     case ENFILE:
         return "the system has as many open files as it may have: raise fs.file-max (sysctl)";
     default:

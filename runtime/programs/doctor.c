@@ -105,7 +105,6 @@ look_at_folders(json_t *findings)
                         "the next exogym run --workers and exogym status remove them");
 }
 
-/* Each worker, connection and shared object has descriptors. */
 /* A limit of addresses (RLIMIT_AS) counts stacks of threads and mapped files, which take no memory.
  * Where it is reached, libraries that expect no failure end the process by a signal. */
 static void
@@ -121,6 +120,7 @@ look_at_addresses(json_t *findings)
                     "limit memory with a cgroup, such as systemd-run -p MemoryMax=8G");
 }
 
+/* Each worker, connection and shared object has descriptors. */
 static void
 look_at_descriptors(json_t *findings)
 {

@@ -157,10 +157,6 @@ say_kept_out(const net_end *e)
     pthread_mutex_unlock(&e->net->lock);
 }
 
-/* The kernel has accepted connections for which the process has no descriptor. The process goes on,
- * and serves when it has descriptors again. ZeroMQ closes descriptors of its closed sockets in a
- * thread of its own, so a few of the strangers may get one, and are ended when their time for a
- * handshake is over. */
 Test(net, a_file_that_finds_no_descriptor_says_which_limit_to_raise)
 {
     char *text = NULL;
@@ -173,6 +169,10 @@ Test(net, a_file_that_finds_no_descriptor_says_which_limit_to_raise)
               err.text);
 }
 
+/* The kernel has accepted connections for which the process has no descriptor. The process goes on,
+ * and serves when it has descriptors again. ZeroMQ closes descriptors of its closed sockets in a
+ * thread of its own, so a few of the strangers may get one, and are ended when their time for a
+ * handshake is over. */
 Test(net, survives_without_a_descriptor)
 {
     for (int i = 0; i < 2; i++) {
