@@ -157,14 +157,28 @@ is_loopback(const char *endpoint)
            strncmp(endpoint, "tcp://localhost:", 16) == 0;
 }
 
-/* Checks a tcp address here, because libzmq takes a port modulo 65536. least: the smallest port; 0
- * where any free port may be meant. */
+/* Whether the host of tcp://HOST:PORT, up to `end`, has two colons outside of brackets; an alias of an
+ * interface (eth0:1) has one. False if a bracket closes behind `end`: then the port is missing. */
+static bool
+lacks_brackets(const char *address, const char *end)
+{
+    const char *host = address + 6, *colon = memchr(host, ':', (size_t)(end - host));
+    return colon && memchr(colon + 1, ':', (size_t)(end - colon - 1)) &&
+           !(host[0] == '[' && (end[-1] == ']' || strchr(end, ']')));
+}
+
+/* Checks a tcp address here, because libzmq takes a port modulo 65536, and an IPv6 address without
+ * brackets for a device. least: the smallest port; 0 where any free port may be meant. */
 static exo_status
 check_tcp(const char *address, long least, exo_err *err)
 {
     const char *colon = strncmp(address, "tcp://", 6) == 0 ? strrchr(address + 6, ':') : NULL;
     char *end = NULL;
     long port = colon && isdigit((unsigned char)colon[1]) ? strtol(colon + 1, &end, 10) : -1;
+    if (colon && lacks_brackets(address, colon))
+        return exo_fail(err, EXO_INVAL,
+                        "'%.100s': an IPv6 address stands in brackets, as in tcp://[::1]:7070",
+                        address);
     if (port >= least && port <= UINT16_MAX && !*end && colon > address + 6)
         return EXO_OK;
     return exo_fail(err, EXO_INVAL,

@@ -46,8 +46,8 @@ const char *exo_cluster_place_head(const exo_cluster_place *place);
  * the first address that is not loopback. Blocks while the head's name is resolved. */
 void exo_cluster_place_public(const exo_cluster_place *place, const exo_cluster_opts *opts,
                               const char *bound, char *out, size_t length);
-/* Whether the host of a tcp address has an IPv4 address, or is one in brackets. If not, *reason is the system's text.
- * Blocks. */
+/* Whether the host of a tcp address has an IPv4 address, or is an address in brackets. If not, *reason
+ * is the system's text. Blocks. */
 bool exo_cluster_place_resolves(const char *address, const char **reason);
 /* Sets the cluster's name and folder only. INVAL, IO. */
 exo_status exo_cluster_place_folder(exo_cluster_place *place, const exo_cluster_opts *opts,

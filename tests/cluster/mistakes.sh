@@ -22,6 +22,11 @@ for address in 127.0.0.1:65536 127.0.0.1:99999 127.0.0.1 127.0.0.1: 127.0.0.1:x 
     refused 2 "'tcp://$address': expected tcp://ADDRESS:PORT" exogym-worker --head "tcp://$address"
 done
 refused 2 'with a port from 1 to 65535' exogym-worker --head tcp://127.0.0.1:0
+for address in ::1:7070 '[::1:7070' 2001:db8::5:7070; do
+    refused 2 "'tcp://$address': an IPv6 address stands in brackets" exogym-head --state none --listen "tcp://$address"
+    refused 2 "'tcp://$address': an IPv6 address stands in brackets" exogym-worker --head "tcp://$address"
+done
+refused 2 "'tcp://[2001:db8::5]': expected tcp://ADDRESS:PORT" exogym-worker --head 'tcp://[2001:db8::5]'
 long=$(printf 'x%.0s' {1..48})
 refused 2 'expected at most 47 letters, digits' exogym-head --state none --cluster "$long"
 for option in --cluster --name --folder --listen --keys; do
