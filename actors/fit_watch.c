@@ -9,8 +9,8 @@
  *
  * Between processes, case 1 also requires that every message from that member has arrived. If two
  * looks in a row show the same nodes stuck in the same calls, and nothing has come to them in
- * between, they were stuck at every moment between the looks. That is a stall, and it ends the run. A node that computes, or whose messages
- * are on a link, is not stuck.
+ * between, they were stuck at every moment between the looks. That is a stall, and it ends the run.
+ * A node that computes, or whose messages are on a link, is not stuck.
  *
  * A node that does not answer, for instance because its process is stopped, may continue at any
  * time. That causes a warning only; other nodes' waits for it end at the run's deadline. */

@@ -15,9 +15,10 @@
  * calls fail with FULL, and at twice the bound the peer is lost. net_limits.h has the other limits.
  *
  * A peer is lost when its process ends, when it says goodbye, when messages are missing, or when
- * nothing came by tcp for `peer_timeout`. A peer that came by ipc is watched by its pidfd and is
- * never lost by silence: it may be busy or stopped for a moment. A process of the same host that
- * came by tcp is watched, too, but its process number is not proven, so silence counts as well.
+ * nothing came by tcp for `peer_timeout`; time in which this process did not run does not count. A
+ * peer that came by ipc is watched by its pidfd and is never lost by silence: it may be busy or
+ * stopped for a moment. A process of the same host that came by tcp is watched, too, but its process
+ * number is not proven, so silence counts as well.
  *
  * Sockets: one thread at a time uses them, the holder of the net's lock. Events: one thread at a
  * time waits for them, the driver. The driver is usually the net's home thread. A thread that waits

@@ -108,6 +108,31 @@ Test(net, does_not_lose_a_peer_because_it_stood_still_itself)
     net_end_close(&server);
 }
 
+/* A process that is late at every tick counts what it ran: half a second a tick. */
+Test(net, loses_a_silent_peer_though_it_is_always_late)
+{
+    net_end server = {0}, client = {0};
+    int ticks = 0;
+    net_end_open(&server, "tcp://127.0.0.1:0", &(exo_net_opts){.peer_timeout = 3 * EXO_SECOND});
+    net_end_open(&client, NULL, NULL);
+    exo_peer *peer = net_end_connect(&client, &server);
+    EVENTUALLY(server.opened == 1);
+    pthread_mutex_lock(&server.net->lock);
+    server.net->next_tick = exo_now(exo_clock_real());
+    for (; server.net->peers && ticks < 100; ticks++) {
+        const exo_time now = server.net->next_tick + 10 * EXO_SECOND;
+        exo_net_excuse_silence_locked(server.net, now);
+        exo_net_tick_locked(server.net, now);
+    }
+    pthread_mutex_unlock(&server.net->lock);
+    cr_expect_leq(ticks, 8);
+    EVENTUALLY(server.lost == 1);
+    cr_expect(strstr(server.cause, "nothing was heard from it for 3."), "%s", server.cause);
+    exo_peer_drop(&peer);
+    net_end_close(&client);
+    net_end_close(&server);
+}
+
 /* Whether the connection of the only peer has ended, though the peer is not lost. */
 static bool
 has_ended(net_end *e)
