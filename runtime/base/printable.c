@@ -10,7 +10,8 @@
 
 enum {
     MAX_PIECE = 8, /* "\u202e" and a NUL */
-    MAX_HERE = 1024
+    MAX_HERE = 1024,
+    LEAST_CUT = 20 /* less than the smallest precision of the formats of errors */
 };
 
 /* Marks the end of a string that was cut, if there is room for the mark. */
@@ -135,6 +136,31 @@ exo_printable(char *out, size_t room, const char *text, exo_shown shown)
     return out;
 }
 
+/* Removes the broken characters that "%.40s" leaves where it cuts: after a quote and LEAST_CUT bytes
+ * or more. Text without a whole character of several bytes may be in another encoding, and stays. */
+static void
+remove_broken(char *text, size_t size)
+{
+    uint32_t code;
+    bool whole = false;
+    for (size_t at = 0; at < size && !whole;) {
+        size_t length = exo_utf8_next(text + at, size - at, &code);
+        whole = length > 1 && code != EXO_UTF8_INVALID;
+        at += length;
+    }
+    size_t to = 0, quote = 0;
+    for (size_t at = 0, length; at < size; at += length) {
+        length = exo_utf8_next(text + at, size - at, &code);
+        quote = text[at] == '\'' ? at + 1 : quote;
+        if (whole && at - quote >= LEAST_CUT && code == EXO_UTF8_INVALID &&
+            exo_utf8_unfinished(text + at, length) == length)
+            continue;
+        memmove(text + to, text + at, length);
+        to += length;
+    }
+    text[to] = '\0';
+}
+
 void
 exo_printable_here(char *text, size_t room, bool cut)
 {
@@ -147,6 +173,7 @@ exo_printable_here(char *text, size_t room, bool cut)
     size_t from = plain(text, size);
     if (from == size)
         return;
+    remove_broken(text, size);
     snprintf(copy, sizeof copy, "%s", text + from);
     exo_printable(text + from, room - from, copy, EXO_SHOWN_LINE);
 }

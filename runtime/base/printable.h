@@ -27,7 +27,8 @@ void exo_printable_add(exo_text *out, const char *text, size_t size, exo_shown s
  * whole character and ends with "...", if there is room for that. Returns `out`. */
 const char *exo_printable(char *out, size_t room, const char *text, exo_shown shown);
 /* Escapes a string in place, within `room` bytes. cut: the string was cut before; a broken
- * character at its end is removed, and the end is marked as above. */
+ * character at its end is removed, and the end is marked as above. Removes broken characters within,
+ * too: a format such as "%.40s" has cut there. */
 void exo_printable_here(char *text, size_t room, bool cut);
 
 /* Write text without escapes into `room` bytes, with a NUL at the end, cut and marked as above.

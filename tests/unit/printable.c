@@ -67,6 +67,29 @@ Test(printable, escapes_what_a_terminal_would_obey)
     }
 }
 
+/* The format of an error cuts at a byte. */
+Test(printable, removes_what_a_format_leaves_of_a_character)
+{
+    static const char *const letters[] = {"\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
+    for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
+        for (size_t shift = 0; shift < 4; shift++) {
+            char name[128] = "xxx", expected[128];
+            exo_err err = {0};
+            name[shift] = '\0';
+            while (strlen(name) < 100)
+                strcat(name, letters[i]);
+            exo_fail(&err, EXO_INVAL, "'%.40s': expected a number", name);
+            size_t whole = shift + (40 - shift) / strlen(letters[i]) * strlen(letters[i]);
+            snprintf(expected, sizeof expected, "'%.*s': expected a number", (int)whole, name);
+            cr_expect_str_eq(err.text, expected);
+        }
+    exo_err err = {0};
+    exo_fail(&err, EXO_INVAL, "'\xc3\xa4\xc3': no such file"); /* a name that is broken itself */
+    cr_expect_str_eq(err.text, "'\xc3\xa4\\xc3': no such file");
+    exo_fail(&err, EXO_INVAL, "'/a/folder/with/a/long/path/caf\xe9': no such file"); /* Latin 1 */
+    cr_expect_str_eq(err.text, "'/a/folder/with/a/long/path/caf\\xe9': no such file");
+}
+
 Test(printable, keeps_the_lines_of_a_text)
 {
     exo_text out = {0};
