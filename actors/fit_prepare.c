@@ -177,8 +177,8 @@ plan_steps(struct run *run, exo_err *err)
         if (share < fit->batch_size)
             return exo_fail(
                 err, EXO_INVAL,
-                "batch_size %zu is too large: node_%u gets %zu of %zu samples in an epoch",
-                fit->batch_size, r, share, length);
+                "batch_size %zu is too large: node_%u gets %zu of %zu sample%s in an epoch",
+                fit->batch_size, r, share, length, length == 1 ? "" : "s");
         uint64_t batches = share / fit->batch_size;
         epoch = batches < epoch ? batches : epoch;
     }

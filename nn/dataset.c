@@ -134,8 +134,8 @@ exo_dataset_split(exo_dataset **out, exo_dataset *dataset, uint32_t rank, uint32
     size_t first = exo_split_point(dataset->length, rank, num_parts),
            end = exo_split_point(dataset->length, rank + 1, num_parts);
     if (first == end)
-        return exo_fail(err, EXO_INVAL, "a data set of %zu samples cannot be split into %u parts",
-                        dataset->length, num_parts);
+        return exo_fail(err, EXO_INVAL, "a data set of %zu sample%s cannot be split into %u parts",
+                        dataset->length, dataset->length == 1 ? "" : "s", num_parts);
     return exo_dataset_slice(out, dataset, first, end - first, err);
 }
 

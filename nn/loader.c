@@ -138,8 +138,8 @@ exo_loader_open(exo_loader **out, exo_dataset *dataset, const exo_loader_opts *o
     if (opts->batch_size < 1 || opts->batch_size > share)
         return exo_fail(
             err, EXO_INVAL,
-            "batch_size %zu does not fit the data: a node gets %zu of %zu samples an epoch",
-            opts->batch_size, share, length);
+            "batch_size %zu does not fit the data: a node gets %zu of %zu sample%s an epoch",
+            opts->batch_size, share, length, length == 1 ? "" : "s");
     exo_loader *l = exo_calloc(1, sizeof *l);
     if (!l)
         return exo_fail(err, EXO_NOMEM, "no memory for a loader");

@@ -19,8 +19,8 @@ exo_sampler_init(exo_sampler *sampler, size_t length, uint32_t num_nodes, uint32
         return exo_fail(err, EXO_INVAL, "node %u is not one of %u", rank, num_nodes);
     if (length < num_nodes)
         return exo_fail(err, EXO_INVAL,
-                        "a data set of %zu samples cannot be shared out to %u nodes", length,
-                        num_nodes);
+                        "a data set of %zu sample%s cannot be shared out to %u nodes", length,
+                        length == 1 ? "" : "s", num_nodes);
     *sampler = (exo_sampler){.length = length,
                              .num_nodes = num_nodes,
                              .rank = rank,

@@ -82,9 +82,10 @@ exo_fragments_check(const exo_param_exchange *e, size_t num_units, exo_err *err)
     if (e->fragments < 2 || num_units == 0 || e->fragments <= num_units)
         return EXO_OK;
     return exo_fail(err, EXO_INVAL,
-                    "%.300s: the model has %zu units, which is fewer than the %llu fragments: "
+                    "%.300s: the model has %zu unit%s, which is fewer than the %llu fragments: "
                     "choose at most %zu",
-                    e->cut_at, num_units, (unsigned long long)e->fragments, num_units);
+                    e->cut_at, num_units, num_units == 1 ? "" : "s",
+                    (unsigned long long)e->fragments, num_units);
 }
 
 exo_status

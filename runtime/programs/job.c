@@ -578,8 +578,8 @@ check_parts(exo_config *root, const exo_job *job, exo_err *err)
         if (o->batch_size > length)
             return exo_config_fail(
                 value_of(train, "batch_size", train), err,
-                "batch_size %zu is more than node_%u's part of the data: %zu samples",
-                o->batch_size, r, length);
+                "batch_size %zu is more than node_%u's part of the data: %zu sample%s",
+                o->batch_size, r, length, length == 1 ? "" : "s");
     }
     return EXO_OK;
 }
@@ -597,9 +597,10 @@ check_sizes(exo_config *root, const exo_job *job, exo_err *err)
     } else if (o->batch_size > share) {
         return exo_config_fail(
             value_of(train, "batch_size", train), err,
-            "batch_size %zu is more than a node's share of the data: %zu samples on %u node%s are "
+            "batch_size %zu is more than a node's share of the data: %zu sample%s on %u node%s are "
             "%zu each",
-            o->batch_size, length, o->num_nodes, o->num_nodes == 1 ? "" : "s", share);
+            o->batch_size, length, length == 1 ? "" : "s", o->num_nodes,
+            o->num_nodes == 1 ? "" : "s", share);
     }
     return EXO_OK;
 }

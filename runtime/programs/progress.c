@@ -255,9 +255,10 @@ exo_display_end(exo_display *d, const exo_fit_result *r, bool from_before)
     char line[MAX_LINE], loss[EXO_FIGURE], good[2 * EXO_FIGURE], bytes[EXO_FIGURE],
         seconds[EXO_FIGURE];
     size_t used = prefix(d, line);
-    used += (size_t)snprintf(line + used, sizeof line - used,
-                             "%s%" PRIu64 " steps in %s: ", from_before ? "finished before: " : "",
-                             r->steps, exo_text_seconds(r->seconds, seconds));
+    used +=
+        (size_t)snprintf(line + used, sizeof line - used,
+                         "%s%" PRIu64 " step%s in %s: ", from_before ? "finished before: " : "",
+                         r->steps, r->steps == 1 ? "" : "s", exo_text_seconds(r->seconds, seconds));
     if (!isnan(r->global_loss))
         used += (size_t)snprintf(line + used, sizeof line - used, "global loss %s, %s, ",
                                  exo_text_number(r->global_loss, 4, loss),

@@ -105,7 +105,8 @@ print_banner(exo_display *display, const exo_job *job)
         seeds[EXO_FIGURE] = "";
     const exo_fit_opts *o = &job->opts;
     if (o->max_steps)
-        snprintf(length, sizeof length, "%llu steps", (unsigned long long)o->max_steps);
+        snprintf(length, sizeof length, "%llu step%s", (unsigned long long)o->max_steps,
+                 o->max_steps == 1 ? "" : "s");
     else
         snprintf(length, sizeof length, "%llu epoch%s", (unsigned long long)o->num_epochs,
                  o->num_epochs == 1 ? "" : "s");
@@ -113,16 +114,16 @@ print_banner(exo_display *display, const exo_job *job)
         snprintf(seeds, sizeof seeds, ", %zu seeds", job->num_seeds);
     exo_display_note(
         display,
-        "%s: %s (%s parameters) on %s (%s samples), %u node%s, batch %zu per node, %s%s -> %s",
+        "%s: %s (%s parameters) on %s (%s sample%s), %u node%s, batch %zu per node, %s%s -> %s",
         job->name, job->model_name, exo_text_count(exo_model_numel(job->model), parameters),
-        job->data_name, exo_text_count(exo_dataset_length(job->train), samples), o->num_nodes,
-        o->num_nodes == 1 ? "" : "s", o->batch_size, length, seeds, job->folder);
+        job->data_name, exo_text_count(exo_dataset_length(job->train), samples),
+        exo_dataset_length(job->train) == 1 ? "" : "s", o->num_nodes, o->num_nodes == 1 ? "" : "s",
+        o->batch_size, length, seeds, job->folder);
     size_t there = job->val ? exo_dataset_length(job->val) : 0;
     if (job->val && o->val_size > there)
-        exo_display_note(
-            display,
-            "val_size %zu is more than the validation set has: all %s samples of it are used",
-            o->val_size, exo_text_count(there, samples));
+        exo_display_note(display,
+                         "val_size %zu is more than the validation set has: its %s sample%s used",
+                         o->val_size, exo_text_count(there, samples), there == 1 ? " is" : "s are");
 }
 
 /* Copies a job that was read from a pipe to the job's folder, because the pipe cannot be read

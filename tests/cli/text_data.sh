@@ -123,7 +123,7 @@ refused() {
 refused 2 "unknown key 'blok'; did you mean 'block'?" --set data.blok=3
 refused 2 'job.yaml:5:7: shards: the training part, 0 to 0.9 of' --set data.block=8000
 refused 2 "start_pc must be less than end_pc" --set data.start_pc=0.95
-refused 2 "batch_size 8 is more than node_0's part of the data: 1 samples" \
+refused 2 "batch_size 8 is more than node_0's part of the data: 1 sample" \
     --set data.split_by_node=true --set data.end_pc=0.0084 --set nodes=2
 refused 2 "the key 'path' is missing: data: {name: text, path: my.txt}" --set 'data=text'
 refused 1 'none.txt: No such file or directory' --set 'data={name: text, path: none.txt}'

@@ -9,7 +9,7 @@ for size in 0 64 65 100000; do
     ok run job.yaml --overwrite --set train.val_size=$size --no-plot --json
     json out global_loss >loss.$size
     cmp -s loss.0 loss.$size || fail "val_size $size: another loss than the whole set's"
-    [ "$size" -le 64 ] || has err "val_size $size is more than the validation set has: all 64 samples of it are used"
+    [ "$size" -le 64 ] || has err "val_size $size is more than the validation set has: its 64 samples are used"
 done
 ok run job.yaml --overwrite --set train.val_size=65 --no-plot --workers 2 --json
 [ "$(json out global_loss)" = "$(cat loss.0)" ] || fail 'val_size beyond the set: another loss on workers'
