@@ -96,10 +96,20 @@ differing_option(const exo_decoder_spec *a, const exo_decoder_spec *b)
         const char *name;
         size_t at, size;
     } options[] = {
-        OPTION("heads", heads),           OPTION("kv_heads", kv_heads),
-        OPTION("position", position),     OPTION("norm", norm),
-        OPTION("norm_eps", norm_eps),     OPTION("activation", activation),
-        OPTION("rope_theta", rope_theta), OPTION("alpha of lora", lora_scale),
+        OPTION("heads", heads),
+        OPTION("kv_heads", kv_heads),
+        OPTION("position", position),
+        OPTION("the offset of positions", position_offset),
+        OPTION("norm", norm),
+        OPTION("norm_eps", norm_eps),
+        OPTION("activation", activation),
+        OPTION("rope_theta", rope_theta),
+        OPTION("rope_scaling", rope_scaling.factor),
+        OPTION("rope_scaling", rope_scaling.linear),
+        OPTION("rope_scaling", rope_scaling.low_freq_factor),
+        OPTION("rope_scaling", rope_scaling.high_freq_factor),
+        OPTION("rope_scaling", rope_scaling.original_context),
+        OPTION("alpha of lora", lora_scale),
     };
 #undef OPTION
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)

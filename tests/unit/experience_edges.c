@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "graph/spec.h"
+#include "support/decoders.h"
+#include "support/temp.h"
 
 struct graph {
     unsigned makers, trainers;
@@ -338,32 +340,74 @@ write_model(char *out, size_t size, const char *further)
              unless(further, "context", ", context: 8"), further);
 }
 
+/* The check of a graph with these models; `refused`: a part of the message, or NULL. */
+static void
+expect_models(const char *mine, const char *theirs, const char *refused)
+{
+    char text[2048];
+    exo_graph_spec *spec = NULL;
+    exo_err err = {0};
+    snprintf(text, sizeof text,
+             "exogym: 1\nclock: virtual\nactors:\n"
+             "  m: {class: experience_maker, config: {prompts: {tokens: [[1]]}, reward: {name: "
+             "share, token: 5}, answers: 2, generate: {max_new_tokens: 3}, model: %s}}\n"
+             "  t: {class: ppo_trainer, config: {algorithm: grpo, model: %s}}\n"
+             "edges:\n  - {from: m, to: t, carries: experience}\n"
+             "  - {from: t, to: m, carries: parameters, buffer: {on_full: latest}}\n",
+             mine, theirs);
+    exo_status st = exo_graph_parse(&spec, "g", text, NULL, &err);
+    exo_graph_spec_free(&spec);
+    if (!refused)
+        cr_expect_eq(st, EXO_OK, "%s\n%s", err.text, text);
+    else
+        cr_expect(st == EXO_INVAL && strncmp(err.text, "g:5:60: model: 'm' has another", 30) == 0 &&
+                      strstr(err.text, refused),
+                  "%s\n%s\n%s", err.text, refused, text);
+}
+
 Test(experience_edges, both_sides_have_the_same_model)
 {
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        char text[2048], mine[256], theirs[256];
-        exo_graph_spec *spec = NULL;
-        exo_err err = {0};
+        char mine[256], theirs[256];
         write_model(mine, sizeof mine, models[i].maker);
         write_model(theirs, sizeof theirs, models[i].trainer);
-        snprintf(text, sizeof text,
-                 "exogym: 1\nclock: virtual\nactors:\n"
-                 "  m: {class: experience_maker, config: {prompts: {tokens: [[1]]}, reward: {name: "
-                 "share, token: 5}, answers: 2, generate: {max_new_tokens: 3}, model: %s}}\n"
-                 "  t: {class: ppo_trainer, config: {algorithm: grpo, model: %s}}\n"
-                 "edges:\n  - {from: m, to: t, carries: experience}\n"
-                 "  - {from: t, to: m, carries: parameters, buffer: {on_full: latest}}\n",
-                 mine, theirs);
-        exo_status st = exo_graph_parse(&spec, "g", text, NULL, &err);
-        exo_graph_spec_free(&spec);
-        if (!models[i].refused)
-            cr_expect_eq(st, EXO_OK, "%zu: %s\n%s", i, err.text, text);
-        else
-            cr_expect(st == EXO_INVAL &&
-                          strncmp(err.text, "g:5:60: model: 'm' has another", 30) == 0 &&
-                          strstr(err.text, models[i].refused),
-                      "%zu: %s\n%s\n%s", i, err.text, models[i].refused, text);
+        expect_models(mine, theirs, models[i].refused);
     }
+}
+
+/* A directory, a change of its config.json for the maker; the difference, NULL: they fit. */
+static const struct {
+    const char *directory, *from, *to, *refused;
+} directories[] = {
+    {"llama3", "\"factor\": 4.0", "\"factor\": 8.0", "they differ in rope_scaling"},
+    {"llama3", "\"low_freq_factor\": 1.0", "\"low_freq_factor\": 2.0",
+     "they differ in rope_scaling"},
+    {"llama3", "\"high_freq_factor\": 4.0", "\"high_freq_factor\": 8.0",
+     "they differ in rope_scaling"},
+    {"llama3", "\"original_max_position_embeddings\": 16",
+     "\"original_max_position_embeddings\": 8", "they differ in rope_scaling"},
+    {"llama3", "\"rope_theta\": 500.0", "\"rope_theta\": 5000.0", "they differ in rope_theta"},
+    {"llama3", "\"max_position_embeddings\": 32", "\"max_position_embeddings\": 64", NULL},
+    {"linear", "\"linear\"", "\"default\"", "they differ in rope_scaling"},
+};
+
+Test(experience_edges, models_of_directories_are_the_same)
+{
+    char mine[64], model[256], theirs[512], path[256];
+    temp_folder(mine, sizeof mine);
+    snprintf(model, sizeof model, "{name: gpt, path: %s}", mine);
+    for (size_t i = 0; i < sizeof directories / sizeof *directories; i++) {
+        decoders_copy(directories[i].directory, mine);
+        decoders_edit(mine, "config.json", directories[i].from, directories[i].to);
+        snprintf(theirs, sizeof theirs, "{name: gpt, path: %s}",
+                 decoders_path(directories[i].directory, path));
+        expect_models(model, theirs, directories[i].refused);
+    }
+    temp_remove(mine);
+    snprintf(theirs, sizeof theirs, "{name: gpt, path: %s}", decoders_path("opt", path));
+    expect_models("{name: gpt, layers: 2, heads: 4, width: 32, inner: 48, vocabulary: 101, "
+                  "context: 34, activation: relu}",
+                  theirs, "they differ in the offset of positions");
 }
 
 /* Trainers of the answers of frozen makers, which draw any of 7 tokens: options of the maker, and of the
