@@ -102,7 +102,9 @@ exo_graph_folder_check_resume(const char *folder, const exo_graph_spec *graph, e
             "--resume: no class of this graph writes checkpoints: run with --overwrite");
     exo_status st = exo_changes_read(folder, &before, err);
     if (st == EXO_NOT_FOUND)
-        return exo_fail(err, st, "--resume: %s holds no run", folder);
+        return exo_fail(err, st,
+                        "--resume: %s holds no run that has begun: leave --resume out to begin it",
+                        folder);
     if (st == EXO_OK)
         st = exo_changes_expand(graph, &now, err);
     if (st == EXO_OK && exo_config_differs(exo_config_root(before), exo_config_root(now),

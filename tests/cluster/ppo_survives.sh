@@ -156,7 +156,7 @@ survives over $round
 resumes over $round
 echo "$points kills; $deaths lives of makers, trainers and buffers ended; each draw was learned from once"
 bad 2 'was begun with another actors.trainer.config.batch' run "${names[(EXO_CHAOS_SEED + 1) % count]}.yaml" --save-dir cut0 --resume --set actors.trainer.config.batch=2
-bad 1 'holds no run' run one.yaml --save-dir nowhere --resume
+bad 1 'holds no run that has begun: leave --resume out' run one.yaml --save-dir nowhere --resume
 
 # Without a rule a death ends the run, and says so.
 sed 's/^ *restart:.*//' one.yaml >mortal.yaml
