@@ -13,15 +13,16 @@
 
 struct exo_fit_failures {
     exo_strategy *strategy; /* which knows the meetings */
-    uint64_t count;         /* failures so far, but for nodes that are apart */
-    exo_time lost;          /* in runs that are not elastic: time of all nodes */
-    exo_time saved;         /* the time since which work is not in a checkpoint */
+    /* Of nodes that are apart: before a resume; their outages have the others. */
+    uint64_t count; /* failures so far */
+    exo_time lost;  /* mean over the nodes; not of elastic runs */
+    exo_time saved; /* the time since which work is not in a checkpoint */
     /* Elastic runs: the beginning of the segment; whether it is a meeting; the time of the last step
-     * without and with a meeting; all steps with all nodes; the samples at the beginning. */
+     * without and with a meeting; all steps with all nodes since a resume. */
     exo_time began;
     bool meets, whole;
     exo_time took[2], whole_time;
-    uint64_t whole_steps, samples;
+    uint64_t whole_steps;
     exo_time notice;  /* the time at which all know of the last failure */
     exo_ref absent[]; /* (num_nodes) nodes whose hosts are down; id 0: not down */
 };
@@ -30,6 +31,14 @@ static exo_time
 time_of(const struct run *run, uint32_t rank)
 {
     return exo_sim_time(run->fit->paces[rank].lane);
+}
+
+/* The count of a meter before a resume; 0: there was none. */
+static uint64_t
+count_before(const struct run *run, const char *path)
+{
+    exo_meter_sample was;
+    return exo_meters_get(run->meters.before, path, &was) ? was.count : 0;
 }
 
 /* --- Life ------------------------------------------------------------------------------------- */
@@ -48,7 +57,8 @@ exo_fit_failures_open(struct run *run, exo_err *err)
     if (!f || !outages)
         return exo_fail(err, EXO_NOMEM, "no memory for the failures of %u hosts", fit->num_nodes);
     f->saved = exo_fit_now(run);
-    f->samples = exo_fit_samples(run);
+    f->count = count_before(run, "failures.count");
+    f->lost = run->elastic ? 0 : (exo_time)count_before(run, "failures.lost");
     fit->apart = run->apart;
     for (uint32_t r = 0; r < fit->num_nodes; r++)
         outages[r] = exo_outages_begin(opts, exo_fit_host(fit->graph, r),
@@ -321,7 +331,7 @@ sum_apart(const struct run *run, uint64_t *count, exo_time *lost, double *all)
     for (uint32_t r = 0; r < run->fit->num_nodes; r++) {
         *count += run->fit->outages[r].count;
         *lost += run->fit->outages[r].lost;
-        *all += (double)(time_of(run, r) - run->fit->outages[r].since);
+        *all += (double)time_of(run, r);
     }
 }
 
@@ -335,17 +345,16 @@ exo_fit_goodput(const struct run *run)
     double all;
     if (!f)
         return (double)NAN;
-    const double passed = (double)(exo_fit_now(run) - run->before.now);
+    const double passed = (double)exo_fit_now(run);
     if (run->apart) {
         sum_apart(run, &count, &lost, &all);
-        return all > 0 ? 1 - (double)lost / all : (double)NAN;
+        return all > 0 ? 1 - ((double)lost + (double)f->lost * nodes) / all : (double)NAN;
     }
     if (!run->elastic)
         return passed > 0 ? 1 - (double)f->lost / passed : (double)NAN;
     if (f->whole_steps == 0 || passed <= 0)
         return (double)NAN;
-    const double steps = (double)(exo_fit_samples(run) - f->samples) /
-                         ((double)run->fit->batch_size * nodes),
+    const double steps = (double)exo_fit_samples(run) / ((double)run->fit->batch_size * nodes),
                  step = (double)f->whole_time / (double)f->whole_steps;
     return steps * step / passed;
 }
@@ -363,7 +372,7 @@ exo_fit_failures_count(const struct run *run, exo_meter *const meters[EXO_FIT_FA
     sum_apart(run, &count, &lost, &all);
     lost = lost / (exo_time)run->fit->num_nodes + f->lost;
     if (run->elastic && goodput >= 0)
-        lost = (exo_time)((1 - goodput) * (double)(exo_fit_now(run) - run->before.now));
+        lost = (exo_time)((1 - goodput) * (double)exo_fit_now(run));
     exo_meter_count(meters[0], f->count + count);
     exo_meter_count(meters[1], lost > 0 ? (uint64_t)lost : 0);
     if (goodput >= 0)

@@ -25,7 +25,7 @@ exo_outages_next(exo_outages *o)
 exo_outages
 exo_outages_begin(const exo_failures *failures, uint32_t host, exo_time now)
 {
-    exo_outages o = {.failures = *failures, .host = host, .since = now};
+    exo_outages o = {.failures = *failures, .host = host};
     do
         exo_outages_next(&o);
     while (o.up <= now);

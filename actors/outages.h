@@ -21,8 +21,7 @@ typedef struct exo_outages {
     uint64_t drawn;
     exo_time down, up; /* the next failure, or the present one; INT64_MAX: never */
     uint64_t count;    /* failures that have cost the node time */
-    exo_time since;    /* the time at which this process's part of the run began */
-    exo_time lost;     /* the node's time since then that led to nothing */
+    exo_time lost;     /* the node's time in this process's part of the run that led to nothing */
 } exo_outages;
 
 /* Begins with the first failure that is not over at `now`. */

@@ -44,9 +44,10 @@ struct run {
     exo_fit_result result;
 };
 
+/* With `first`, a run of so many steps, which then goes on. */
 static struct run
-run(const char *strategy, const char *options, const exo_failures *failures, uint32_t min_nodes,
-    bool virtual_clock)
+run_from(uint64_t first, const char *strategy, const char *options, const exo_failures *failures,
+         uint32_t min_nodes, bool virtual_clock)
 {
     char folder[256];
     uint32_t placed[NODES];
@@ -82,22 +83,32 @@ run(const char *strategy, const char *options, const exo_failures *failures, uin
     exo_fit_opts opts = exo_fit_opts_init();
     opts.num_nodes = NODES;
     opts.batch_size = BATCH;
-    opts.max_steps = STEPS;
     opts.val_interval = 0;
     opts.save_dir = folder;
     opts.checkpoint_interval = strcmp(strategy, "ddp") == 0 ? INTERVAL : 0;
     opts.failures = *failures;
     opts.elastic = (exo_elastic){.min_nodes = min_nodes, .grace = 1000 * EXO_SECOND};
     cr_assert_eq(exo_config_parse(&doc, "options", options, NULL), EXO_OK);
-    r.status = exo_fit_run(model, train, val, strategy, exo_config_root(doc), &opts, NULL, &graph,
-                           NULL, &r.result, &r.err);
-    exo_params_free(&r.result.params);
+    for (int part = first ? 0 : 1; part < 2 && r.status == EXO_OK; part++) {
+        opts.max_steps = part == 0 ? first : STEPS;
+        opts.resume = first && part == 1;
+        r.status = exo_fit_run(model, train, val, strategy, exo_config_root(doc), &opts, NULL,
+                               &graph, NULL, &r.result, &r.err);
+        exo_params_free(&r.result.params);
+    }
     exo_config_free(&doc);
     exo_dataset_drop(&train);
     exo_dataset_drop(&val);
     exo_model_drop(&model);
     temp_remove(folder);
     return r;
+}
+
+static struct run
+run(const char *strategy, const char *options, const exo_failures *failures, uint32_t min_nodes,
+    bool virtual_clock)
+{
+    return run_from(0, strategy, options, failures, min_nodes, virtual_clock);
 }
 
 static struct run
@@ -193,6 +204,16 @@ Test(failures, plain_data_parallel_repeats_the_work_since_the_last_checkpoint, .
     cr_expect_float_eq(hit.result.goodput, calm.result.seconds / hit.result.seconds, 1e-9);
     cr_expect_str_eq(hit.result.sha256, calm.result.sha256, "repeated work has the same bits");
     cr_expect_lt(hit.result.goodput, 0.8);
+}
+
+Test(failures, a_run_that_goes_on_counts_the_failures_before, .timeout = 120)
+{
+    const struct run whole = well(DDP, &often, 0),
+                     parts = run_from(STEPS / 2 / INTERVAL * INTERVAL, DDP, &often, 0, true);
+    cr_assert_eq(parts.status, EXO_OK, "%s", parts.err.text);
+    cr_expect_float_eq(parts.result.seconds, whole.result.seconds, 1e-9);
+    cr_expect_float_eq(parts.result.goodput, whole.result.goodput, 1e-9);
+    cr_expect_str_eq(parts.result.sha256, whole.result.sha256);
 }
 
 static void
