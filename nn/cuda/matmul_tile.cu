@@ -7,9 +7,10 @@
  * pieces; one chain over all of k would leave most of them without work.
  *
  * Products of fp32 with long sides, of which rows are along k, are computed in wide tiles, by
- * threads with eight rows and four columns each. A load of 16 bytes from shared memory takes a warp four
- * cycles, and two where lanes 2n and 2n + 1, or those that are two apart, read the same: so a warp has
- * two groups of rows, which alternate from lane to lane, and 16 groups of columns. No state. Read next: matmul.h, matmul_lt.cu. */
+ * threads with eight rows and four columns each. A load of 16 bytes from shared memory takes a warp
+ * four cycles, or two where lanes 2n and 2n + 1, or those that are two apart, read the same address.
+ * So a warp has two groups of rows, which alternate from lane to lane, and 16 groups of columns. No
+ * state. Read next: matmul.h, matmul_lt.cu. */
 #include "nn/cuda/fp8.h"
 #include "nn/cuda/grid.h"
 #include "nn/cuda/matmul.h"

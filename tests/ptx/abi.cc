@@ -1,5 +1,5 @@
-/* Whether the stand-ins have the numbers and layouts of NVIDIA's headers: a plugin whose do not ends its process.
- * No state. */
+/* Compares the numbers and layouts of the stand-ins with those of NVIDIA's headers. A difference ends the
+ * process. No state. */
 #include "ptx/abi.h"
 
 #include <stdio.h>

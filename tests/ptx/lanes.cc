@@ -1,6 +1,6 @@
 /* What the lanes of a warp do together, after the tables of the PTX ISA: shuffles, votes, products of
- * matrices and their operands; and the groups of asynchronous copies. The runner sees to it that the
- * lanes meet. No state. Read next: run.cc. */
+ * matrices and their operands; and the groups of asynchronous copies. run.cc makes the lanes
+ * meet first. No state. Read next: run.cc. */
 #include "ptx/decode.h"
 #include "ptx/run.h"
 

@@ -1,5 +1,5 @@
 /* Loads, stores, atomics and asynchronous copies, in every state space. An address must be a multiple of the
- * access, and lie in what there is. No state. Read next: shared.cc. */
+ * access's size, and lie within allocated memory. No state. Read next: shared.cc. */
 #include "ptx/decode.h"
 #include "ptx/run.h"
 

@@ -1,7 +1,7 @@
-/* The turn of lanes, warps and blocks. Of the lanes of a warp those run whose instruction is the first in the
- * text, together, as threads of a GPU may that are scheduled independently: they come together again where
- * their ways meet. Warps run one after the other, from barrier to barrier, in an order that is drawn; blocks
- * one after the other. State: a grid's. Read next: lift.h. */
+/* The scheduling of lanes, warps and blocks. Those lanes of a warp whose next instruction is first in the
+ * text run together, as a GPU with independent thread scheduling may run them; diverged lanes reconverge
+ * where their paths meet. Warps run one after the other, from barrier to barrier, in a drawn order; blocks
+ * run one after the other. State: a grid's. Read next: lift.h. */
 #include "ptx/run.h"
 
 #include <cxxabi.h>
