@@ -263,13 +263,15 @@ parts_of(const exo_fit_opts *opts)
 }
 
 /* The result of nodes that share copies is whole, and its units are gathered one at a time. The first node
- * sends them away; the other nodes have one whole unit. */
+ * sends them away; the other nodes have one whole unit. A unit that is whole with one stage is a message,
+ * too, for which units that only a step has open leave room. */
 static void
 plan_gather(const exo_model *whole, const exo_fit_opts *opts, bool first, exo_fit_memory *out)
 {
-    const uint64_t largest = largest_unit(whole);
+    const uint64_t largest = largest_unit(whole),
+                   message = opts->pipeline > 1 && out->closed == 0 ? largest : 0;
     out->result = exo_model_numel(whole) * sizeof(float) + 2 * opts->num_nodes * largest;
-    set_reply(first ? reply_bytes(whole) : largest, out);
+    set_reply((first ? reply_bytes(whole) : largest) + message, out);
 }
 
 /* Nodes with parts: the nodes with the first part, which is the largest, times the number of parts. */
