@@ -218,7 +218,8 @@ EXO_API exo_status exo_data_tokenize(const char *const *inputs, size_t num_input
 /* Makes the training and the validation data set of a name. `val` may be NULL; the validation data
  * is then neither read nor needed. Options are keys of `config`, which may be NULL (docs/jobs.md
  * lists them). Errors: INVAL (an unknown name: the text has the nearest name, or all names; an
- * option; or validation data without a sample), NOT_FOUND (the text has the places searched, and how to get the files). */
+ * option; or validation data without a sample), NOT_FOUND (the text has the places searched, and
+ * how to get the files). */
 EXO_API exo_status exo_dataset_named(const char *name, exo_config *config, exo_dataset **train,
                                      exo_dataset **val, exo_err *err);
 /* A data set with a name, for jobs: read-only, and valid as long as the process. A plugin registers

@@ -169,8 +169,8 @@ typedef struct exo_fit_result {
 } exo_fit_result;
 
 /* Makes a trainer, which holds the model and the data sets. `train` may be NULL if every fit has a
- * factory. Without `val` there is no evaluation; a fit refuses an empty one. The caller frees the trainer. UNSUPPORTED: the
- * model has no objective. */
+ * factory. Without `val` there is no evaluation; a fit refuses an empty one. The caller frees the
+ * trainer. UNSUPPORTED: the model has no objective. */
 EXO_API exo_status exo_trainer_new(exo_trainer **out, exo_model *model, exo_dataset *train,
                                    exo_dataset *val, exo_err *err);
 /* Frees *trainer and sets it to NULL; accepts NULL in it. */

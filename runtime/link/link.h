@@ -86,7 +86,8 @@ exo_link_speed exo_links_speed(exo_links *links, uint32_t from, uint32_t to);
 exo_status exo_links_between(exo_links *links, uint32_t from, uint32_t to,
                              const exo_link_spec *spec, exo_err *err);
 /* Replace all links of pairs: those that exo_links_between does not name between begin and end are
- * taken away at the end, and their messages use the fallback link from then on. */
+ * taken away at the end, and their messages use the fallback link from then on. Without an end, as
+ * after an error, all stay. One change at a time; messages may be sent meanwhile. */
 void exo_links_begin_change(exo_links *links);
 void exo_links_end_change(exo_links *links);
 /* Replaces a host's rates, latency and schedule, or the fallback link, in the same way. */

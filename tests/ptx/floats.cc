@@ -54,38 +54,11 @@ struct rough_reciprocal {
     }
 };
 
-struct power_of_two {
+/* A function of the host's library, whose last bits are not a GPU's. */
+template <float (*FUNCTION)(float)> struct by_library {
     static float of(float a)
     {
-        return canonical(exp2f(a));
-    }
-};
-
-struct binary_logarithm {
-    static float of(float a)
-    {
-        return canonical(log2f(a));
-    }
-};
-
-struct sine {
-    static float of(float a)
-    {
-        return canonical(sinf(a));
-    }
-};
-
-struct cosine {
-    static float of(float a)
-    {
-        return canonical(cosf(a));
-    }
-};
-
-struct hyperbolic_tangent {
-    static float of(float a)
-    {
-        return canonical(tanhf(a));
+        return canonical(FUNCTION(a));
     }
 };
 
@@ -180,14 +153,14 @@ add_floats(operations *all)
 {
     add_floats<float>(all, "f32");
     add_floats<double>(all, "f64");
-    add_rough<power_of_two>(all, "ex2");
-    add_rough<binary_logarithm>(all, "lg2");
+    add_rough<by_library<exp2f>>(all, "ex2");
+    add_rough<by_library<log2f>>(all, "lg2");
     add_rough<reciprocal>(all, "rcp");
     add_rough<inverse_root>(all, "rsqrt");
     add_rough<root>(all, "sqrt");
-    add_rough<sine>(all, "sin");
-    add_rough<cosine>(all, "cos");
-    (*all)["tanh.approx.f32"] = one<hyperbolic_tangent, float, float>();
+    add_rough<by_library<sinf>>(all, "sin");
+    add_rough<by_library<cosf>>(all, "cos");
+    (*all)["tanh.approx.f32"] = one<by_library<tanhf>, float, float>();
     (*all)["fma.rm.f32"] = {run_fma_down, kind::plain, 1, {4, 4, 4, 4}, false};
     (*all)["rcp.approx.ftz.f64"] = one<rough_reciprocal, double, double>();
 }
