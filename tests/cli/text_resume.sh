@@ -9,30 +9,44 @@ for ((i = 0; i < 40; i++)); do
 done >texts.jsonl
 model='{name: gpt, layers: 1, heads: 2, width: 32, context: 64, vocabulary: 128, values: true}'
 
-# graph CLASS COUNT DATA: a graph in CLASS.yaml, with 50 steps and a checkpoint after each 7.
+# graph CLASS STEPS: a graph in CLASS.yaml, with a checkpoint after each 7 steps.
 graph() {
+    local count=1 data=''
+    case $1 in
+    sft_trainer) data='      data: {path: texts.jsonl}' ;;
+    dpo_trainer) count=2 data='      data: {path: texts.jsonl}' ;;
+    esac
     cat >"$1.yaml" <<END
 exogym: 1
 name: $1
 actors:
   trainer:
     class: $1
-    count: $2
+    count: $count
     config:
       model: $model
       validation: 20 %
-      batch: $((16 / $2))
-      steps: 50
+      batch: $((16 / count))
+      steps: $2
       val_interval: 10
       checkpoint: {every: 7}
       optimizer: {name: adamw, lr: 1e-3}
       lr_scheduler: {name: cosine}
-$3
+$data
 END
-    [ "$2" = 1 ] || cat >>"$1.yaml" <<END
+    case $1 in
+    dpo_trainer) cat >>"$1.yaml" <<END ;;
 edges:
   - {from: trainer, to: trainer, carries: gradients, route: all_reduce}
 END
+    reward_trainer) cat >>"$1.yaml" <<END ;;
+  maker:
+    class: experience_maker
+    config: {model: $model, prompts: {tokens: [[1], [2], [3, 4], [5, 6, 7]]}, reward: {name: share, token: 3}, answers: 8, epochs: $(($2 / 5)), generate: {max_new_tokens: 6}}
+edges:
+  - {from: maker, to: trainer, carries: experience}
+END
+    esac
 }
 
 # steps FOLDER: the lines of all steps, without their times.
@@ -57,35 +71,32 @@ flip() {
     printf "\\x$(printf %x $((byte ^ 1)))" | dd of="$1" bs=1 seek=$((size - 1)) conv=notrunc status=none
 }
 
-graph sft_trainer 1 '      data: {path: texts.jsonl}'
-graph dpo_trainer 2 '      data: {path: texts.jsonl}'
-graph reward_trainer 1 ''
-cat >>reward_trainer.yaml <<END
-  maker:
-    class: experience_maker
-    config: {model: $model, prompts: {tokens: [[1], [2], [3, 4], [5, 6, 7]]}, reward: {name: share, token: 3}, answers: 8, epochs: 10, generate: {max_new_tokens: 6}}
-edges:
-  - {from: maker, to: trainer, carries: experience}
-END
-# cut_run SIGNAL CLASS FOLDER OPTIONS...: a run that gets the signal after some steps; $cut_at is the step.
+# cut_run SIGNAL CLASS FOLDER: a run that gets the signal after some steps; $cut_at is the step. Where the
+# run came to its end before, the graph asks for more steps.
+steps=50
 cut_run() {
-    local signal=$1 class=$2 folder=$3 pid
-    shift 3
-    "$EXOGYM" run $class.yaml --save-dir "$folder" --no-plot "$@" >out 2>err </dev/null &
-    pid=$!
-    until [ "$(cat "$folder/$class/steps_trainer_0.csv" 2>/dev/null | wc -l)" -gt 15 ]; do
-        kill -0 $pid 2>/dev/null || break
-        read -rt 0.005 <> <(:) || :
+    local pid
+    while :; do
+        rm -rf "$3"
+        graph "$2" $steps
+        "$EXOGYM" run "$2.yaml" --save-dir "$3" --no-plot >out 2>err </dev/null &
+        pid=$!
+        until [ "$(cat "$3/$2/steps_trainer_0.csv" 2>/dev/null | wc -l)" -gt 15 ]; do
+            kill -0 $pid 2>/dev/null || break
+            read -rt 0.005 <> <(:) || :
+        done
+        kill "-$1" $pid 2>/dev/null
+        wait $pid 2>/dev/null
+        [ -e "$3/$2/final_trainer_0.json" ] && [ $steps -lt 100000 ] || break
+        steps=$((4 * steps))
     done
-    kill "-$signal" $pid
-    wait $pid 2>/dev/null
-    [ ! -e "$folder/$class/final_trainer_0.json" ] || fail "$class was not cut"
-    cut_at=$(tail -n 1 "$folder/$class/steps_trainer_0.csv" | cut -d, -f1)
+    [ ! -e "$3/$2/final_trainer_0.json" ] || fail "$2 was not cut"
+    cut_at=$(tail -n 1 "$3/$2/steps_trainer_0.csv" | cut -d, -f1)
 }
 
 for class in sft_trainer dpo_trainer reward_trainer; do
-    ok run $class.yaml --save-dir whole --no-plot
     cut_run KILL $class cut
+    ok run $class.yaml --save-dir whole --no-plot
     ok run $class.yaml --save-dir cut --no-plot --resume
     same $class cut
 done
@@ -95,6 +106,8 @@ cut_run TERM sft_trainer stopped
 newest=$(printf '%s\n' stopped/sft_trainer/checkpoint_trainer_0_* | tail -n 1)
 [ $((10#$(basename "${newest##*_}" .safetensors))) = "$cut_at" ] || fail "the newest checkpoint is $newest after step $cut_at"
 flip "$newest"
+rm -rf whole
+ok run sft_trainer.yaml --save-dir whole --no-plot
 ok run sft_trainer.yaml --save-dir stopped --no-plot --resume
 grep -q 'event=damaged' err || fail "it does not tell of the damage: $(cat err)"
 same sft_trainer stopped
