@@ -157,32 +157,73 @@ check_parts(const exo_experience *e, const exo_item *item, exo_err *err)
     return EXO_OK;
 }
 
-/* Whether the numbers of a token that the policy drew are in their ranges. */
 static bool
-is_drawn(const exo_experience *e, size_t i)
+is_log_prob(float x)
 {
-    return e->log_probs[i] <= 0 && e->plain_log_probs[i] <= 0 && isfinite(e->log_probs[i]) &&
-           isfinite(e->plain_log_probs[i]) && e->versions[i] >= 0 && e->cache_versions[i] >= 0 &&
-           e->cache_versions[i] <= e->versions[i] && (!e->rewards || isfinite(e->rewards[i]));
+    return x <= 0 && isfinite(x);
 }
 
-/* The same of a token of a tool. */
-static bool
-is_of_tool(const exo_experience *e, size_t i)
+/* The first array whose value of token i is out of its range, and that value; 0: there is none. */
+static size_t
+wrong_part(const exo_experience *e, size_t i, double *value)
 {
-    return e->mask[i] == 0 && e->log_probs[i] == 0 && e->plain_log_probs[i] == 0 &&
-           e->versions[i] == -1 && e->cache_versions[i] == -1 && e->rewards[i] == 0;
+    const bool drawn = !e->mask || e->mask[i] == 1;
+    const float log_prob = e->log_probs[i], plain = e->plain_log_probs[i],
+                reward = e->rewards ? e->rewards[i] : 0;
+    const int64_t version = e->versions[i], cache = e->cache_versions[i];
+    const struct {
+        size_t part;
+        double value;
+        bool good;
+    } checks[] = {
+        {MASK, e->mask ? e->mask[i] : 1, !e->mask || e->mask[i] <= 1},
+        {TOKENS, e->tokens[i], e->tokens[i] >= 0},
+        {LOG_PROBS, (double)log_prob, drawn ? is_log_prob(log_prob) : log_prob == 0},
+        {PLAIN, (double)plain, drawn ? is_log_prob(plain) : plain == 0},
+        {VERSIONS, (double)version, drawn ? version >= 0 : version == -1},
+        {CACHE_VERSIONS, (double)cache, drawn ? cache >= 0 && cache <= version : cache == -1},
+        {REWARDS, (double)reward, drawn ? isfinite(reward) : reward == 0},
+    };
+    for (size_t k = 0; k < sizeof checks / sizeof *checks; k++)
+        if (!checks[k].good) {
+            *value = checks[k].value;
+            return checks[k].part;
+        }
+    return HEADER;
 }
 
 static exo_status
 check_tokens(const exo_experience *e, exo_err *err)
 {
+    double value = 0;
     for (size_t i = 0; i < e->tokens_length; i++) {
-        bool drawn = !e->mask || e->mask[i] == 1;
-        if (e->tokens[i] < 0 || !(drawn ? is_drawn(e, i) : is_of_tool(e, i)))
-            return exo_fail(err, EXO_INVAL, "experience: token %zu has a value out of its range",
-                            i);
+        size_t part = wrong_part(e, i, &value);
+        if (part != HEADER)
+            return exo_fail(err, EXO_INVAL, "%s[%zu] is %.9g, which is out of its range",
+                            parts_of[part].name, i, value);
     }
+    return EXO_OK;
+}
+
+static exo_status
+check_header(const exo_experience *e, const exo_item *item, exo_err *err)
+{
+    static const struct {
+        const char *name;
+        size_t word;
+        int64_t least, most;
+    } words[] = {
+        {"item", ID, 0, INT64_MAX},     {"prompt", PROMPT_WORD, 0, INT64_MAX},
+        {"epoch", EPOCH, 0, INT64_MAX}, {"maker", MAKER, 0, INT64_MAX},
+        {"life", LIFE, -1, INT64_MAX},  {"filtered", FILTERED, 0, 1},
+    };
+    const int64_t *header = item->parts[HEADER].data;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (header[words[i].word] < words[i].least || header[words[i].word] > words[i].most)
+            return exo_fail(err, EXO_INVAL, "header: %s is %lld, which is out of its range",
+                            words[i].name, (long long)header[words[i].word]);
+    if (!(e->temperature >= 0) || !isfinite(e->temperature))
+        return exo_fail(err, EXO_INVAL, "header: a temperature of %g", (double)e->temperature);
     return EXO_OK;
 }
 
@@ -190,26 +231,27 @@ static exo_status
 check_values(const exo_experience *e, exo_err *err)
 {
     uint64_t sum = 0;
-    if (!(e->temperature >= 0) || !isfinite(e->temperature))
-        return exo_fail(err, EXO_INVAL, "experience: a temperature of %g", (double)e->temperature);
     for (size_t i = 0; i < e->prompt_length; i++)
         if (e->prompt_tokens[i] < 0)
-            return exo_fail(err, EXO_INVAL, "experience: prompt[%zu] is negative", i);
+            return exo_fail(err, EXO_INVAL, "prompt[%zu] is negative", i);
     for (size_t i = 0; i < e->answers; i++) {
         if (e->lengths[i] < 1)
-            return exo_fail(err, EXO_INVAL, "experience: answer %zu has no token", i);
+            return exo_fail(err, EXO_INVAL, "lengths: answer %zu has no token", i);
         if (e->finish[i] == EXO_FINISH_NONE || e->finish[i] > EXO_FINISH_NOT_FINITE)
-            return exo_fail(err, EXO_INVAL, "experience: answer %zu has the wrong end %d", i,
+            return exo_fail(err, EXO_INVAL, "finish: answer %zu has the wrong end %d", i,
                             e->finish[i]);
-        if (!isfinite(e->scores[i]))
-            return exo_fail(err, EXO_INVAL, "experience: the score of answer %zu is not finite", i);
+        if (!isfinite((float)e->scores[i]))
+            return exo_fail(err, EXO_INVAL,
+                            "scores: that of answer %zu is %g, which is no finite number of single "
+                            "precision: scale the reward down",
+                            i, e->scores[i]);
         if (e->mask && sum < e->tokens_length && e->mask[sum] != 1)
             return exo_fail(err, EXO_INVAL,
-                            "experience: answer %zu does not begin with a token of the policy", i);
+                            "mask: answer %zu does not begin with a token of the policy", i);
         sum += (uint64_t)e->lengths[i];
     }
     if (sum != e->tokens_length)
-        return exo_fail(err, EXO_INVAL, "experience: %llu tokens in the lengths, %zu in the item",
+        return exo_fail(err, EXO_INVAL, "%llu tokens in the lengths, %zu in the item",
                         (unsigned long long)sum, e->tokens_length);
     return check_tokens(e, err);
 }
@@ -241,7 +283,12 @@ exo_experience_view(exo_experience *out, const exo_item *item, exo_err *err)
     exo_status st = check_parts(out, item, err);
     if (st == EXO_OK) {
         take_arrays(out, item);
-        st = check_values(out, err);
+        st = check_header(out, item, err);
+        if (st == EXO_OK)
+            st = check_values(out, err);
+        if (st != EXO_OK)
+            st = exo_fail_in(err, st, "experience: item %lld of maker %lld", (long long)out->id,
+                             (long long)out->maker);
     }
     return st;
 }
@@ -253,7 +300,7 @@ exo_experience_drop(exo_item **item, uint64_t id, exo_status st, uint64_t *repea
     const uint32_t from = (*item)->from;
     exo_item_drop(item);
     if (st != EXO_OK && st != EXO_EXISTS)
-        return exo_fail_in(err, st, "experience from sender %u, item %llu", from, number);
+        return exo_fail_in(err, st, "experience from sender %u, message %llu", from, number);
     ++*repeated;
     EXO_LOG(INFO, GRAPH, "event=repeated item=%llu from=%u: dropped", (unsigned long long)id, from);
     return EXO_OK;

@@ -331,21 +331,33 @@ add_up(exo_student *s, bool first)
         exo_vec_add(s->sum, s->sum, exo_params_grads_array(s->params));
 }
 
+/* Refuses a gradient that would spoil the parameters: its norm is not finite, or its square, which
+ * optimizers keep, is not once it is clipped. */
+static exo_status
+check_gradient(const exo_learner *l, float norm, exo_err *err)
+{
+    float most = l->max_norm > 0 ? (float)l->max_norm : INFINITY, taken = norm < most ? norm : most;
+    return isfinite(norm) && isfinite(taken * taken)
+               ? EXO_OK
+               : exo_learner_not_finite(l, "the square of the gradient", err);
+}
+
 /* A model's step with the sum of the gradients of all learners. */
 static exo_status
-student_step(exo_student *s, exo_group *group, double max_norm, double *norm, exo_err *err)
+student_step(const exo_learner *l, exo_student *s, exo_group *group, double *norm, exo_err *err)
 {
-    float length = 0;
+    float length = 0, most = l->max_norm > 0 && !s->strategy ? (float)l->max_norm : INFINITY;
     exo_array total = exo_student_gradient(s);
-    if (s->strategy)
-        return exo_student_step_strategy(s, norm, err);
-    exo_status st = exo_learner_add_up(group, total, err);
+    exo_status st = s->strategy ? EXO_OK : exo_learner_add_up(group, total, err);
     if (st == EXO_OK)
-        st = exo_clip_grad_norm(total, max_norm > 0 ? (float)max_norm : INFINITY, &length, err);
+        st = exo_clip_grad_norm(total, most, &length, err);
     if (st == EXO_OK)
-        exo_optim_step(s->optim, exo_params_values_array(s->params), total, s->spec.lr);
+        st = check_gradient(l, length, err);
+    if (st != EXO_OK || s->strategy)
+        return st == EXO_OK ? exo_student_step_strategy(s, norm, err) : st;
+    exo_optim_step(s->optim, exo_params_values_array(s->params), total, s->spec.lr);
     *norm = (double)length;
-    return st == EXO_OK ? exo_optim_result(s->optim, err) : st;
+    return exo_optim_result(s->optim, err);
 }
 
 /* The tokens that the policy wrote and the answers of a minibatch, of all learners. */
@@ -449,12 +461,11 @@ exo_learner_step(exo_learner *l, exo_group *group, uint64_t m, exo_learner_figur
     if (st == EXO_OK)
         st = exo_learner_add_up(group, exo_host_array(EXO_F32, sums, EXO_STEP_SUMS), err);
     if (st == EXO_OK && !isfinite(sums[EXO_STEP_LOSS]))
-        st = exo_fail(err, EXO_FAILED, "the loss of version %llu is not finite",
-                      (unsigned long long)l->version);
+        st = exo_learner_not_finite(l, "the loss", err);
     if (st == EXO_OK)
-        st = student_step(&l->actor, group, l->max_norm, &f->norm, err);
+        st = student_step(l, &l->actor, group, &f->norm, err);
     if (st == EXO_OK && l->critic.model)
-        st = student_step(&l->critic, group, l->max_norm, &ignored, err);
+        st = student_step(l, &l->critic, group, &ignored, err);
     if (st == EXO_OK)
         take_sums(f, sums);
     tell_step(l, number, true);

@@ -90,7 +90,7 @@ typedef struct exo_learner_callbacks {
 } exo_learner_callbacks;
 void exo_learner_call_back(exo_learner *learner, const exo_learner_callbacks *callbacks);
 
-/* Whether an item's tokens are in the model's vocabulary. INVAL. */
+/* Whether an item's tokens are in the model's vocabulary, and its answers in the context. INVAL. */
 exo_status exo_learner_check(const exo_learner *learner, const exo_experience *item, exo_err *err);
 /* An update from several batches: take for each, then end. exo_learner_update is both, for one batch.
  *
@@ -107,7 +107,7 @@ exo_status exo_learner_end(exo_learner *learner, exo_group *group, uint64_t batc
 /* Learns from items (count, which may be 0), and makes the next version. All learners call this
  * together; `group` is NULL if there is one. Without an item on any learner nothing changes, and
  * figures->items is 0. Learners that are apart make a version nevertheless. INVAL: an item does not fit
- * the model or its slice; FAILED: the loss is not finite, and the version is the one before; those of the
+ * the model or its slice; FAILED: the loss or a gradient is not finite, and the version is the one before; those of the
  * group. */
 exo_status exo_learner_update(exo_learner *learner, exo_group *group, exo_experience *items,
                               size_t count, exo_learner_figures *figures, exo_err *err);

@@ -1,4 +1,5 @@
 /* The batch of an update: answers by slice, their advantages, their order. See learner_impl.h. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,16 +152,27 @@ check_temperatures(const exo_experience *items, size_t count, exo_err *err)
 exo_status
 exo_learner_check(const exo_learner *l, const exo_experience *e, exo_err *err)
 {
-    size_t vocabulary = exo_decoder_spec_of(l->actor.model)->vocabulary;
+    const exo_decoder_spec *spec = exo_decoder_spec_of(l->actor.model);
+    size_t vocabulary = spec->vocabulary;
     for (size_t i = 0; i < e->prompt_length + e->tokens_length; i++) {
         bool of_prompt = i < e->prompt_length;
         size_t at = of_prompt ? i : i - e->prompt_length;
         int32_t token = of_prompt ? e->prompt_tokens[at] : e->tokens[at];
         if ((size_t)token >= vocabulary)
             return exo_fail(err, EXO_INVAL,
-                            "token %zu of %s of maker %llu is %d, but the vocabulary is %zu", at,
-                            of_prompt ? "the prompt" : "the answers", (unsigned long long)e->maker,
-                            token, vocabulary);
+                            "token %zu of %s of item %llu of maker %llu is %d, but the vocabulary "
+                            "is %zu",
+                            at, of_prompt ? "the prompt" : "the answers", (unsigned long long)e->id,
+                            (unsigned long long)e->maker, token, vocabulary);
+    }
+    for (size_t a = 0; a < e->answers; a++) {
+        size_t needs = e->prompt_length + (size_t)e->lengths[a] - 1; /* nothing follows the last */
+        if (needs > spec->context)
+            return exo_fail(err, EXO_INVAL,
+                            "answer %zu of item %llu of maker %llu needs a context of %zu; the "
+                            "model's is %zu",
+                            a, (unsigned long long)e->id, (unsigned long long)e->maker, needs,
+                            spec->context);
     }
     return EXO_OK;
 }
@@ -223,6 +235,37 @@ exo_learner_slice(const exo_learner *l, size_t slice)
     return (exo_token_batch){.sequences = b->bounds[slice + 1] - b->bounds[slice],
                              .offsets = b->tokens + b->bounds[slice],
                              .mask = b->mask};
+}
+
+/* --- Blame ------------------------------------------------------------------------------------ */
+
+exo_status
+exo_learner_not_finite(const exo_learner *l, const char *what, exo_err *err)
+{
+    const exo_learner_batch *b = &l->batch;
+    size_t token = 0, lowest = 0, largest = 0; /* answers */
+    if (b->count == 0)
+        return exo_fail(err, EXO_FAILED, "%s of version %llu is not finite", what,
+                        (unsigned long long)l->version);
+    for (size_t n = 0; n < b->count; n++) {
+        for (size_t t = b->tokens[n]; t < b->tokens[n + 1]; t++)
+            if (b->behaviour[t] < b->behaviour[b->tokens[lowest] + token]) {
+                lowest = n;
+                token = t - b->tokens[n];
+            }
+        if (fabsf(b->scores[n]) > fabsf(b->scores[largest]))
+            largest = n;
+    }
+    const exo_experience *low = b->picks[lowest].from, *large = b->picks[largest].from;
+    return exo_fail(
+        err, EXO_FAILED,
+        "%s of version %llu is not finite. Item %llu of maker %llu has the largest "
+        "score, %g, and item %llu of maker %llu the lowest log-probability, %g at token "
+        "%zu of answer %zu: scale the reward down, or look at that maker",
+        what, (unsigned long long)l->version, (unsigned long long)large->id,
+        (unsigned long long)large->maker, (double)b->scores[largest], (unsigned long long)low->id,
+        (unsigned long long)low->maker, (double)b->behaviour[b->tokens[lowest] + token], token,
+        b->picks[lowest].answer);
 }
 
 /* --- Advantages ------------------------------------------------------------------------------- */

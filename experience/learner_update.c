@@ -79,9 +79,7 @@ count_all(exo_learner *l, exo_group *group, const exo_experience *items, size_t 
     exo_status st = exo_learner_add_up(group, exo_host_array(EXO_F32, sums, COUNT), err);
     *all = sums[ANSWERS] > 0 ? (double)sums[ITEMS] : 0;
     if (st == EXO_OK && !isfinite(sums[SCORE]))
-        st = exo_fail(err, EXO_FAILED,
-                      "the scores of version %llu are too large: scale the reward down",
-                      (unsigned long long)l->version);
+        st = exo_learner_not_finite(l, "the sum of the scores", err);
     if (st != EXO_OK || *all <= 0)
         return st;
     f->items += *all;

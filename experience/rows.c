@@ -78,13 +78,16 @@ fill_answer(exo_rows *r, size_t n, const exo_pick *p)
 exo_status
 exo_rows_fill(exo_rows *r, const exo_pick *picks, size_t count, size_t context, exo_err *err)
 {
-    size_t longest = 0;
+    size_t longest = 0, at = 0;
     for (size_t i = 0; i < count; i++)
-        longest = length_of(&picks[i]) - 1 > longest ? length_of(&picks[i]) - 1 : longest;
+        if (length_of(&picks[i]) - 1 > longest) {
+            longest = length_of(&picks[i]) - 1;
+            at = i;
+        }
     if (longest > context)
         return exo_fail(err, EXO_INVAL,
                         "item %llu has an answer that needs a context of %zu; the model's is %zu",
-                        (unsigned long long)picks[0].from->id, longest, context);
+                        (unsigned long long)picks[at].from->id, longest, context);
     size_t length = (longest + STEP - 1) / STEP * STEP;
     length = length < context ? length : context;
     exo_status st = make_room(r, count * length, err);

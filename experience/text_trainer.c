@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <exogym/log.h>
 #include <exogym/memory.h>
 
 #include "base/c_locale.h"
@@ -69,9 +70,9 @@ struct text_trainer {
     exo_observer observer;
     uint64_t val_interval;
     uint64_t every;         /* steps between two checkpoints; 0: none are written */
-    exo_experience **items; /* views of `held`, by the items' numbers; (count) */
-    exo_item **held;
-    size_t count, room;
+    exo_experience **items; /* (num_items) views of `held`, by the items' numbers */
+    exo_item **held;        /* (count) */
+    size_t num_items, count, room;
     exo_table csv;
     exo_meter *meters[NUM_METERS];
     uint64_t done, saved; /* steps so far; those of the last checkpoint */
@@ -121,15 +122,15 @@ dpo_init(void *self, exo_config *config, exo_err *err)
 static void
 drop_items(struct text_trainer *t)
 {
-    for (size_t i = 0; i < t->count; i++) {
+    for (size_t i = 0; i < t->num_items; i++)
         exo_free(t->items[i]);
+    for (size_t i = 0; i < t->count; i++)
         exo_item_drop(&t->held[i]);
-    }
     exo_free(t->items);
     exo_free(t->held);
     t->items = NULL;
     t->held = NULL;
-    t->count = t->room = 0;
+    t->count = t->num_items = t->room = 0;
 }
 
 static void
@@ -167,13 +168,13 @@ keep_item(struct text_trainer *t, exo_item *item, exo_err *err)
         }
     }
     if (st != EXO_OK) {
-        st = exo_fail_in(err, st, "experience from sender %u, item %llu", item->from,
+        st = exo_fail_in(err, st, "experience from sender %u, message %llu", item->from,
                          (unsigned long long)item->number);
         exo_free(view);
         exo_item_drop(&item);
         return st;
     }
-    t->items[t->count] = view;
+    t->items[t->num_items++] = view;
     t->held[t->count++] = item;
     return EXO_OK;
 }
@@ -181,8 +182,29 @@ keep_item(struct text_trainer *t, exo_item *item, exo_err *err)
 static int
 compare_ids(const void *a, const void *b)
 {
-    const exo_experience *const *x = a, *const *y = b;
-    return ((*x)->id > (*y)->id) - ((*x)->id < (*y)->id);
+    const exo_experience *x = *(const exo_experience *const *)a;
+    const exo_experience *y = *(const exo_experience *const *)b;
+    return x->id != y->id ? (x->id > y->id) - (x->id < y->id)
+                          : (x->received > y->received) - (x->received < y->received);
+}
+
+/* Sorts the items by their numbers, and leaves out those that came again. */
+static void
+sort_items(struct text_trainer *t)
+{
+    size_t count = 0;
+    if (t->count > 1)
+        qsort(t->items, t->count, sizeof *t->items, compare_ids);
+    for (size_t i = 0; i < t->count; i++) {
+        exo_experience *e = t->items[i];
+        if (count > 0 && t->items[count - 1]->id == e->id) {
+            EXO_LOG(INFO, GRAPH, "event=repeated item=%llu: left out", (unsigned long long)e->id);
+            exo_free(e);
+        } else {
+            t->items[count++] = e;
+        }
+    }
+    t->num_items = count;
 }
 
 /* Adds the comparisons of an item, pairs of answers whose scores differ, and their number. */
@@ -205,7 +227,9 @@ compare_answers(struct text_trainer *t, const exo_experience *e, size_t *added, 
                                lengths[!chosen], err);
         ++*added;
     }
-    return st;
+    return st == EXO_OK ? st
+                        : exo_fail_in(err, st, "item %llu of maker %llu", (unsigned long long)e->id,
+                                      (unsigned long long)e->maker);
 }
 
 /* Adds all answers of an item as references: a reward model's scores are told in terms of them. */
@@ -236,19 +260,18 @@ collect(struct text_trainer *t, exo_port *port, exo_err *err)
     if (st != EXO_CLOSED)
         return st;
     st = EXO_OK;
-    if (t->count > 0)
-        qsort(t->items, t->count, sizeof *t->items, compare_ids);
-    size_t added = 0,
-           trained = t->count - (size_t)((double)t->count * exo_tuner_validation(t->tuner));
-    for (size_t i = 0; st == EXO_OK && i < t->count; i++)
+    sort_items(t);
+    size_t added = 0, count = t->num_items;
+    size_t trained = count - (size_t)((double)count * exo_tuner_validation(t->tuner));
+    for (size_t i = 0; st == EXO_OK && i < count; i++)
         st = compare_answers(t, t->items[i], &added, err);
-    for (size_t i = trained < t->count ? trained : 0; st == EXO_OK && i < t->count; i++)
+    for (size_t i = trained < count ? trained : 0; st == EXO_OK && i < count; i++)
         st = refer_to_answers(t, t->items[i], err);
     if (st == EXO_OK && added == 0)
         st = exo_fail(err, EXO_INVAL,
                       "there is no comparison in the makers' %zu items: no answers 2 i and 2 i + 1 "
                       "to a prompt have different scores",
-                      t->count);
+                      count);
     drop_items(t);
     return st;
 }

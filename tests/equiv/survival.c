@@ -539,7 +539,8 @@ Test(survival, an_item_beyond_the_quota_is_refused, .timeout = 100)
         const char *says;
     } cases[] = {
         {0, 8, "item 8 is beyond the quota: makers may make the items below 8"},
-        {0, -1, "is beyond the quota"},
+        {0, INT64_MAX, "is beyond the quota"},
+        {0, -1, "header: item is -1, which is out of its range"},
         {3, 8, "is beyond the quota"},
         {3, INT64_MAX, "but the others are from"}, /* the first item of the buffer may be any */
     };

@@ -120,9 +120,21 @@ damage(int how, exo_experience *e, exo_item *item)
     case 15:
         item->parts[1].count = 0;
         break;
-    default:
+    case 16:
         e->temperature = -1;
         exo_experience_sign(e, item);
+        break;
+    case 17:
+        e->scores[1] = 1e39;
+        break;
+    case 18:
+        ((int64_t *)item->parts[0].data)[2] = -1;
+        break;
+    case 19:
+        ((int64_t *)item->parts[0].data)[5] = -2;
+        break;
+    default:
+        ((int64_t *)item->parts[0].data)[7] = 2;
     }
 }
 
@@ -199,13 +211,35 @@ Test(experience, damaged_turns_are_refused)
 
 Test(experience, a_damaged_item_is_refused)
 {
-    for (int how = 0; how < 17; how++) {
+    static const char *const damaged[] = {"tokens",
+                                          "lengths: answer 1",
+                                          "item 40 of maker 1: tokens[4] is -1",
+                                          "log_probs[2]",
+                                          "plain_log_probs[3] is ",
+                                          "cache_versions[1] is 5",
+                                          "versions[0] is -1",
+                                          "scores",
+                                          "finish",
+                                          "finish",
+                                          "prompt[0]",
+                                          "cache_versions",
+                                          "log_probs",
+                                          "arrays",
+                                          "format 2",
+                                          "a prompt of 0 tokens",
+                                          "header: a temperature",
+                                          "scores: that of answer 1 is 1e+39",
+                                          "header: prompt is -1",
+                                          "header: life is -2",
+                                          "header: filtered is 2"};
+    for (int how = 0; how < (int)(sizeof damaged / sizeof *damaged); how++) {
         exo_experience e, seen;
         exo_err err = {0};
         exo_item *item = good_item(&e);
         damage(how, &e, item);
         cr_expect_eq(exo_experience_view(&seen, item, &err), EXO_INVAL, "damage %d", how);
         cr_expect_eq(strncmp(err.text, "experience", 10), 0, "damage %d: %s", how, err.text);
+        cr_expect_not_null(strstr(err.text, damaged[how]), "damage %d: %s", how, err.text);
         exo_item_drop(&item);
     }
 }
@@ -640,23 +674,31 @@ Test(experience, a_number_far_from_the_others_is_no_claim)
 
 /* --- Learning --------------------------------------------------------------------------------- */
 
+/* A learner whose context has room for the longest answer of good_item. */
+static exo_learner *
+learner_of(exo_config_doc **doc, const char *algorithm, exo_err *err)
+{
+    char text[256];
+    exo_learner *learner = NULL;
+    snprintf(text, sizeof text,
+             "{algorithm: %s, model: {name: gpt, layers: 1, heads: 1, width: 16, context: %d, "
+             "vocabulary: 8}}",
+             algorithm, PROMPT + 4);
+    cr_assert_eq(exo_config_parse(doc, "test", text, err), EXO_OK, "%s", err->text);
+    cr_assert_eq(exo_learner_read(&learner, exo_config_root(*doc), err), EXO_OK, "%s", err->text);
+    cr_assert_eq(exo_learner_start(learner, 1, 0, 1, 0, err), EXO_OK, "%s", err->text);
+    return learner;
+}
+
 /* What is wrong with the last of two items. */
 static exo_status
 learn_from(const char *algorithm, void (*spoil)(exo_experience *), exo_err *err)
 {
-    char text[256];
     exo_config_doc *doc = NULL;
-    exo_learner *learner = NULL;
+    exo_learner *learner = learner_of(&doc, algorithm, err);
     exo_learner_figures figures;
     exo_experience e[2];
     exo_item *items[2];
-    snprintf(text, sizeof text,
-             "{algorithm: %s, model: {name: gpt, layers: 1, heads: 1, width: 16, context: 8, "
-             "vocabulary: 8}}",
-             algorithm);
-    cr_assert_eq(exo_config_parse(&doc, "test", text, err), EXO_OK, "%s", err->text);
-    cr_assert_eq(exo_learner_read(&learner, exo_config_root(doc), err), EXO_OK, "%s", err->text);
-    cr_assert_eq(exo_learner_start(learner, 1, 0, 1, 0, err), EXO_OK, "%s", err->text);
     for (uint64_t i = 0; i < 2; i++) {
         items[i] = good_item(&e[i]);
         e[i].id = i;
@@ -731,11 +773,71 @@ set_large_scores(exo_experience *e)
         e->scores[a] = 3e38;
 }
 
-Test(experience, scores_that_a_float_cannot_add_up_are_refused)
+static void
+set_opposite_scores(exo_experience *e)
+{
+    e->scores[0] = 1e25;
+    e->scores[1] = -1e25;
+}
+
+static void
+set_low_log_prob(exo_experience *e)
+{
+    e->scores[1] = -1;
+    e->log_probs[4] = -1e30f;
+}
+
+Test(experience, numbers_that_would_spoil_the_weights_are_refused_with_their_maker)
+{
+    const struct {
+        const char *algorithm;
+        void (*spoil)(exo_experience *);
+        const char *words[2];
+    } cases[] = {
+        {"grpo",
+         set_large_scores,
+         {"the sum of the scores of version 0 is not finite", "Item 1 of maker 1 has the largest"}},
+        {"{name: dr_grpo, length: 4}, max_norm: 0",
+         set_opposite_scores,
+         {"the square of the gradient of version 0 is", "of maker 1 has the largest score, 1e+25"}},
+        {"reinforce++",
+         set_low_log_prob,
+         {"the loss of version 0 is not finite",
+          "item 1 of maker 1 the lowest log-probability, -1e+30 at token 2 of answer 1"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exo_err err = {0};
+        cr_expect_eq(learn_from(cases[i].algorithm, cases[i].spoil, &err), EXO_FAILED);
+        for (size_t k = 0; k < 2; k++)
+            cr_expect_not_null(strstr(err.text, cases[i].words[k]), "case %zu: %s", i, err.text);
+    }
+}
+
+static void
+set_longer_answer(exo_experience *e)
+{
+    e->lengths[0] = 1;
+    e->lengths[1] = 6;
+}
+
+Test(experience, an_answer_beyond_the_context_is_named)
 {
     exo_err err = {0};
-    cr_expect_eq(learn_from("grpo", set_large_scores, &err), EXO_FAILED);
-    cr_expect_str_eq(err.text, "the scores of version 0 are too large: scale the reward down");
+    exo_config_doc *doc = NULL;
+    exo_experience e;
+    exo_item *item = good_item(&e);
+    exo_learner *learner = learner_of(&doc, "grpo", &err);
+    cr_expect_eq(exo_learner_check(learner, &e, &err), EXO_OK, "%s", err.text);
+    set_longer_answer(&e);
+    cr_expect_eq(exo_learner_check(learner, &e, &err), EXO_INVAL);
+    cr_expect_not_null(strstr(err.text, "answer 1 of item 40 of maker 1 needs a context of"), "%s",
+                       err.text);
+    cr_expect_eq(learn_from("grpo", set_longer_answer, &err), EXO_INVAL);
+    cr_expect_not_null(strstr(err.text, "item 1 has an answer that needs a context of"), "%s",
+                       err.text);
+    exo_item_drop(&item);
+    exo_learner_free(&learner);
+    exo_config_free(&doc);
 }
 
 Test(experience, algorithms_that_compare_answers_refuse_items_of_one)
