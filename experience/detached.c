@@ -6,6 +6,7 @@
 #include <exogym/experience.h>
 #include <exogym/memory.h>
 
+#include "base/config_edit.h"
 #include "base/grow_text.h"
 #include "experience/given.h"
 #include "graph/run.h"
@@ -113,18 +114,35 @@ exo_detached_free(exo_detached **run)
 /* --- Actors ----------------------------------------------------------------------------------- */
 
 static exo_status
-begin_group(struct group *g, const char *name, uint32_t count, const char *what, exo_err *err)
+check_not_begun(const exo_detached *d, exo_err *err)
 {
+    return d->ran ? exo_fail(err, EXO_EXISTS, "the run has begun already: make another one")
+                  : EXO_OK;
+}
+
+/* After an error the group is as before. */
+static exo_status
+begin_group(const exo_detached *d, struct group *g, const char *name, uint32_t count,
+            const char *what, exo_err *err)
+{
+    const struct group *other = g == &d->makers ? &d->trainers : &d->makers;
     if (g->count > 0)
         return exo_fail(err, EXO_EXISTS, "the run has %s already: '%s'", what, g->name);
-    if (count == 0 || !name || !*name)
-        return exo_fail(err, EXO_INVAL, "%s need a name and a count of at least 1", what);
-    exo_status st = copy(&g->name, name, err);
+    if (count == 0 || !name || !exo_config_is_label(name))
+        return exo_fail(err, EXO_INVAL, "%s need a count of at least 1, and a name: %s", what,
+                        EXO_LABEL_RULE);
+    if (other->count > 0 && strcmp(other->name, name) == 0)
+        return exo_fail(err, EXO_INVAL, "makers and trainers have the same name, '%s'", name);
+    exo_status st = check_not_begun(d, err);
+    if (st == EXO_OK)
+        st = copy(&g->name, name, err);
     if (st == EXO_OK)
         st = exo_given_add(&g->given, &g->number, err);
     g->count = count;
     g->epochs = 1;
     g->update_steps = 1;
+    if (st != EXO_OK)
+        group_release(g);
     return st;
 }
 
@@ -163,19 +181,22 @@ exo_detached_makers(exo_detached *d, const char *name, uint32_t count, const exo
     if (!opts->reward && !opts->reward_fn && opts->model)
         return exo_fail(err, EXO_INVAL, "makers need a reward, a reward_fn or a reward model");
     bool critic = false;
-    exo_status st = begin_group(g, name, count, "makers", err);
+    exo_status st = begin_group(d, g, name, count, "makers", err);
+    if (st != EXO_OK)
+        return st;
     g->given.model = opts->model_fn;
     g->given.reward = opts->reward_fn;
     g->given.callbacks = opts->callbacks;
     g->given.context = opts->context;
     g->starts_at_once = opts->starts_at_once;
-    if (st == EXO_OK)
-        st = copy_maker(g, opts, err);
+    st = copy_maker(g, opts, err);
     if (st == EXO_OK && !opts->model)
         st = look_for_models(g, &critic, err);
     if (st == EXO_OK && !opts->reward && !opts->reward_fn && !g->gives_reward)
         st = exo_fail(err, EXO_INVAL,
                       "makers need a reward, a reward_fn, or a reward model of model_fn");
+    if (st != EXO_OK)
+        group_release(g);
     return st;
 }
 
@@ -196,14 +217,15 @@ exo_detached_trainers(exo_detached *d, const char *name, uint32_t count,
     bool critic = false;
     if (!opts->model && !opts->model_fn)
         return exo_fail(err, EXO_INVAL, "trainers need a model or a model_fn");
-    exo_status st = begin_group(g, name, count, "trainers", err);
+    exo_status st = begin_group(d, g, name, count, "trainers", err);
+    if (st != EXO_OK)
+        return st;
     g->given.model = opts->model_fn;
     g->given.callbacks = opts->callbacks;
     g->given.context = opts->context;
     g->batch = opts->train_batch_size ? opts->train_batch_size : 8;
     g->buffer_limit = opts->buffer_limit;
-    if (st == EXO_OK)
-        st = copy(&g->model, opts->model, err);
+    st = copy(&g->model, opts->model, err);
     if (st == EXO_OK)
         st = copy(&g->critic, opts->critic, err);
     if (st == EXO_OK)
@@ -212,7 +234,11 @@ exo_detached_trainers(exo_detached *d, const char *name, uint32_t count,
         st = look_for_models(g, &critic, err);
     if (st == EXO_OK && critic)
         st = describe_critic(g, err);
-    return st == EXO_OK ? copy(&g->options, opts->options, err) : st;
+    if (st == EXO_OK)
+        st = copy(&g->options, opts->options, err);
+    if (st != EXO_OK)
+        group_release(g);
+    return st;
 }
 
 /* --- Trainers of texts ------------------------------------------------------------------------ */
@@ -238,7 +264,7 @@ add_text_trainers(exo_detached *d, enum trainer_kind kind, const char *name, uin
     struct group *g = &d->trainers;
     exo_status st = check_text_opts(kind, opts, err);
     if (st == EXO_OK)
-        st = begin_group(g, name, count, "trainers", err);
+        st = begin_group(d, g, name, count, "trainers", err);
     if (st != EXO_OK)
         return st;
     g->kind = kind;
@@ -251,7 +277,11 @@ add_text_trainers(exo_detached *d, enum trainer_kind kind, const char *name, uin
     st = copy(&g->model, opts->model, err);
     if (st == EXO_OK)
         st = copy(&g->data, opts->data, err);
-    return st == EXO_OK ? copy(&g->options, opts->options, err) : st;
+    if (st == EXO_OK)
+        st = copy(&g->options, opts->options, err);
+    if (st != EXO_OK)
+        group_release(g);
+    return st;
 }
 
 exo_status
@@ -278,11 +308,13 @@ exo_detached_dpo_trainers(exo_detached *d, const char *name, uint32_t count,
 /* --- What they do ----------------------------------------------------------------------------- */
 
 static exo_status
-check_name(const struct group *g, const char *name, const char *what, exo_err *err)
+check_name(const exo_detached *d, const struct group *g, const char *name, const char *what,
+           exo_err *err)
 {
-    return g->count > 0 && strcmp(g->name, name) == 0
-               ? EXO_OK
-               : exo_fail(err, EXO_NOT_FOUND, "the run has no %s of the name '%s'", what, name);
+    if (!name || g->count == 0 || strcmp(g->name, name) != 0)
+        return exo_fail(err, EXO_NOT_FOUND, "the run has no %s of the name '%s'", what,
+                        name ? name : "");
+    return check_not_begun(d, err);
 }
 
 exo_status
@@ -290,7 +322,7 @@ exo_detached_workingloop(exo_detached *d, const char *name, exo_dataloader_fn da
                          void *context, uint64_t num_epochs, uint64_t num_steps, exo_err *err)
 {
     struct group *g = &d->makers;
-    exo_status st = check_name(g, name, "makers", err);
+    exo_status st = check_name(d, g, name, "makers", err);
     if (st != EXO_OK)
         return st;
     if (num_epochs == 0 && num_steps == 0)
@@ -320,7 +352,7 @@ exo_detached_fit(exo_detached *d, const char *name, uint64_t total_steps, uint64
                  uint64_t train_epochs, exo_err *err)
 {
     struct group *g = &d->trainers;
-    exo_status st = check_name(g, name, "trainers", err);
+    exo_status st = check_name(d, g, name, "trainers", err);
     if (st != EXO_OK)
         return st;
     if (g->kind != PPO)
@@ -541,9 +573,10 @@ exo_detached_wait(exo_detached *d, exo_err *err)
 {
     char *text = NULL;
     exo_graph_spec *spec = NULL;
-    if (d->ran)
-        return exo_fail(err, EXO_EXISTS, "the run has ended");
-    exo_status st = exo_detached_text(d, &text, err);
+    exo_status st = check_not_begun(d, err);
+    if (st != EXO_OK)
+        return st;
+    st = exo_detached_text(d, &text, err);
     if (st == EXO_OK)
         st = exo_graph_parse(&spec, "detached", text,
                              &(exo_graph_opts){.name = "detached", .literal = true}, err);

@@ -160,7 +160,7 @@ read_given(exo_prompts *p, const exo_given *given, exo_config *map, exo_err *err
     for (size_t i = 0; st == EXO_OK && i <= MAX_PROMPTS &&
                        given->dataloader(given->dataloader_context, i, &tokens, &length);
          i++) {
-        if (length == 0)
+        if (length == 0 || !tokens)
             return exo_config_fail(map, err, "prompts: prompt %zu of the data loader is empty", i);
         for (size_t k = 0; k < length; k++)
             if (tokens[k] < 0)

@@ -240,11 +240,18 @@ read_pieces(struct reading *r, const char *path, size_t block, exo_err *err)
 
 /* --- Functions of C programs ------------------------------------------------------------------ */
 
+static bool
+has_tokens(const int32_t *tokens, size_t length)
+{
+    return tokens && length > 0;
+}
+
 static exo_status
 add_sample(const struct reading *r, const exo_text_sample *s, exo_err *err)
 {
     bool two = r->texts->kind == EXO_TEXTS_COMPARISONS;
-    if (s->prompt_length == 0 || s->answer_length == 0 || (two && s->rejected_length == 0))
+    if (!has_tokens(s->prompt, s->prompt_length) || !has_tokens(s->answer, s->answer_length) ||
+        (two && !has_tokens(s->rejected, s->rejected_length)))
         return exo_fail(err, EXO_INVAL, "%s: it needs tokens of a prompt and of %s", r->where,
                         two ? "two answers" : "an answer");
     exo_status st = add_fitting(r, s->prompt, s->prompt_length, s->answer, s->answer_length, err);

@@ -287,7 +287,7 @@ EXO_API exo_status exo_call_wait(exo_runtime *runtime, exo_ref actor, const char
 EXO_API exo_status exo_send(exo_runtime *runtime, exo_ref actor, const char *method,
                             exo_payload args, exo_time deadline, exo_err *err);
 /* Drops a queued call; marks a running one as cancelled (exo_call_cancelled). The future is
- * completed with CANCELLED unless it is complete already. */
+ * completed with CANCELLED unless it is complete already. NULL does nothing. */
 EXO_API void exo_cancel(exo_future *future);
 
 /* Counts one more reference and returns `future`. */

@@ -1,5 +1,9 @@
 /* All public headers. Start with trainer.h and strategy.h to train, with actor.h for the
- * runtime. */
+ * runtime.
+ *
+ * What holds for all of them: an `exo_err *` may be NULL. Functions that end a handle (free, drop,
+ * close) take its address, set it to NULL and accept NULL in it. Any other pointer is not NULL unless
+ * the declaration says so, which is not checked. */
 #ifndef EXOGYM_EXOGYM_H
 #define EXOGYM_EXOGYM_H
 

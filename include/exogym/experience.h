@@ -172,8 +172,9 @@ EXO_API exo_status exo_detached_new(exo_detached **out, const exo_detached_opts 
 EXO_API void exo_detached_free(exo_detached **run);
 
 /* Adds makers NAME_0, NAME_1, ... or trainers. A run has one call for makers and one for trainers, of
- * PPO or of texts (below). Texts are copied. EXISTS: it has such already; INVAL: the name, or neither
- * a model nor a function; NOMEM; those of model_fn. */
+ * PPO or of texts (below). Texts are copied. After an error the run is as before. EXISTS: it has such
+ * already, or it has begun (exo_detached_wait); INVAL: the name, or neither a model nor a function;
+ * NOMEM; those of model_fn. */
 EXO_API exo_status exo_detached_makers(exo_detached *run, const char *name, uint32_t count,
                                        const exo_maker_opts *opts, exo_err *err);
 EXO_API exo_status exo_detached_trainers(exo_detached *run, const char *name, uint32_t count,
@@ -198,7 +199,8 @@ typedef bool (*exo_dataloader_fn)(void *context, size_t index, const int32_t **t
 
 /* What the makers of `name` do: they pass num_epochs times over the prompts; with num_steps > 0 each
  * makes so many batches instead, and begins again when the prompts are used up. The default is 1
- * epoch. NOT_FOUND: there are no such makers. */
+ * epoch. INVAL: num_epochs and num_steps are 0; NOT_FOUND: there are no such makers; EXISTS: the run has
+ * begun. */
 EXO_API exo_status exo_detached_workingloop(exo_detached *run, const char *name,
                                             exo_dataloader_fn dataloader, void *context,
                                             uint64_t num_epochs, uint64_t num_steps, exo_err *err);
@@ -206,7 +208,7 @@ EXO_API exo_status exo_detached_workingloop(exo_detached *run, const char *name,
  * trainer takes update_steps batches and learns from each as it comes; in the epochs 1 to
  * train_epochs - 1 it learns from these batches again, in a drawn order. Then it sends one version to
  * the makers. INVAL: update_steps is 0 or does not divide total_steps, or train_epochs is 0;
- * NOT_FOUND: there are no such trainers.
+ * NOT_FOUND: there are no such trainers; EXISTS: the run has begun.
  *
  * Trainers of texts pass train_epochs times over their samples; with total_steps > 0 they make so many
  * steps of the optimizer instead. They evaluate the held-out samples after every update_steps steps, and
@@ -222,7 +224,8 @@ EXO_API exo_status exo_detached_text(const exo_detached *run, char **out, exo_er
  * trainers without lists of targets, maker i sends to each trainer j with j mod M = i if M <= T, else
  * to trainer i mod T; a replay buffer sends item i to trainer i mod T. Trainer j sends versions to
  * each maker i with i mod T = j, so with more trainers than makers the last ones send none. Errors:
- * those of the options, with their place in the YAML; the first actor's own, with its name. */
+ * those of the options, with their place in the YAML; the first actor's own, with its name; EXISTS: the
+ * run has begun, also if it has failed. */
 EXO_API exo_status exo_detached_wait(exo_detached *run, exo_err *err);
 /* A meter of an actor after the run, such as "score" of "trainer_0" (docs/meters.md). NOT_FOUND. */
 EXO_API exo_status exo_detached_figure(const exo_detached *run, const char *actor,

@@ -411,6 +411,8 @@ exo_future_ready(const exo_future *future)
 void
 exo_cancel(exo_future *future)
 {
+    if (!future)
+        return;
     atomic_store(&future->cancelled, true);
     exo_future_complete(future, EXO_CANCELLED, "the call was cancelled", NULL);
     /* Another thread may be writing the result. If it was interrupted, it needs this core. */

@@ -291,7 +291,9 @@ Test(detached, an_episode_learns_from_batches_as_they_come_and_again)
     cr_expect_eq(learns, 6 * parameters * tokens * EPOCHS, "%g", learns);
     cr_expect_eq(samples, STEPS * BATCH);
     cr_expect_eq(exo_detached_figure(run, "trainer_0", "nothing", &samples, &err), EXO_NOT_FOUND);
-    cr_expect_eq(exo_detached_wait(run, &err), EXO_EXISTS);
+    for (int i = 0; i < 2; i++)
+        cr_expect_eq(exo_detached_wait(run, &err), EXO_EXISTS);
+    cr_expect_eq(exo_detached_fit(run, "trainer", 4, 2, 1, &err), EXO_EXISTS, "it has begun");
     exo_detached_free(&run);
 }
 
@@ -394,6 +396,66 @@ Test(detached, lists_that_do_not_fit_are_refused)
         cr_expect_not_null(strstr(err.text, cases[i].expected), "case %zu: %s", i, err.text);
         exo_detached_free(&run);
     }
+}
+
+static exo_status
+score_nothing(void *context, const exo_answer *answer, double *score, exo_err *err)
+{
+    (void)answer;
+    (void)err;
+    *(bool *)context = true;
+    *score = 0;
+    return EXO_OK;
+}
+
+static exo_status
+give_no_model(void *context, exo_experience_models *out, exo_err *err)
+{
+    (void)context;
+    (void)out;
+    return exo_fail(err, EXO_IO, "no model");
+}
+
+static bool
+load_nothing(void *context, size_t index, const int32_t **tokens, size_t *length)
+{
+    (void)context;
+    *tokens = NULL;
+    *length = 3;
+    return index == 0;
+}
+
+Test(detached, a_refused_call_leaves_the_run_as_it_was)
+{
+    exo_err err = {0};
+    bool called = false;
+    char *before = NULL, *after = NULL;
+    exo_detached *run = make_run(true, false, NULL, 1, 1);
+    const exo_maker_opts second = {.model = MODEL, .reward_fn = score_nothing, .context = &called};
+    const exo_ppo_trainer_opts trainer = {.model = MODEL, .train_batch_size = 7};
+    cr_assert_eq(exo_detached_text(run, &before, &err), EXO_OK);
+    cr_expect_eq(exo_detached_makers(run, "maker", 1, &second, &err), EXO_EXISTS);
+    cr_expect_eq(exo_detached_trainers(run, "trainer", 1, &trainer, &err), EXO_EXISTS);
+    cr_assert_eq(exo_detached_text(run, &after, &err), EXO_OK);
+    cr_expect_str_eq(before, after);
+    cr_expect_eq(exo_detached_wait(run, &err), EXO_OK, "%s", err.text);
+    cr_expect_not(called);
+    exo_free(before);
+    exo_free(after);
+    exo_detached_free(&run);
+
+    const exo_maker_opts broken = {.model_fn = give_no_model, .reward = "share"};
+    cr_assert_eq(exo_detached_new(&run, &(exo_detached_opts){0}, &err), EXO_OK);
+    cr_expect_eq(exo_detached_makers(run, "maker", 1, &broken, &err), EXO_IO);
+    cr_expect_eq(exo_detached_makers(run, "a: b", 1, &second, &err), EXO_INVAL);
+    cr_expect_eq(exo_detached_makers(run, "maker", 1, &second, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_detached_trainers(run, "maker", 1, &trainer, &err), EXO_INVAL);
+    cr_expect_eq(exo_detached_trainers(run, "trainer", 1, &trainer, &err), EXO_OK);
+    cr_expect_eq(exo_detached_fit(run, NULL, 1, 1, 1, &err), EXO_NOT_FOUND);
+    cr_expect_eq(exo_detached_workingloop(run, "maker", load_nothing, NULL, 1, 0, &err), EXO_OK);
+    cr_expect_eq(exo_detached_wait(run, &err), EXO_INVAL);
+    cr_expect_not_null(strstr(err.text, "prompt 0 of the data loader is empty"), "%s", err.text);
+    exo_detached_free(&run);
 }
 
 Test(detached, mistakes_are_named)

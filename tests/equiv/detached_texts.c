@@ -349,6 +349,14 @@ give_half(void *context, size_t index, exo_text_sample *out)
 }
 
 static bool
+give_null(void *context, size_t index, exo_text_sample *out)
+{
+    bool more = give_texts(context, index, out);
+    out->answer = NULL;
+    return more;
+}
+
+static bool
 give_large_tokens(void *context, size_t index, exo_text_sample *out)
 {
     static const int32_t large[] = {1, 128};
@@ -377,6 +385,7 @@ Test(detached_texts, mistakes_are_named)
          "sample 0 of text_fn: the token "
          "128 is beyond"},
         {1, {.model = VALUES, .text_fn = give_half}, 1, 0, "sample 0 of text_fn: it needs tokens"},
+        {0, {.model = MODEL, .text_fn = give_null}, 1, 0, "sample 0 of text_fn: it needs tokens"},
         {1, {.model = VALUES}, 1, 0, "t has no comparisons"},
         {1, {.model = MODEL, .text_fn = give_texts}, 1, 0, "a reward model needs a value head"},
         {1, {.model = VALUES}, 2, 1, "makers send all items to one trainer"},

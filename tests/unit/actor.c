@@ -127,6 +127,7 @@ Test(actor, cancel_drops_what_is_queued_and_flags_what_runs)
     cr_assert_eq(exo_wait(after, FAR, &reply, NULL), EXO_OK);
     cr_expect_str_eq(reply->data, ">x");
     exo_cancel(after);
+    exo_cancel(NULL);
     cr_expect_eq(exo_wait(after, 0, NULL, NULL), EXO_OK, "what is complete stays so");
     exo_future_drop(&runs);
     exo_future_drop(&queued);
