@@ -427,8 +427,10 @@ await_end(struct local *l, const exo_local_call *c, uint32_t place, exo_sim_lane
     } else {
         const struct timespec at = {.tv_sec = (time_t)(until / EXO_SECOND),
                                     .tv_nsec = (long)(until % EXO_SECOND)};
+        exo_compute_pause(); /* those that compute meanwhile may not be members of the call */
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR)
             ;
+        exo_compute_resume_after(end <= deadline ? EXO_OK : EXO_TIMEOUT);
     }
     return end <= deadline ? EXO_OK : fail_by_links(l, c, err);
 }

@@ -543,6 +543,56 @@ Test(comm, a_failed_call_does_not_wait_for_a_compute_slot)
     exo_comm_drop(&c);
 }
 
+/* Sets `holds` as soon as there is a compute slot. */
+static void *
+take_slot(void *argument)
+{
+    struct holder *h = argument;
+    atomic_store(&h->told, true);
+    exo_compute_enter();
+    atomic_store(&h->holds, true);
+    exo_compute_leave();
+    return NULL;
+}
+
+Test(comm, others_compute_while_a_call_is_on_its_links)
+{
+    exo_host_spec hosts[2] = {{.up = INFINITY, .down = INFINITY},
+                              {.up = INFINITY, .down = INFINITY}};
+    exo_link_spec link = {.bandwidth = 1e9, .latency = 200 * EXO_MS, .transport = EXO_LINK_IDEAL};
+    uint32_t at[2] = {0, 1};
+    exo_links *links = NULL;
+    exo_comm *c = NULL;
+    exo_group *g[2];
+    exo_request *r[2];
+    float x[2][4] = {{0}};
+    exo_err err = {0};
+    pthread_t thread;
+    struct holder h = {0};
+    exo_set_num_threads(1);
+    cr_assert_eq(exo_links_new(&links, hosts, 2, &link, 1, &err), EXO_OK, "%s", err.text);
+    exo_comm_edge edge = {.links = links, .hosts = at, .origin = exo_now(exo_clock_real())};
+    cr_assert_eq(exo_comm_local_on(&c, 2, exo_clock_real(), &edge, &err), EXO_OK, "%s", err.text);
+    exo_compute_enter();
+    cr_assert_eq(pthread_create(&thread, NULL, take_slot, &h), 0);
+    EVENTUALLY(atomic_load(&h.told));
+    for (uint32_t m = 0; m < 2; m++) {
+        cr_assert_eq(exo_group_open(&g[m], c, m, NULL, NULL), EXO_OK);
+        cr_assert_eq(
+            exo_comm_begin_all_reduce(&r[m], g[m], exo_host_array(EXO_F32, x[m], 4), EXO_SUM, &err),
+            EXO_OK);
+    }
+    cr_expect_eq(exo_request_wait(&r[0], &err), EXO_OK, "%s", err.text);
+    cr_expect(atomic_load(&h.holds), "the member kept its slot");
+    cr_expect_eq(exo_request_wait(&r[1], &err), EXO_OK, "%s", err.text);
+    exo_compute_leave();
+    pthread_join(thread, NULL);
+    for (uint32_t m = 0; m < 2; m++)
+        exo_group_close(&g[m]);
+    exo_comm_drop(&c);
+    exo_links_free(&links);
+}
+
 Test(comm, a_test_of_a_call_that_links_hold_up_ends_at_its_deadline)
 {
     exo_link_change outage = {.factor = 0}; /* for ever */
