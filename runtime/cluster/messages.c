@@ -14,23 +14,32 @@ enum {
     MAX_DEPTH = 4, /* a Register has Actors, a Spawn has Spawns with Resources */
     /* messages within the arguments of a method: an empty one takes 2 bytes packed, and 300
      * unpacked */
-    MAX_PARTS = 12000
+    MAX_PARTS = 12000,
+    /* fields within the arguments of a method: one of 2 bytes packed takes 80 while protobuf-c
+     * unpacks, known or not. 2,048 actors that are made together have 30 fields each. */
+    MAX_FIELDS = 65536
+};
+
+/* How much of a message may still be unpacked. */
+struct room {
+    size_t parts, fields;
 };
 
 static bool
-is_flat(const ProtobufCMessageDescriptor *descriptor, exo_wire_bytes b, int depth, size_t *parts)
+is_flat(const ProtobufCMessageDescriptor *descriptor, exo_wire_bytes b, int depth,
+        struct room *room)
 {
     exo_wire_field at;
     while (b.at < b.end) {
-        if (!exo_wire_field_next(&b, &at))
+        if (room->fields-- == 0 || !exo_wire_field_next(&b, &at))
             return false;
         const ProtobufCFieldDescriptor *field =
             at.kind == EXO_WIRE_BYTES
                 ? protobuf_c_message_descriptor_get_field(descriptor, at.number)
                 : NULL;
         if (field && field->type == PROTOBUF_C_TYPE_MESSAGE &&
-            (depth == MAX_DEPTH || (*parts)-- == 0 ||
-             !is_flat(field->descriptor, at.inside, depth + 1, parts)))
+            (depth == MAX_DEPTH || room->parts-- == 0 ||
+             !is_flat(field->descriptor, at.inside, depth + 1, room)))
             return false;
     }
     return true;
@@ -39,7 +48,7 @@ is_flat(const ProtobufCMessageDescriptor *descriptor, exo_wire_bytes b, int dept
 /* The bytes are read several times: here, and by protobuf-c, which counts before it fills. So they
  * must not change meanwhile: exo_payload_stable copies shared ones. */
 static void *
-unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload, size_t parts)
+unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload, struct room room)
 {
     static const uint8_t nothing[1];
     exo_payload bytes = {0};
@@ -47,7 +56,7 @@ unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload,
     if (exo_payload_stable(&bytes, payload) != EXO_OK)
         return NULL;
     const uint8_t *data = bytes.data ? bytes.data : nothing;
-    if (is_flat(descriptor, (exo_wire_bytes){.at = data, .end = data + bytes.size}, 1, &parts))
+    if (is_flat(descriptor, (exo_wire_bytes){.at = data, .end = data + bytes.size}, 1, &room))
         exo_message_unpack_bytes(&message, descriptor, bytes.size, data);
     exo_payload_release(&bytes);
     return message;
@@ -56,13 +65,15 @@ unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload,
 void *
 exo_message_unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload)
 {
-    return unpack(descriptor, payload, SIZE_MAX);
+    return unpack(descriptor, payload, (struct room){SIZE_MAX, SIZE_MAX});
 }
 
 void *
 exo_message_unpack_args(const ProtobufCMessageDescriptor *descriptor, const exo_payload *args)
 {
-    return args->size <= EXO_MAX_CONTROL ? unpack(descriptor, args, MAX_PARTS) : NULL;
+    return args->size <= EXO_MAX_CONTROL
+               ? unpack(descriptor, args, (struct room){MAX_PARTS, MAX_FIELDS})
+               : NULL;
 }
 
 enum {

@@ -192,6 +192,19 @@ groups(hostile *h)
     usleep(1000);
 }
 
+/* Fields of two bytes that no message of the protocol has, as many as arguments may have bytes. */
+static void
+unknown_fields(hostile *h)
+{
+    static const char *const methods[] = {"find", "log", "spawn", "holds"};
+    uint8_t *data = exo_calloc(1, CARRIED);
+    CHECK(data);
+    for (size_t i = 0; i < CARRIED; i += 2)
+        data[i] = 0x78; /* number 15 */
+    exo_payload args = {.data = data, .size = CARRIED, .release = exo_free};
+    call(h, h->head, 0, "head", methods[h->next % 4], &args);
+}
+
 /* Requests replies of the largest size, and does not read them. */
 static void
 read_nothing(hostile *h)
@@ -374,6 +387,7 @@ static const struct way ways[] = {
     {{"multipart", "a message of parts without an end", TURNS, 16}, .go = multipart, .raw = true},
     {{"register", "a register of 32 MB", TURNS, 16}, .go = large_register},
     {{"groups", "20,000 and fewer groups in one message", ACTORS, TURNS}, .go = groups},
+    {{"fields", "messages of fields that nobody knows", TURNS, 16}, .go = unknown_fields},
     {{"deaf", "it reads no reply", UNREAD + TURNS, 16}, .go = read_nothing},
     {{"objects", "it acknowledges no object", 16, LENT + REPLIES + TURNS},
      .go = acknowledge_nothing,

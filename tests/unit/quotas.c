@@ -317,6 +317,10 @@ Test(quotas, bound_what_a_message_becomes)
     cr_expect_eq(ask_bytes("register", data, 1 << 20), EXO_INVAL, "too many messages within");
     cr_expect_eq(ask_bytes("register", data, 20000), EXO_INVAL, "too many actors for a part");
     cr_expect_eq(ask_bytes("register", data, 2 + 2 * EXO_PART_ACTORS), EXO_OK, "%s", err.text);
+    for (size_t i = sizeof head - 1; i < SIZE; i += 2)
+        data[i] = 0x78; /* a field that no register has */
+    cr_expect_eq(ask_bytes("register", data, 1 << 20), EXO_INVAL, "too many fields");
+    cr_expect_eq(ask_bytes("register", data, 100000), EXO_OK, "%s", err.text);
     exo_free(data);
 }
 
