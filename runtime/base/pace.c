@@ -90,6 +90,8 @@ void
 exo_pace_phase(exo_pace *pace, const char *name, exo_time declared)
 {
     if (pace->phase) {
+        if (!pace->lane && pace->declared == 0)
+            pace->owed += pace->worked + exo_now(pace->clock) - pace->begun;
         pay(pace, pace->declared);
         exo_track_add(&pace->track, pace->phase, EXO_SPAN_COMPUTE, pace->begun - pace->origin,
                       exo_pace_now(pace));
@@ -98,6 +100,10 @@ exo_pace_phase(exo_pace *pace, const char *name, exo_time declared)
     pace->declared = declared;
     pace->paid = 0;
     pace->worked = 0;
+    if (declared > 0) {
+        pace->worked = pace->owed;
+        pace->owed = 0;
+    }
     if (pace->lane)
         exo_sim_measure(pace->lane, name && declared < 0);
     pace->begun = exo_now(pace->clock);

@@ -2,8 +2,9 @@
  *
  * On the virtual clock a phase costs its declared time, or the time that it takes on this machine.
  * On the real clock the actor waits until a declared cost has passed, so that a fast machine
- * simulates a slow one. The speed of the actor's host divides both costs. Waits are recorded apart
- * from work, so a track shows where the time went.
+ * simulates a slow one. The work of a phase that costs nothing shortens the next such wait. The
+ * speed of the actor's host divides both costs. Waits are recorded apart from work, so a track shows
+ * where the time went.
  *
  * Threads: one at a time, the one that has entered it. Read next: sim.h, spans.h. */
 #ifndef EXO_BASE_PACE_H
@@ -25,6 +26,9 @@ typedef struct exo_pace {
     exo_time paid;     /* the part of it that has passed, on the virtual clock */
     exo_time begun;    /* end of the phase's last wait, or its beginning */
     exo_time worked;   /* work of the phase before that */
+    /* work of phases with the declared cost 0, on the real clock: it belongs to the cost of the next
+     * declared phase */
+    exo_time owed;
     const char *wait;
     exo_span_kind wait_kind;
     exo_time wait_begun;
