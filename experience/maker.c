@@ -21,6 +21,7 @@
 #include <exogym/state.h>
 
 #include "base/config_edit.h"
+#include "base/pace.h"
 #include "experience/builtin.h"
 #include "experience/maker_group.h"
 #include "experience/maker_weights.h"
@@ -350,6 +351,17 @@ end_batch(struct maker *m, exo_graph_actor *actor, exo_err *err)
     return st;
 }
 
+/* A declared cost of a batch passes with its tokens, because versions come meanwhile and are answered.
+ * The rest passes at the end if all answers are shorter than they may be. */
+static void
+pass_time(const struct maker *m, size_t steps)
+{
+    const size_t most = exo_experience_source_length(m->source);
+    exo_pace *pace = exo_pace_current();
+    if (pace)
+        exo_pace_reach(pace, steps < most ? (double)steps / (double)most : 1);
+}
+
 /* Makes a batch with one version of the weights. The next one comes meanwhile. */
 static exo_status
 make_batch(struct maker *m, exo_graph_actor *actor, exo_err *err)
@@ -360,8 +372,10 @@ make_batch(struct maker *m, exo_graph_actor *actor, exo_err *err)
     exo_graph_phase(actor, "make");
     if (st == EXO_OK)
         st = begin_draws(m, err);
-    while (st == EXO_OK && exo_experience_source_unfinished(m->source) > 0) {
+    for (size_t steps = 1; st == EXO_OK && exo_experience_source_unfinished(m->source) > 0;
+         steps++) {
         st = exo_experience_source_step(m->source, err);
+        pass_time(m, steps);
         if (st == EXO_OK)
             st = exo_maker_weights_pump(m->weights, actor, false, err);
     }

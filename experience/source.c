@@ -347,6 +347,12 @@ exo_experience_source_batch(const exo_experience_source *s)
 }
 
 size_t
+exo_experience_source_length(const exo_experience_source *s)
+{
+    return s->sampling.max_new_tokens;
+}
+
+size_t
 exo_experience_source_numel(const exo_experience_source *s)
 {
     return exo_model_numel(s->model);

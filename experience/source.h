@@ -41,9 +41,11 @@ uint32_t exo_experience_source_tensor(const exo_experience_source *source);
 /* The device's name in the options. */
 const char *exo_experience_source_device_name(const exo_experience_source *source);
 
-/* The number of prompts; the most draws at once; the number of learned parameters. */
+/* The number of prompts; the most draws at once; the most tokens of an answer; the number of learned
+ * parameters. */
 size_t exo_experience_source_prompts(const exo_experience_source *source);
 size_t exo_experience_source_batch(const exo_experience_source *source);
+size_t exo_experience_source_length(const exo_experience_source *source);
 size_t exo_experience_source_numel(const exo_experience_source *source);
 
 /* --- Weights ---------------------------------------------------------------------------------- */
