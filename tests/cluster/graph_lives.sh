@@ -3,7 +3,8 @@
 # go to other workers, and the run ends well, also if the graph changes meanwhile. Without workers left, or without a further life, it
 # ends with the cause.
 #
-# EXO_CHAOS_SEED: of the moments. EXO_CHAOS_ROUNDS: how many deaths (4).
+# EXO_CHAOS_SEED: of the moments. EXO_CHAOS_ROUNDS: how many deaths (4), for which
+# the last items of each source wait.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 RANDOM=${EXO_CHAOS_SEED:=$(($$ % 32768))}
@@ -14,7 +15,7 @@ name: stream
 seed: 5
 plugins: [$EXO_BUILD/tests/plugins/stream.so]
 actors:
-  source: {class: stream_source, count: 2, restart: {when: on_failure}, config: {items: 8000, size: 500, pause: 1 ms}}
+  source: {class: stream_source, count: 2, restart: {when: on_failure}, config: {items: 3000, size: 500, pause: 1 ms, gate: $folder/gate}}
   sink: {class: stream_sink, count: 2, restart: {when: on_failure}, config: {rounds: 3}}
 edges:
   - {from: source, to: sink, carries: items, route: round_robin, buffer: {capacity: 3}}
@@ -47,10 +48,13 @@ while [ $deaths -lt "$EXO_CHAOS_ROUNDS" ] && ! gone "$run_pid"; do
     [ $deaths -gt 1 ] || until_true 60 eval "gone $run_pid || grep -q 'begins life' lives.err"
     gone "$run_pid" || ok graph apply graph.yaml --to lives/stream --set edges.0.buffer.capacity=$((3 + deaths))
 done
+: >gate
 wait "$run_pid" || fail "the run did not survive $deaths deaths: $(cat lives.err)"
 grep -q "was killed by signal 9 (SIGKILL).*; it begins life [2-9]" lives.err || fail "nobody had another life: $(cat lives.err)"
 [ "$(json lives/stream/result.json state)" = finished ] || fail 'the run has not finished'
 echo "$deaths workers died; $(grep -c 'begins life' lives.err) lives ended"
+
+rm gate # the runs below end of deaths
 
 # A rule that gives no further life
 sed 's/when: on_failure/when: on_failure, max: 2/; s/rounds: 3/fail_at: 5/' graph.yaml >fails.yaml

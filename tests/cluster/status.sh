@@ -8,7 +8,7 @@ exogym: 1
 name: flow
 plugins: [$EXO_BUILD/tests/plugins/numbers.so]
 actors:
-  source: {class: source, count: 2, config: {items: 400, pause_us: 10000}}
+  source: {class: source, count: 2, config: {items: 200, pause_us: 10000}}
   sink: {class: sink}
 edges:
   - {from: source, to: sink, carries: numbers}
@@ -51,7 +51,8 @@ job_says() {
 
 expect 1 'exogym: runs/flow: no run has said how it goes in this folder' status --run runs/flow
 
-"$EXOGYM" run flow.yaml >flow.out 2>flow.err &
+# Its last items wait until it was looked at.
+"$EXOGYM" run flow.yaml --set actors.source.config.gate="$PWD/gate" >flow.out 2>flow.err &
 flow=$!
 until_true 20 run_says "run['running'] and moved(run['report']) and run['report']['meters']['sink_0.count']['value'] > 0" runs/flow ||
     fail "the graph says nothing while it runs: $(cat run.json run.err flow.err)"
@@ -59,18 +60,19 @@ ok status --run runs/flow
 has out 'runs/flow: running'
 has out '  sink_0.count '
 has out 'source>sink:numbers'
+: >gate
 wait "$flow" || fail "the graph ended with $?: $(cat flow.err)"
-run_says "not run['running'] and run['report']['clock'] == 'real' and run['report']['meters']['sink_0.count']['value'] == 800" runs/flow ||
+run_says "not run['running'] and run['report']['clock'] == 'real' and run['report']['meters']['sink_0.count']['value'] == 400" runs/flow ||
     fail "after the end: $(cat run.json run.err)"
 ok status --run runs/flow
 has out 'runs/flow: finished'
-has out '  sink_0.count  800 items  (items of numbers)'
+has out '  sink_0.count  400 items  (items of numbers)'
 python3 - <<'PYTHON' || fail "the last report is not the result: $(cat runs/flow/progress.json runs/flow/result.json)"
 import json
 last, result = json.load(open("runs/flow/progress.json")), json.load(open("runs/flow/result.json"))
 assert last["edges"] == result["edges"] and last["time_s"] == result["time_s"]
 assert last["meters"] == result["meters"] and result["meters"]["sink_0.count"] == {
-    "kind": "counter", "unit": "items", "help": "items of numbers", "value": 800}
+    "kind": "counter", "unit": "items", "help": "items of numbers", "value": 400}
 PYTHON
 
 ok run flow.yaml --name soon --set clock=virtual --set actors.source.config.items=5 --set actors.source.config.pause_us=0

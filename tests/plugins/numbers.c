@@ -1,6 +1,7 @@
 /* A plugin with graph classes for tests of the command line. `source` sends a given number of
- * items, with a pause before each one. `sink` counts them and adds up their last numbers; with
- * `wide` it also declares eight meters with long texts.
+ * items, with a pause before each one; with `gate` it sends the last one when there is a file of that
+ * name. `sink` counts them and adds up their last numbers; with `wide` it also declares eight meters
+ * with long texts.
  *
  * Each actor owns its state. Read next: include/exogym/graph.h. */
 #include <time.h>
@@ -8,8 +9,11 @@
 #include <exogym/graph.h>
 #include <exogym/plugin.h>
 
+#include "gate.h"
+
 struct source {
     uint64_t items, pause_us;
+    const char *gate;
 };
 
 static exo_status
@@ -17,7 +21,9 @@ source_init(void *self, exo_config *config, exo_err *err)
 {
     struct source *s = self;
     exo_status st = exo_config_u64(config, "items", 100, 1, 1000000, &s->items, err);
-    return st == EXO_OK ? exo_config_u64(config, "pause_us", 0, 0, 1000000, &s->pause_us, err) : st;
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "pause_us", 0, 0, 1000000, &s->pause_us, err);
+    return st == EXO_OK ? exo_config_string(config, "gate", NULL, &s->gate, err) : st;
 }
 
 static exo_status
@@ -31,6 +37,8 @@ source_run(void *self, exo_graph_actor *actor, exo_err *err)
         const struct timespec pause = {.tv_sec = (time_t)(s->pause_us / 1000000),
                                        .tv_nsec = (long)(s->pause_us % 1000000 * 1000)};
         nanosleep(&pause, NULL);
+        if (i + 1 == s->items)
+            gate_wait(s->gate, actor);
         exo_graph_phase(actor, "make");
         st = exo_item_new(&item, &(exo_item_part){.dtype = EXO_F32, .count = 256}, 1, err);
         exo_graph_phase(actor, NULL);

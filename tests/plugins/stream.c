@@ -5,7 +5,8 @@
  * owns its state.
  *
  *   stream_source   outputs items; config items (100), size (1000, elements), large (0, elements of
- *                   every third item instead), pause (0, before each item); meters sent, digest
+ *                   every third item instead), pause (0, before each item), gate (none: a file,
+ *                   for which the last item waits); meters sent, digest
  *   stream_sink     inputs items (blocking), collective sums; config take (0: all), fail_at (0:
  *                   never), rounds (0: of all_reduce, before the first item), pause; meters items,
  *                   digest, sums */
@@ -17,9 +18,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "gate.h"
+
 struct stream {
     uint64_t items, size, large, take, fail_at, rounds;
     exo_time pause;
+    const char *gate;
 };
 
 /* splitmix64 */
@@ -107,6 +111,8 @@ source_run(void *self, exo_graph_actor *actor, exo_err *err)
         exo_item *item = NULL;
         exo_graph_phase(actor, "make");
         rest(s);
+        if (i + 1 == s->items)
+            gate_wait(s->gate, actor);
         st = make_item(s, actor, i, &item, err);
         exo_graph_phase(actor, NULL);
         if (st != EXO_OK)
@@ -177,6 +183,8 @@ source_init(void *self, exo_config *config, exo_err *err)
         st = exo_config_u64(config, "size", 1000, 1, 1 << 28, &s->size, err);
     if (st == EXO_OK)
         st = exo_config_u64(config, "large", 0, 0, 1 << 28, &s->large, err);
+    if (st == EXO_OK)
+        st = exo_config_string(config, "gate", NULL, &s->gate, err);
     return st == EXO_OK ? exo_config_time(config, "pause", 0, 0, EXO_SECOND, &s->pause, err) : st;
 }
 
