@@ -69,6 +69,9 @@ typedef struct exo_cluster_opts {
      * a driver's job, whose end also ends the actors that the guest makes. */
     const char *job;
     exo_time peer_timeout; /* silence after which another host counts as dead; 0: 5 s */
+    /* How long to wait for a head of this host that is not there, and may be starting; 0: until the
+     * deadline. One that is there has until the deadline to answer. */
+    exo_time absence;
     /* Of a worker: the file of its output, for members that ask for it. May be NULL. The file may
      * be renamed, and a new one made under the name. */
     const char *log;

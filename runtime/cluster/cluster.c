@@ -255,17 +255,19 @@ fail_no_head(const exo_cluster *c, const exo_err *reason, exo_err *err)
                     "no head can be reached (%.200s): start one with `exogym-head`", reason->text);
 }
 
-/* Tries until the deadline, because the head may be starting. */
+/* Tries until the deadline, because the head may be starting, or as long as the head may be absent. */
 static exo_status
-find_head(exo_cluster *c, exo_time deadline, exo_err *err)
+find_head(exo_cluster *c, exo_time absence, exo_time deadline, exo_err *err)
 {
     exo_status st;
     exo_err reason = {0};
     unsigned late = 0;
+    const exo_time until = absence ? exo_cluster_now() + absence : deadline;
     while ((st = exo_cluster_meet_head(c, exo_cluster_patience(c, late), deadline, &reason)) ==
                EXO_TIMEOUT ||
            st == EXO_PEER_LOST) {
-        if (exo_cluster_now() + RETRY / 10 >= deadline)
+        const exo_time next = exo_cluster_now() + RETRY / 10;
+        if (next >= deadline || (next >= until && !exo_cluster_is_head_there(c)))
             return fail_no_head(c, &reason, err);
         late += st == EXO_TIMEOUT && exo_cluster_is_head_there(c);
         pthread_mutex_lock(&c->lock);
@@ -324,7 +326,7 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
     if (st == EXO_OK)
         st = exo_remote_start(c->remote, err);
     if (st == EXO_OK && opts->role != EXO_ROLE_HEAD)
-        st = find_head(c, deadline, err);
+        st = find_head(c, opts->absence, deadline, err);
     if (st == EXO_OK) {
         c->has_keeper = pthread_create(&c->keeper, NULL, exo_cluster_keep, c) == 0;
         if (!c->has_keeper)

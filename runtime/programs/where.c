@@ -15,8 +15,8 @@
 #define CLOSE_TIMEOUT (2 * EXO_SECOND)
 /* interval of the queries for an actor that is still starting */
 #define AGAIN (20 * EXO_MS)
-/* for a head on this host, which either answers or does not exist */
-#define HERE_TIMEOUT EXO_SECOND
+/* for a head on this host to begin; one that is there may take until the deadline to answer */
+#define ABSENCE EXO_SECOND
 
 /* --- The visit -------------------------------------------------------------------------------- */
 
@@ -29,7 +29,8 @@ exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job,
                                    .head_key = where->head_key,
                                    .keys = where->keys,
                                    .folder = where->folder,
-                                   .job = job};
+                                   .job = job,
+                                   .absence = ABSENCE};
     const char *head = where->head ? where->head : exo_environment("EXOGYM_HEAD");
     exo_time timeout = 30 * EXO_SECOND;
     exo_status st =
@@ -43,11 +44,7 @@ exo_visit_open(exo_visit *visit, const struct exo_where *where, const char *job,
     st = exo_runtime_open(&visit->runtime, &(exo_runtime_opts){.threads = 1}, err);
     if (st != EXO_OK)
         return st;
-    st = exo_cluster_join(&visit->cluster, visit->runtime, &opts,
-                          far || timeout < HERE_TIMEOUT
-                              ? visit->deadline
-                              : exo_deadline(exo_clock_real(), HERE_TIMEOUT),
-                          err);
+    st = exo_cluster_join(&visit->cluster, visit->runtime, &opts, visit->deadline, err);
     const char *key = where->head_key ? where->head_key : exo_environment("EXOGYM_HEAD_KEY");
     if ((st == EXO_TIMEOUT || st == EXO_UNSUPPORTED) && far && !key) {
         exo_err reason = *err;

@@ -27,6 +27,14 @@ fails 'the cluster has no worker: start one with `exogym-worker`' spawn counter
 worker w1 --resource memory=2GiB --resource slots=3 --resource gpus=3
 worker w2 --plugin "$plugin"
 
+# A head that is there has the time of --timeout to answer.
+kill -STOP "$head_pid"
+x status >paused.out 2>paused.err &
+paused=$!
+pause 1500
+kill -CONT "$head_pid"
+wait $paused || fail "a head that was stopped for a moment: $(cat paused.err)"
+
 says one spawn counter 5 --name one --plugin "$plugin" --node w1 --resource memory=1GiB --resource slots=2
 says counter spawn counter --node w2
 fails "there is an actor 'one' in the namespace 'default' already, on w1" spawn counter --name one
