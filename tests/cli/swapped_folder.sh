@@ -12,7 +12,8 @@ cat >swap.c <<'END'
 #include <sys/prctl.h>
 #include <signal.h>
 #include <time.h>
-/* swap A B: exchanges the two names again and again, until it is killed; then says how often. */
+/* swap A B: says that it has begun, and exchanges the two names again and again, until it is killed; then
+ * says how often. */
 static volatile sig_atomic_t over;
 static void end(int signal) { over = signal; }
 int main(int argc, char **argv)
@@ -20,6 +21,9 @@ int main(int argc, char **argv)
     unsigned long swaps = 0, number = 88172645463325252u;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGTERM, end);
+    swaps += renameat2(AT_FDCWD, argv[1], AT_FDCWD, argv[2], RENAME_EXCHANGE) == 0;
+    puts("begun");
+    fflush(stdout);
     while (!over && argc == 3) {
         swaps += renameat2(AT_FDCWD, argv[1], AT_FDCWD, argv[2], RENAME_EXCHANGE) == 0;
         number ^= number << 13, number ^= number >> 7, number ^= number << 17;
@@ -31,13 +35,25 @@ int main(int argc, char **argv)
 }
 END
 "${CC:-cc}" -O1 -o swap swap.c || fail 'the swapper cannot be built'
+# begin A B: a swapper in the background, $pid, that has begun. end_swaps: ends it; $swaps is how often.
+begin() {
+    local end=$((SECONDS + 60))
+    ./swap "$@" >swaps &
+    pid=$!
+    until [ -s swaps ]; do
+        [ $SECONDS -lt $end ] || { echo 'FAIL the swapper does not begin' && exit 1; }
+        sleep 0.002
+    done
+}
+end_swaps() {
+    kill $pid
+    wait $pid
+    swaps=$(tail -n 1 swaps)
+}
 touch a b
-./swap a b >swaps &
-pid=$!
-sleep 0.1
-kill $pid
-wait $pid
-if [ "$(cat swaps)" = 0 ]; then
+begin a b
+end_swaps
+if [ "$swaps" = 0 ]; then
     echo 'this file system exchanges no names: skipped'
     exit 77
 fi
@@ -51,18 +67,16 @@ outside() { (cd outside && find . -printf '%P %y %s %T@ %m\n' | sort && find . -
 # command runs. It may fail.
 total=0
 swapped() {
-    local what=$1 target=$PWD/outside/$2 pid
+    local what=$1 target=$PWD/outside/$2 pid swaps
     shift 2
     rm -rf swap.other
     ln -s "$target" swap.other
     outside >before
-    ./swap "$what" swap.other >swaps &
-    pid=$!
+    begin "$what" swap.other
     timeout 120 "$@" >out 2>err </dev/null
     [ $? != 124 ] || fail "it hangs: $*"
-    kill $pid
-    wait $pid
-    total=$((total + $(cat swaps)))
+    end_swaps
+    total=$((total + swaps))
     outside >after
     cmp -s before after || fail "$* while $what was swapped: $(diff before after | head -5)"
 }

@@ -124,7 +124,7 @@ nap() {
 # process's from then on.
 ended() {
     local got i
-    until_true "$1" gone "$2" || fail "process $2 goes on"
+    until_true "$1" gone "$2" || { fail "process $2 goes on" && kill -9 "$2"; }
     wait "$2"
     got=$?
     for i in "${!started[@]}"; do

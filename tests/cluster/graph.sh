@@ -88,12 +88,8 @@ for transport in ipc 'tcp --insecure'; do
     [ -n "$victim" ] || fail 'there is no worker'
     began=$(now_ms)
     kill -9 "$victim"
-    wait "$run_pid"
-    status=$?
-    took=$(($(now_ms) - began))
-    echo "over $transport the run ended $took ms after a worker's death: $(grep "^exogym: " err | tail -1)"
-    [ "$status" = 1 ] || fail "a run whose worker was killed ended with $status"
-    [ "$took" -lt $((2000 * slower)) ] || fail "it took $took ms"
+    ended 60 "$run_pid" 1 # long before the deadline of an edge
+    echo "over $transport the run ended $(($(now_ms) - began)) ms after a worker's death: $(grep "^exogym: " err | tail -1)"
     grep -qE "exogym: (source|sink)_[0-9]: .*'worker_[01]' was killed by signal 9 \(SIGKILL\)" err || fail "it said: $(cat err)"
     patiently 5 nothing_left || fail "left behind: $(left)"
     # The log that is named is there, though the cluster's own folder has gone.

@@ -39,8 +39,18 @@ until_true 2 tells 'life 2' why one || fail "why: $(cat told)"
 tells 'node w1: lost' why one || fail "why: $(cat told)"
 until_true 10 replies 6 call one add || fail "what it remembers: $(x call one add 2>&1)"
 
+# joins GRACE: w3 has joined. A busy machine may take longer than that to find the head.
+joins() {
+    rm -f w3_pid.out
+    "$EXO_BUILD/exogym-worker" --folder "$clusters" --name w3 --grace "$1" >w3_pid.out 2>w3_pid.err &
+    w3_pid=$!
+    started+=($!)
+    until_true 10 ready_or_gone w3_pid
+    is_ready w3_pid || { ended 10 "$w3_pid" 1 && false; }
+}
+
 # A worker ends by itself when the head stays away.
-worker w3 --grace 300ms
+joins 300ms || joins 2s || joins 10s || fail "w3 does not join: $(cat w3_pid.err)"
 kill -TERM "$head_pid"
 ended 5 "$head_pid" 0
 ended 5 "$w3_pid" 1
