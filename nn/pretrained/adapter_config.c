@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 #include <exogym/memory.h>
 
@@ -18,9 +19,9 @@ static const char *const harmless[] = {
     /* the choice of modules; how the base's files lie */
     "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "fan_in_fan_out",
     "ensure_weight_tying",
-    /* initial values and training; groups of an option that is off */
-    "init_lora_weights", "lora_dropout", "loftq_config", "eva_config", "corda_config",
-    "megatron_config", "megatron_core", "qalora_group_size", NULL};
+    /* training; groups of an option that is off */
+    "lora_dropout", "loftq_config", "eva_config", "corda_config", "megatron_config",
+    "megatron_core", "qalora_group_size", NULL};
 
 /* Options that change the computation. */
 static const char *const off[] = {
@@ -28,6 +29,23 @@ static const char *const off[] = {
     "lora_bias",        "rank_pattern",      "alpha_pattern",
     "modules_to_save",  "layer_replication", "trainable_token_indices",
     "target_parameters"};
+
+/* Some ways to begin replace the base's weights by what A and B leave of them (PiSSA, OLoRA, LoftQ,
+ * CorDA), and peft does so again when it opens the adapter. */
+static void
+read_beginning(exo_hf_config *c)
+{
+    static const char *const kept[] = {"gaussian", "orthogonal", "eva", "mica", "lora_ga"};
+    const json_t *value = exo_hf_get(c, "init_lora_weights");
+    const char *name = json_string_value(value);
+    bool good = !value || json_is_null(value) || json_is_boolean(value);
+    for (size_t i = 0; name && i < sizeof kept / sizeof *kept; i++)
+        good = good || strcasecmp(name, kept[i]) == 0;
+    if (!good)
+        exo_hf_refuse(c, "init_lora_weights",
+                      "it changes the base's weights; save the adapter as plain LoRA, by peft's "
+                      "save_pretrained(..., path_initial_model_for_weight_conversion=...)");
+}
 
 static void
 read_kind(exo_hf_config *c)
@@ -40,6 +58,7 @@ read_kind(exo_hf_config *c)
         exo_hf_refuse(c, "bias", "expected none");
     for (size_t i = 0; i < sizeof off / sizeof *off; i++)
         exo_hf_must_be_off(c, off[i], "only A and B of linear layers are applied");
+    read_beginning(c);
 }
 
 exo_status
