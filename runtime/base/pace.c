@@ -65,6 +65,13 @@ sleep_until(exo_time at)
         ;
 }
 
+/* The work of the phase so far, with the waits that stand for work. */
+static exo_time
+work_of(const exo_pace *pace)
+{
+    return pace->worked + exo_now(pace->clock) - pace->begun;
+}
+
 /* Lets `sum` of the phase's declared cost pass, less the part that has. */
 static void
 pay(exo_pace *pace, exo_time sum)
@@ -77,7 +84,7 @@ pay(exo_pace *pace, exo_time sum)
         return;
     }
     exo_time cost = (exo_time)((double)sum / pace->speed);
-    exo_time worked = pace->worked + exo_now(pace->clock) - pace->begun;
+    exo_time worked = work_of(pace);
     if (worked >= cost)
         return;
     /* the wait stands for work on another machine, so another node may use the slot */
@@ -86,13 +93,21 @@ pay(exo_pace *pace, exo_time sum)
     exo_compute_resume();
 }
 
+/* Lets the rest of the phase's declared cost pass. */
+static void
+pay_rest(exo_pace *pace)
+{
+    const exo_time before = work_of(pace), cost = (exo_time)((double)pace->declared / pace->speed);
+    pay(pace, pace->declared);
+    if (!pace->lane && (pace->declared == 0 || before < cost))
+        pace->owed += work_of(pace) - cost;
+}
+
 void
 exo_pace_phase(exo_pace *pace, const char *name, exo_time declared)
 {
     if (pace->phase) {
-        if (!pace->lane && pace->declared == 0)
-            pace->owed += pace->worked + exo_now(pace->clock) - pace->begun;
-        pay(pace, pace->declared);
+        pay_rest(pace);
         exo_track_add(&pace->track, pace->phase, EXO_SPAN_COMPUTE, pace->begun - pace->origin,
                       exo_pace_now(pace));
     }
