@@ -133,21 +133,24 @@ for stage in sft dpo; do
     EXOGYM_CUDA_GRAPHS=on go $stage ${stage}_far --set $trainer.device=cuda --workers 1
     same ${stage}_gpu ${stage}_far
 done
-# Two trainers on two GPUs learn as one.
-EXO_CUDA_EMULATOR='gpus=2' go dpo pair --set $trainer.device=cuda --set actors.trainer.count=2 \
-    --set 'edges=[{from: trainer, to: trainer, carries: gradients, route: all_reduce}]'
-# A worker is killed: both get another life, with another communicator of NCCL.
-TMPDIR=$folder EXO_CUDA_EMULATOR='gpus=2' "$EXOGYM" run dpo.yaml --name nccl --workers 2 --set $trainer.device=cuda --set actors.trainer.count=2 \
-    --set actors.trainer.restart.when=on_failure \
-    --set 'edges=[{from: trainer, to: trainer, carries: gradients, engine: nccl, equal_bits: false}]' >out 2>err </dev/null &
-run=$!
-until [ -e runs/nccl/checkpoint_trainer_0_0000000001.safetensors ]; do
-    kill -0 "$run" 2>/dev/null || break
-    sleep 0.05
+# Two trainers on two GPUs learn as one. A worker is killed: both get another life, with another
+# communicator of NCCL. A run that ends before is repeated with more steps.
+for steps in 4 40 400 4000; do
+    two=(--overwrite --set $trainer.device=cuda --set $trainer.steps=$steps --set actors.trainer.count=2)
+    TMPDIR=$folder EXO_CUDA_EMULATOR='gpus=2' "$EXOGYM" run dpo.yaml --name nccl --workers 2 "${two[@]}" \
+        --set actors.trainer.restart.when=on_failure \
+        --set 'edges=[{from: trainer, to: trainer, carries: gradients, engine: nccl, equal_bits: false}]' >out 2>err </dev/null &
+    run=$!
+    until [ -e runs/nccl/checkpoint_trainer_0_0000000001.safetensors ]; do
+        kill -0 "$run" 2>/dev/null || break
+        sleep 0.05
+    done
+    pgrep -f "$folder/bin/exogym-worker" | tail -1 | xargs -r kill -9
+    wait "$run" || fail "nccl: ended with $?: $(tail -3 err)"
+    ! grep -q 'it begins life 2' err || break
 done
-kill -9 "$(pgrep -f "$folder/bin/exogym-worker" | tail -1)"
-wait "$run" || fail "nccl: ended with $?: $(tail -3 err)"
 has err 'it begins life 2'
+EXO_CUDA_EMULATOR='gpus=2' go dpo pair "${two[@]}" --set 'edges=[{from: trainer, to: trainer, carries: gradients, route: all_reduce}]'
 [ "$(cat runs/{pair,nccl}/final_trainer_*.json | grep -o '"sha256": "[0-9a-f]*"' | sort -u | wc -l)" = 1 ] ||
     fail 'two trainers have different weights'
 

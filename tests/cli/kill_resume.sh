@@ -31,15 +31,16 @@ for attempt in $(seq 1 60); do
     pid=$!
     # From a moment to about a second: a different place in the run each time.
     sleep "0.$((RANDOM % 9))$((RANDOM % 10))"
-    if kill -KILL "$pid" 2>/dev/null; then
-        kills=$((kills + 1))
-    fi
+    kill -KILL "$pid" 2>/dev/null || :
     status=0
     wait "$pid" 2>/dev/null || status=$?
     if [ "$status" = 0 ]; then
-        break
+        [ "$kills" = 0 ] || break
+        rm -rf "$work/killed" # the first kill came too late: begin again
+        continue
     fi
     [ "$status" = 137 ] || { echo "attempt $attempt ended with $status"; cat "$work/killed.log"; exit 1; }
+    kills=$((kills + 1))
     [ "$kills" -lt 12 ] || {
         "$EXOGYM" run "$work/job.yaml" --save-dir "$work/killed" --no-plot --resume >"$work/killed.log" 2>&1
         break

@@ -134,14 +134,31 @@ bad 1 'NCCL takes one member a GPU' run job.yaml --no-plot --name four --set eng
 # A worker dies: the others shrink the communicator and go on; the node comes back, and they grow it again.
 export EXO_CUDA_EMULATOR='gpus=4'
 EXOGYM_LOG=info "$EXOGYM" run job.yaml --no-plot --json --name elastic --workers 4 --set engine=nccl --set nodes=4 --set compare='[ddp]' \
-    --set train.max_steps=400 --set train.val_interval=0 --set train.elastic='{min_nodes: 2, grace: 60 s}' >out 2>err </dev/null &
+    --set train.max_steps=1000000 --set train.val_interval=0 --set train.elastic='{min_nodes: 2, grace: 60 s}' >out 2>err </dev/null &
 run=$!
 until [ -e runs/elastic/ddp/train.csv ] && [ "$(wc -l <runs/elastic/ddp/train.csv)" -gt 3 ]; do
     kill -0 "$run" 2>/dev/null || break
     sleep 0.1
 done
 kill -9 "$(pgrep -f "$folder/bin/exogym-worker" | tail -1)"
-wait "$run" || fail "elastic: ended with $?: $(tail -3 err)"
+# goes_on COUNT: the node is back, and so many lines of steps were written since.
+goes_on() {
+    local lines
+    grep -q joined runs/elastic/ddp/members.csv && grep -q 'way=grown' err || return 1
+    lines=$(wc -l <runs/elastic/ddp/train.csv)
+    : "${back:=$lines}"
+    [ "$lines" -gt $((back + $1)) ]
+}
+back=
+end=$((SECONDS + 120))
+until goes_on 3; do
+    kill -0 "$run" 2>/dev/null && [ $SECONDS -lt $end ] || break
+    sleep 0.1
+done
+kill -INT "$run"
+wait "$run"
+status=$?
+[ $status = 130 ] || fail "elastic: ended with $status: $(tail -3 err)"
 has runs/elastic/ddp/members.csv left
 has runs/elastic/ddp/members.csv joined
 has err 'way=shrunk'

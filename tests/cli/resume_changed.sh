@@ -25,15 +25,17 @@ newest() {
     ls "$1/checkpoints" 2>/dev/null | sed -n 's/^step_0*\([0-9][0-9]*\)$/\1/p' | tail -1
 }
 
-# await WHAT COMMAND...: until it succeeds, or a minute has passed.
+# await WHAT COMMAND...: until it succeeds; false if the run, $live, has ended first, or a minute has passed.
 await() {
     local what=$1
     shift
     for try in $(seq 3000); do
         "$@" && return
+        kill -0 "$live" 2>/dev/null || return
         sleep 0.02
     done
     fail "$what"
+    return 1
 }
 
 beyond() {
@@ -73,21 +75,32 @@ END
 # --------------------------------------------------------------
 
 job=job.yaml
-"$EXOGYM" run job.yaml --no-plot >whole.out 2>whole.err &
-live=$!
-await 'no change could be made' change --set hosts.home.up='20 Mbit/s' --set hosts.home.down='20 Mbit/s'
-await 'no second change could be made' change --set links.default.latency='50 ms' --set 'edges=[{carries: gradients, codec: bf16}]'
-step=$(last_change $run)
-await 'no checkpoint after the change' beyond "$step"
-kill -STOP "$live" # as a kill would leave it
-mkdir late early
-cp -r runs/live late
-cp -r runs/live early
-kill -CONT "$live"
-wait "$live" || fail "the job that was changed ended with $?: $(tail -3 whole.err)"
+# changed_twice: whether the run, which goes on in the background, was changed twice before its end, and its
+# folder was copied to late and early meanwhile.
+changed_twice() {
+    await 'no change could be made' change --set hosts.home.up='20 Mbit/s' --set hosts.home.down='20 Mbit/s' &&
+        await 'no second change could be made' change --set links.default.latency='50 ms' --set 'edges=[{carries: gradients, codec: bf16}]' &&
+        step=$(last_change $run) && await 'no checkpoint after the change' beyond "$step" || return
+    kill -STOP "$live" # as a kill would leave it
+    mkdir late early
+    cp -r runs/live late
+    cp -r runs/live early
+    kill -CONT "$live"
+    [ "$(newest late/live/ddp)" -lt $steps ]
+}
+# A fast machine may end it before: then with more steps.
+for steps in 1500 6000 24000; do
+    rm -rf runs late early
+    sed -i "s/max_steps: [0-9]*/max_steps: $steps/" job.yaml
+    "$EXOGYM" run job.yaml --no-plot >whole.out 2>whole.err &
+    live=$!
+    changed_twice && in_time=yes || in_time=
+    wait "$live" || fail "the job that was changed ended with $?: $(tail -3 whole.err)"
+    [ -z "$in_time" ] || break
+done
 mv runs whole
+[ "$in_time" ] || fail 'the run was over before it was changed and stopped'
 [ "$(newest late/live/ddp)" -gt "$step" ] || fail 'the checkpoint is not after the change'
-[ "$(newest late/live/ddp)" -lt 1500 ] || fail 'the run was over before it was stopped'
 grep -q ',' whole/live/ddp/ledger.csv || fail 'there is no ledger'
 
 # --- From a checkpoint after the changes, and from before them
@@ -119,16 +132,23 @@ json.dump(config, open(path, "w"))
 END
 python3 edit.py other/live/ddp/config.json step
 run=other/live/ddp
-"$EXOGYM" run job.yaml --no-plot --save-dir other --resume --set train.max_steps=1700 --set train.timeout=540 >out 2>err &
-live=$!
-await 'no change of the resumed run could be made' change --set train.max_steps=1700 --set train.timeout=540 \
-    --set hosts.home.up='9 Mbit/s'
-wait "$live" || fail "the resumed run ended with $?: $(tail -3 err)"
+mv other begun
+for more in $((steps + 200)) $((4 * steps)) $((16 * steps)); do
+    rm -rf other
+    cp -r begun other
+    further=(--set train.max_steps=$more --set train.timeout=540)
+    "$EXOGYM" run job.yaml --no-plot --save-dir other --resume "${further[@]}" >out 2>err &
+    live=$!
+    await 'no change of the resumed run could be made' change "${further[@]}" --set hosts.home.up='9 Mbit/s' && in_time=yes || in_time=
+    wait "$live" || fail "the resumed run ended with $?: $(tail -3 err)"
+    [ -z "$in_time" ] || break
+done
+[ "$in_time" ] || fail 'the resumed run was over before it was changed'
 has err 'the graph was changed again, as it was before the stop'
-python3 - other/live/ddp <<'END' || fail "the record has what was undone: $(cat other/live/ddp/config.json)"
+python3 - other/live/ddp "$more" <<'END' || fail "the record has what was undone: $(cat other/live/ddp/config.json)"
 import json, sys
 config = json.load(open(sys.argv[1] + "/config.json"))
-assert [c["step"] <= 1700 for c in config["changes"]] == [True, True], config["changes"]
+assert [c["step"] <= int(sys.argv[2]) for c in config["changes"]] == [True, True], config["changes"]
 assert '"up": "9.0 Mbit/s"' in json.dumps(config["changes"][1]["graph"]["hosts"]).replace("9 Mbit", "9.0 Mbit")
 END
 

@@ -142,15 +142,17 @@ grep -Eq "\"error\": \"$killed" runs/flow/result.json || fail 'head: the result 
 [ -z "$(find "$folder" -maxdepth 1 -name 'exogym-run-*')" ] || fail "left behind: $(ls "$folder")"
 
 # One that goes before the workers are ready is not waited for either, nor is a worker. A worker
-# that goes when it is ready and has no node yet leaves the nodes to the other one.
+# that goes when it is ready and has no node yet leaves the nodes to the other one. (Without its head the
+# run cannot end; without a worker it may.)
 for victim in exogym-head exogym-worker; do
     rm -rf runs
-    "$EXOGYM" run job.yaml --set train.max_steps=30 --no-plot --workers 2 >out 2>err </dev/null &
+    [ $victim = exogym-head ] && steps=1000000 || steps=30
+    "$EXOGYM" run job.yaml --set train.max_steps=$steps --no-plot --workers 2 >out 2>err </dev/null &
     run_pid=$!
     started+=("$run_pid")
     until [ "$(own exogym-worker | wc -l)" = 2 ] || ! kill -0 "$run_pid" 2>/dev/null; do :; done
     killed_at=$(now_ms)
-    kill -9 "$(own $victim | command head -1)"
+    own $victim | command head -1 | xargs -r kill -9
     until_true 20 gone "$run_pid" || fail "starting: process $run_pid goes on: $(cat err)"
     wait "$run_pid"
     status=$?

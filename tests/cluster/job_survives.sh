@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A training job on a cluster whose head is killed again and again at random moments: it goes on,
-# and ends with the bits of a run in one process. Then a worker is killed: the run ends soon and
-# says which node, which worker and why, and --resume ends with the same bits.
+# and ends with the bits of a run in one process. Then a worker is killed: a run that could go on for
+# long ends soon and says which node, which worker and why, and --resume goes on with the same bits.
 #
 # EXO_CHAOS_SEED: of the moments. EXO_CHAOS_ROUNDS: how often all of it (1).
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
@@ -36,11 +36,21 @@ counted() {
     cut -d, -f1-9 "$1"/*/diloco/ledger.csv
 }
 
-# same FOLDER: its run's parameters are those of the run in one process, and so is what it counted,
+# alone FOLDER OPTIONS...: the job in one process.
+alone() {
+    local name=$1
+    shift
+    ok run job.yaml --json --no-plot --save-dir "$name" "$@"
+    cp out "$name.out"
+    grep -q sha256 "$name.out" || fail "$name: no hash"
+}
+
+# same FOLDER ALONE: its run's parameters are those of the run in one process, and so is what it counted,
 # also over a resume.
 same() {
-    [ "$(grep sha256 "$1.out")" = "$wanted" ] || fail "$1: $(grep sha256 "$1.out") instead of $wanted: $(tail -3 "$1.err")"
-    diff <(counted embedded) <(counted "$1") || fail "$1: another ledger than in one process"
+    [ "$(grep sha256 "$1.out")" = "$(grep sha256 "$2.out")" ] ||
+        fail "$1: $(grep sha256 "$1.out") instead of $(grep sha256 "$2.out"): $(tail -3 "$1.err")"
+    diff <(counted "$2") <(counted "$1") || fail "$1: another ledger than in one process"
 }
 
 heads_die() {
@@ -57,13 +67,13 @@ heads_die() {
         until_true 15 replies 5 call keeper add 0 || fail "the name is not there after the head's death $deaths: $(x call keeper add 0 2>&1)"
     done
     wait "$run_pid" || fail "the job did not survive $deaths deaths of the head, it ended with $?: $(tail -3 "heads_$1.err")"
-    same "heads_$1"
+    same "heads_$1" embedded
     echo "the head died $deaths times during the job"
 }
 
 worker_dies() {
-    local victim=w$((RANDOM % 3 + 1)) watcher began
-    train "workers_$1"
+    local victim=w$((RANDOM % 3 + 1)) watcher began steps
+    train "workers_$1" --set train.max_steps=1000000
     until_true 20 grep -q 'step 100/' "workers_$1.err" || fail "the job does not begin: $(tail -3 "workers_$1.err")"
     nap 300
     watcher=${victim}_pid
@@ -75,14 +85,15 @@ worker_dies() {
         fail "the run said: $(tail -1 "workers_$1.err")"
     ended 10 "${!watcher}" 137
     worker "$victim"
-    train "workers_$1" --resume
+    steps=$(printf '%s\n' "workers_$1"/spread/diloco/checkpoints/step_* | tail -1)
+    steps=$((10#${steps##*_} + 70))
+    train "workers_$1" --set train.max_steps=$steps --resume
     wait "$run_pid" || fail "--resume: $(tail -3 "workers_$1.err")"
-    same "workers_$1"
+    alone "alone_$1" --set train.max_steps=$steps
+    same "workers_$1" "alone_$1"
 }
 
-ok run job.yaml --json --no-plot --save-dir embedded
-wanted=$(grep sha256 out)
-[ "$wanted" ] || fail 'no hash'
+alone embedded
 head
 for w in w1 w2 w3; do
     worker $w
