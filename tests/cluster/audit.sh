@@ -99,7 +99,8 @@ prlimit --pid "$full" --fsize=unlimited
 until_true 10 grep -q 'event=audit_writes_again' full.err || fail "it does not write again: $(cat full.err)"
 recorded full.audit event=admitted
 [ "$(grep -c 'event=audit_fails' full.err)" = 1 ] || fail 'it was said more than once'
-[ "$(grep -c '"admitted"' full.audit)" = 60 ] || fail "records are missing: $(grep -c '"admitted"' full.audit)"
+# A process that the head answers late may connect again.
+[ "$(grep -c '"admitted"' full.audit)" -ge 60 ] || fail "records are missing: $(grep -c '"admitted"' full.audit)"
 kill "$full"
 ended 10 "$full" 0
 recorded full.audit event=process detail=ends

@@ -98,6 +98,14 @@ host_of() {
         sed -n 's/.*"node": "\([^-"]*\).*/\1/p'
 }
 
+# hosts_of RANK...: the worker of each of these nodes that lives.
+hosts_of() {
+    local rank
+    for rank in "$@"; do
+        host_of "$rank"
+    done | grep .
+}
+
 # present NAME: the ranks that train now.
 present() {
     cat "$1"/elastic/*/members.csv 2>/dev/null |
@@ -109,7 +117,7 @@ present() {
 # one worker.
 scatter() {
     local before
-    until [ "$(for r in 0 1 2; do host_of "$r"; done | sort -u | wc -l)" -ge 2 ]; do
+    until [ "$(hosts_of 0 1 2 | sort -u | wc -l)" -ge 2 ]; do
         before=$(events "$1" left)
         x kill node_0 -n "elastic/$1/$run_pid" >kill.out 2>&1 || :
         until_true 120 full "$1" $((before + 1)) || fail "node_0 does not come back: $(tail -3 "$1.err")"
@@ -118,14 +126,16 @@ scatter() {
 
 # strike NAME: kills one of the workers that have present nodes of the run, and starts it again. If
 # one worker has all of them, one node is ended alone, which comes back elsewhere. Sets `struck` to
-# the moment; false: there are too few nodes.
+# the moment; false: there are too few nodes. A run that is late may call a node present that has died.
 strike() {
-    local hosts ranks victim
+    local hosts ranks victim living
     mapfile -t ranks < <(present "$1")
-    mapfile -t hosts < <(for r in "${ranks[@]}"; do host_of "$r"; done | sort -u)
+    mapfile -t hosts < <(hosts_of "${ranks[@]}")
+    living=${#hosts[@]}
+    mapfile -t hosts < <(printf '%s\n' "${hosts[@]}" | sort -u)
     if [ ${#hosts[@]} -lt 2 ]; then
         struck=$(now_ms)
-        [ ${#ranks[@]} -ge 2 ] && x kill "node_${ranks[0]}" -n "elastic/$1/$run_pid" >kill.out 2>&1
+        [ "$living" -ge 2 ] && x kill "node_${ranks[0]}" -n "elastic/$1/$run_pid" >kill.out 2>&1
         return
     fi
     victim=${hosts[$((RANDOM % ${#hosts[@]}))]}

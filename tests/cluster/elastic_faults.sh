@@ -26,7 +26,7 @@ worker "$victim"
 
 # Two at once.
 scatter faults
-mapfile -t victims < <(for r in 0 1 2; do host_of "$r"; done | sort | uniq -d)
+mapfile -t victims < <(hosts_of 0 1 2 | sort | uniq -d)
 [ ${#victims[@]} = 1 ] || mapfile -t victims < <(host_of 1 && host_of 2)
 before=$(events faults left)
 slay "${victims[@]}"
