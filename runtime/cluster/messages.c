@@ -89,7 +89,7 @@ exo_message_count(const exo_payload *args, uint32_t field)
     size_t count = 0;
     if (!args->data)
         return 0;
-    while (b.at < b.end && exo_wire_field_next(&b, &at))
+    for (int n = 0; n <= MAX_FIELDS && b.at < b.end && exo_wire_field_next(&b, &at); n++)
         count += at.number == field && at.kind == EXO_WIRE_BYTES;
     return count;
 }
