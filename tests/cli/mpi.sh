@@ -68,9 +68,10 @@ ranks 2 run job.yaml --dry-run || fail "--dry-run: $(tail -3 err)"
 bad 2 'engine mpi is for processes that MPI starts' run job.yaml --workers 2 --set engine=mpi --name workers
 SLURM_STEP_NUM_TASKS=4 bad 1 'srun started several tasks without MPI' run job.yaml --name slurm
 
-# begin NAME: starts a long run on four ranks; $mpirun. rank N: the process number of a rank.
+# begin NAME: starts a run on four ranks that does not end by itself; $mpirun. rank N: the process number of
+# a rank.
 begin() {
-    mpirun --oversubscribe -n 4 "$EXOGYM" run job.yaml --name "$1" --no-plot --set train.max_steps=2000 --set train.checkpoint_interval=200 \
+    mpirun --oversubscribe -n 4 "$EXOGYM" run job.yaml --name "$1" --no-plot --set train.max_steps=1000000 --set train.checkpoint_interval=200 \
         --set train.val_interval=1000 --set engine=mpi >out 2>err </dev/null &
     mpirun=$!
     until compgen -G "runs/$1/diloco/checkpoints/step_*" >/dev/null || ! kill -0 $mpirun 2>/dev/null; do sleep 0.01; done
@@ -82,15 +83,23 @@ rank() {
     done
 }
 
+# further NAME: $steps is 200 more than those of its newest checkpoint, and `whole` a run of so many that was
+# left alone.
+further() {
+    steps=$(printf '%s\n' "runs/$1/diloco/checkpoints"/step_* | tail -1)
+    steps=$((10#${steps##*_} + 200))
+    ok run job.yaml --name whole --no-plot --overwrite --set train.max_steps=$steps --set train.val_interval=1000
+}
+
 # Rank 0 is told to stop: it saves the state, all ranks end, and one process goes on to the same
 # bits.
-ok run job.yaml --name whole --no-plot --set train.max_steps=2000 --set train.val_interval=1000
 begin stopped
 kill -TERM "$(rank 0)" || fail "no rank 0: $(tail -3 err)"
 wait $mpirun && fail 'a stopped run succeeds'
 has err 'its state is saved'
 settled || fail "a stop left $(ls "$TMPDIR")"
-ok run job.yaml --name stopped --no-plot --set train.max_steps=2000 --set train.val_interval=1000 --resume
+further stopped
+ok run job.yaml --name stopped --no-plot --set train.max_steps=$steps --set train.val_interval=1000 --resume
 [ "$(sha256 whole diloco)" = "$(sha256 stopped diloco)" ] || fail 'a stopped run ends with other bits'
 
 # A rank that is killed ends the job, and nothing is left; it goes on from the checkpoint.
@@ -98,7 +107,8 @@ begin killed
 kill -KILL "$(rank 2)" || fail "no rank 2: $(tail -3 err)"
 wait $mpirun && fail 'a run without a rank succeeds'
 settled || fail "a death left $(ls "$TMPDIR")"
-ranks 4 run job.yaml --name killed --no-plot --set train.max_steps=2000 --set train.val_interval=1000 --set engine=mpi --resume ||
+further killed
+ranks 4 run job.yaml --name killed --no-plot --set train.max_steps=$steps --set train.val_interval=1000 --set engine=mpi --resume ||
     fail "--resume after a death: $(tail -5 err)"
 [ "$(sha256 whole diloco)" = "$(sha256 killed diloco)" ] || fail 'other bits after a death'
 
