@@ -397,13 +397,14 @@ exo_generator_extend(exo_generator *generator, uint64_t id, const int32_t *token
         return exo_fail(err, EXO_NOT_FOUND, "there is no sequence %" PRIu64, id);
     if (s->finish == EXO_FINISH_NONE)
         return exo_fail(err, EXO_INVAL, "sequence %" PRIu64 " has not finished", id);
-    if (s->length + count >= generator->opts.context)
+    const size_t context = generator->opts.context;
+    if (count >= context || s->length >= context - count)
         return exo_fail(
             err, EXO_INVAL,
             "sequence %" PRIu64
             ": %zu tokens are to follow its %zu, but the context of %zu must leave room "
             "for a new one",
-            id, count, s->length, generator->opts.context);
+            id, count, s->length, context);
     exo_status st = check_tokens(generator, id, tokens, count, err);
     if (st != EXO_OK)
         return st;

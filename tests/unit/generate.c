@@ -679,6 +679,8 @@ Test(generate, what_cannot_go_on_is_refused)
         cr_assert_eq(exo_generator_step(g, NULL), EXO_OK);
     cr_expect_eq(exo_generator_extend(g, 1, (const int32_t[]){-1}, 1, 1, &err), EXO_INVAL);
     cr_expect_eq(exo_generator_extend(g, 1, (const int32_t[]){1, 1, 1, 1}, 4, 1, &err), EXO_INVAL);
+    cr_expect_eq(exo_generator_extend(g, 1, (const int32_t[]){1, 1}, SIZE_MAX, 1, &err), EXO_INVAL);
+    cr_expect_not_null(strstr(err.text, "must leave room"), "%s", err.text);
     cr_expect_eq(exo_generator_extend(g, 1, (const int32_t[]){1, 1, 1}, 3, 0, &err), EXO_OK);
     cr_expect_eq(exo_generator_active(g), 1);
     exo_generator_free(&g);
