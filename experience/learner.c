@@ -458,6 +458,9 @@ exo_learner_step(exo_learner *l, exo_group *group, uint64_t m, exo_learner_figur
         return st == EXO_OK && exo_learner_is_apart(l) ? exo_learner_idle(l, 1, err) : st;
     tell_step(l, number, false);
     st = add_slices(l, m, f->steps, counts, sums, off, err);
+    /* Before the others get it, who would name items of their own. */
+    if (st == EXO_OK && !isfinite(sums[EXO_STEP_LOSS]))
+        st = exo_learner_not_finite(l, "the loss", err);
     if (st == EXO_OK)
         st = exo_learner_add_up(group, exo_host_array(EXO_F32, sums, EXO_STEP_SUMS), err);
     if (st == EXO_OK && !isfinite(sums[EXO_STEP_LOSS]))

@@ -796,7 +796,7 @@ Test(experience, numbers_that_would_spoil_the_weights_are_refused_with_their_mak
     } cases[] = {
         {"grpo",
          set_large_scores,
-         {"the sum of the scores of version 0 is not finite", "Item 1 of maker 1 has the largest"}},
+         {"the sum of the scores of version 0 is not finite", "item 1 of maker 1 has the largest"}},
         {"{name: dr_grpo, length: 4}, max_norm: 0",
          set_opposite_scores,
          {"the square of the gradient of version 0 is", "of maker 1 has the largest score, 1e+25"}},
