@@ -50,19 +50,21 @@ read_character(const unsigned char *text, size_t size, uint32_t *out)
     return valid ? length : 0;
 }
 
-/* What a file is that begins with these bytes, and what to do with it. Of several, the first counts. */
+/* What a file is that begins with these bytes, and what to do with it. Of several, the first counts. '?' is a
+ * digit. A text may begin with letters that begin such a file, so they are as many as it always has. */
 static const struct signature {
     const char *bytes;
     size_t size;
     const char *advice;
 } signatures[] = {
-    {"\x1F\x8B", 2, "the file is compressed by gzip: decompress it with gunzip"},
+    {"\x1F\x8B\x08", 3, "the file is compressed by gzip: decompress it with gunzip"},
     {"\x28\xB5\x2F\xFD", 4, "the file is compressed by zstd: decompress it with unzstd"},
     {"\xFD\x37zXZ\0", 6, "the file is compressed by xz: decompress it with unxz"},
-    {"BZh", 3, "the file is compressed by bzip2: decompress it with bunzip2"},
+    {"BZh?1AY&SY", 10, "the file is compressed by bzip2: decompress it with bunzip2"},
+    {"BZh?\x17rE8P\x90", 10, "the file is compressed by bzip2: decompress it with bunzip2"},
     {"\x04\x22\x4D\x18", 4, "the file is compressed by lz4: decompress it with unlz4"},
     {"PK\x03\x04", 4, "the file is a zip archive: unpack it with unzip"},
-    {"PAR1", 4,
+    {"PAR1\x15", 5,
      "the file is a Parquet table: write its texts as text or as lines of JSON (.jsonl)"},
     {"%PDF-", 5, "the file is a PDF document: extract its text, as by pdftotext"},
     {"\xFF\xFE\0\0", 4, "the file is UTF-32: convert it with iconv -f UTF-32 -t UTF-8"},
@@ -70,6 +72,15 @@ static const struct signature {
     {"\xFF\xFE", 2, "the file is UTF-16: convert it with iconv -f UTF-16 -t UTF-8"},
     {"\xFE\xFF", 2, "the file is UTF-16: convert it with iconv -f UTF-16 -t UTF-8"},
 };
+
+static bool
+begins_with(const char *text, const char *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (bytes[i] == '?' ? text[i] < '1' || text[i] > '9' : text[i] != bytes[i])
+            return false;
+    return true;
+}
 
 /* Fails at the byte `at` of the piece text (size), which begins at the file's byte `offset`:
  * it is U+0000, or not UTF-8. */
@@ -79,7 +90,7 @@ fail_at(const char *text, size_t size, uint64_t offset, size_t at, bool is_utf8,
     const char *problem = is_utf8 ? "U+0000" : "not UTF-8";
     for (size_t i = 0; offset == 0 && i < sizeof signatures / sizeof *signatures; i++) {
         const struct signature *s = &signatures[i];
-        if (size >= s->size && memcmp(text, s->bytes, s->size) == 0)
+        if (size >= s->size && begins_with(text, s->bytes, s->size))
             return exo_fail(err, EXO_INVAL, "byte %zu is %s: %s", at, problem, s->advice);
     }
     return exo_fail(err, EXO_INVAL, "byte %zu is %s: %sthe tokenizer 'bytes' takes any byte", at,
