@@ -9,6 +9,7 @@
 #include <exogym/decoder.h>
 #include <exogym/memory.h>
 
+#include "base/config_edit.h"
 #include "base/input.h"
 #include "programs/commands.h"
 #include "programs/dry_run.h"
@@ -33,6 +34,9 @@ struct sweep {
     bool validates;
     char **runs; /* (num_runs) their folders */
     size_t num_runs, finished;
+    exo_config_doc **configs; /* (num_runs) their configs, owned */
+    size_t *first;            /* (num_cells) each cell's first run; owned */
+    size_t num_first;
     int label_width;
     json_t *rows; /* sweep_table.h */
 };
@@ -130,21 +134,83 @@ open_cell(const struct sweep *s, size_t index, struct cell *cell, exo_err *err)
 
 /* --- Checks ----------------------------------------------------------------------------------- */
 
-static exo_status
-remember_runs(struct sweep *s, const exo_job *job, exo_err *err)
+/* Whether the runs of the cell that is remembered last are those of an earlier one. */
+static bool
+repeats(const struct sweep *s, size_t earlier)
 {
-    char **grown = exo_realloc(s->runs, s->num_runs + job->num_runs, sizeof *grown);
-    if (!grown)
-        return exo_fail(err, EXO_NOMEM, "out of memory");
-    s->runs = grown;
+    static const char *const named[] = {"strategy.label", NULL}; /* the cell's name is in it */
+    const size_t last = s->first[s->num_first - 1], begin = s->first[earlier];
+    const size_t count = s->num_runs - last;
+    if (s->first[earlier + 1] - begin != count)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        exo_text difference = {0};
+        const bool differs =
+            exo_config_differs(exo_config_root(s->configs[begin + i]),
+                               exo_config_root(s->configs[last + i]), named, &difference);
+        exo_free(difference.data);
+        if (differs)
+            return false;
+    }
+    return true;
+}
+
+/* Two notations of a value give the same job, and so does a key that another --grid sets again, such as
+ * `strategy` after `strategy.H`. */
+static exo_status
+check_repetition(const struct sweep *s, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t cell = 0; st == EXO_OK && cell + 1 < s->num_first; cell++) {
+        if (!repeats(s, cell))
+            continue;
+        char *one = exo_grid_suffix(&s->grid, cell, err),
+             *other = exo_grid_suffix(&s->grid, s->num_first - 1, err);
+        st = one && other
+                 ? exo_fail(err, EXO_INVAL,
+                            "--grid: the cells '%.80s' and '%.80s' are the same job: leave "
+                            "one out, or give a key that another one contains last",
+                            one + 1, other + 1)
+                 : EXO_NOMEM;
+        exo_free(one);
+        exo_free(other);
+    }
+    return st;
+}
+
+static exo_status
+make_room(struct sweep *s, const exo_job *job, exo_err *err)
+{
+    const size_t room = s->num_runs + job->num_runs;
+    char **runs = exo_realloc(s->runs, room, sizeof *runs);
+    s->runs = runs ? runs : s->runs;
+    exo_config_doc **configs = exo_realloc(s->configs, room, sizeof *configs);
+    s->configs = configs ? configs : s->configs;
+    if (!s->first)
+        s->first = exo_calloc(s->grid.num_cells, sizeof *s->first);
+    return runs && configs && s->first ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
+}
+
+/* Writes the configs of the job's runs, and keeps them. A minibatch that is not chosen yet is the same for all. */
+static exo_status
+remember_runs(struct sweep *s, exo_job *job, exo_err *err)
+{
+    exo_status st = make_room(s, job, err);
+    if (st == EXO_OK)
+        st = exo_job_write_configs(job, err);
+    if (st != EXO_OK)
+        return st;
     if (s->folder && strcmp(s->folder, job->folder) != 0)
         return exo_fail(err, EXO_INVAL,
                         "--grid: all runs of a sweep are in one folder, and these values give '%s' "
                         "and '%s': leave 'name' and 'train.save_dir' out",
                         s->folder, job->folder);
+    s->first[s->num_first++] = s->num_runs;
     for (size_t i = 0; i < job->num_runs; i++) {
         int width = (int)strlen(job->runs[i].label);
         s->label_width = width > s->label_width ? width : s->label_width;
+        s->configs[s->num_runs] = job->runs[i].config;
+        job->runs[i].config = NULL;
         s->runs[s->num_runs] = exo_text_make(err, "%s/%s", job->folder, job->runs[i].label);
         if (!s->runs[s->num_runs++])
             return EXO_NOMEM;
@@ -203,6 +269,8 @@ check_all(struct sweep *s, exo_err *err)
                 st = exo_dry_run_check(&cell.job, err);
             if (st == EXO_OK && pass == 0)
                 st = remember_runs(s, &cell.job, err);
+            if (st == EXO_OK && pass == 0)
+                st = check_repetition(s, err);
             if (st == EXO_OK && pass == 0 && s->args->dry_run)
                 print_cell(s, &cell);
             if (st == EXO_OK && pass == 1)
@@ -325,6 +393,9 @@ sweep_command(const exo_command_line *line)
     exo_status st = check_args(s.args, &err);
     if (st == EXO_OK)
         st = exo_grid_read(&s.grid, &s.args->grid, &err);
+    for (size_t a = 0; st == EXO_OK && s.args->seeds && a < s.grid.num_axes; a++)
+        if (strcmp(s.grid.axes[a].key, "seeds") == 0)
+            st = exo_fail(&err, EXO_INVAL, "--seeds and --grid seeds: give one of the two");
     if (st != EXO_OK) {
         status = exo_report_usage(line->command, &err);
         goto done;
@@ -342,9 +413,13 @@ sweep_command(const exo_command_line *line)
         status = st == EXO_OK ? show(&s) : exo_report(&err);
 done:
     exo_forgive_readers();
-    for (size_t i = 0; i < s.num_runs; i++)
+    for (size_t i = 0; i < s.num_runs; i++) {
         exo_free(s.runs[i]);
+        exo_config_free(&s.configs[i]);
+    }
     exo_free(s.runs);
+    exo_free(s.configs);
+    exo_free(s.first);
     exo_free(s.folder);
     exo_grid_release(&s.grid);
     json_decref(s.rows);

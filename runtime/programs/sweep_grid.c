@@ -69,6 +69,11 @@ read_axis(exo_grid *grid, const char *word, exo_err *err)
     axis->key = exo_text_make(err, "%.*s", (int)(equals - word), word);
     if (!axis->key)
         return EXO_NOMEM;
+    if (strcmp(axis->key, "name") == 0 || strcmp(axis->key, "train.save_dir") == 0)
+        return exo_fail(err, EXO_INVAL,
+                        "--grid %s: all runs of a sweep are in one folder, which --name and "
+                        "--save-dir give",
+                        axis->key);
     for (size_t i = 0; i + 1 < grid->num_axes; i++)
         if (strcmp(grid->axes[i].key, axis->key) == 0)
             return exo_fail(err, EXO_INVAL, "--grid %.60s is there twice: give all values at once",

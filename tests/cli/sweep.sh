@@ -31,6 +31,12 @@ bad 2 '--grid strategy.H: expected KEY=VALUE' sweep job.yaml --grid strategy.H
 bad 2 "two cells would be named 'H_a_b'" sweep job.yaml --grid 'strategy.H=a b,a_b'
 bad 2 'all runs of a sweep are in one folder' sweep job.yaml --grid name=a,b
 bad 2 'all runs of a sweep are in one folder' sweep job.yaml --grid train.save_dir=a,b
+bad 2 '--grid name: all runs of a sweep are in one folder' sweep job.yaml --name g --grid name=a,b
+bad 2 '--grid train.save_dir: all runs of a sweep are in one folder' sweep job.yaml --save-dir g --grid train.save_dir=a,b
+bad 2 '--seeds and --grid seeds: give one of the two' sweep job.yaml --seeds 2 --grid seeds=1,2
+bad 2 "--grid: the cells 'lr_1e-3' and 'lr_0.001' are the same job" sweep job.yaml --grid strategy.optimizer.lr=1e-3,3e-3,0.001
+bad 2 "--grid: the cells 'H_2-strategy_ddp' and 'H_3-strategy_ddp' are the same job" sweep job.yaml \
+    --grid strategy.H=2,3 --grid strategy=ddp
 bad 2 '--grid strategy.H: 2 is there twice' sweep job.yaml --grid 'strategy.H=2, 3 , 2 '
 bad 2 '--grid strategy.H: a value is empty' sweep job.yaml --grid 'strategy.H=2, ,3'
 bad 2 'more than 1000 cells' sweep job.yaml --grid "seed=$(seq -s, 1 40)" --grid "strategy.H=$(seq -s, 1 40)"
