@@ -173,17 +173,10 @@ reply_bytes(const exo_model *model)
     return most * sizeof(float);
 }
 
-/* Sets what a node takes to send the average away, when the step's units are closed. */
-static void
-set_reply(uint64_t bytes, exo_fit_memory *m)
-{
-    m->reply = bytes > m->closed ? bytes - m->closed : 0;
-}
-
 /* Of a copy by units: a step has as many units open as the strategy says, and the gradients of two
- * units, or of all if it has several minibatches. An evaluation has one unit of the node's and one of
- * the average open, and each node has its shard of the average. The units that a node keeps belong to
- * the strategy. */
+ * units, or of all if it has several minibatches. When the average is made or read, these are closed;
+ * one unit of the node's and one of the average are open, and each node has its shard of the average.
+ * The units that a node keeps belong to the strategy. */
 static void
 plan_units(const exo_model *model, const exo_fit_opts *opts, const struct how *how,
            exo_fit_memory *m)
@@ -193,18 +186,20 @@ plan_units(const exo_model *model, const exo_fit_opts *opts, const struct how *h
     uint64_t statistics = exo_aligned_size(exo_model_buffer_numel(model) * sizeof(float));
     uint64_t two = 2 * largest < values ? 2 * largest : values, open = how->open_units * largest;
     open = how->open_units == 0 || open > values ? values : open;
-    uint64_t grads = m->minibatch_size == opts->batch_size ? two : values;
+    uint64_t grads = m->minibatch_size == opts->batch_size ? two : values, closed = open + grads;
+    /* Of what a step has closed the allocator keeps about this, because units have different sizes: the other
+     * threads do not get it. */
+    uint64_t kept = closed < 5 * largest / 2 ? closed : 5 * largest / 2;
     /* Of what a pass leaves, the allocator gives the optimizer's step about as much as the open values:
      * arrays of other sizes, and of other threads, stay apart. */
     m->optimizer += how->step_bytes > open ? nodes * (how->step_bytes - open) : 0;
     m->parameters = nodes * (open + statistics);
     m->gradients = nodes * grads;
     m->average = values + nodes * statistics;
-    if (two > open + grads)
-        m->average += nodes * (two - open - grads);
     m->result = values + statistics + (largest > statistics ? largest : statistics);
-    m->closed = open + grads;
-    set_reply(reply_bytes(model), m);
+    m->closed = nodes * closed;
+    m->open = nodes * (kept > 2 * largest ? kept : 2 * largest);
+    m->reply = reply_bytes(model);
 }
 
 /* The arrays of the model, for all nodes in this process. A flat copy has room for all values. */
@@ -271,7 +266,34 @@ plan_gather(const exo_model *whole, const exo_fit_opts *opts, bool first, exo_fi
     const uint64_t largest = largest_unit(whole),
                    message = opts->pipeline > 1 && out->closed == 0 ? largest : 0;
     out->result = exo_model_numel(whole) * sizeof(float) + 2 * opts->num_nodes * largest;
-    set_reply((first ? reply_bytes(whole) : largest) + message, out);
+    out->reply = (first ? reply_bytes(whole) : largest) + message;
+}
+
+/* Nodes make an average before a step, and keep the memory of its copies. */
+static bool
+averages_before_steps(const exo_fit_opts *opts, const exo_dataset *val)
+{
+    const bool validates = val && opts->val_size != EXO_VAL_NONE && exo_dataset_length(val) > 0;
+    return (opts->val_interval > 0 && validates) || opts->correlation_interval > 0;
+}
+
+/* What is in memory at once, of units that a step has open, the average, and the result with the units that
+ * are open for it. */
+static uint64_t
+most_at_once(uint64_t closed, uint64_t average, uint64_t end, bool before)
+{
+    const uint64_t step = closed + (before ? average : 0);
+    return step > average + end ? step : average + end;
+}
+
+/* The average and the result take the memory of units that a step has closed. */
+static void
+reuse_closed(bool before, exo_fit_memory *m)
+{
+    const uint64_t most =
+        most_at_once(m->closed, m->average, m->open + m->result, before) - m->closed;
+    m->average = m->average < most ? m->average : most;
+    m->result = most - m->average;
 }
 
 /* Nodes with parts: the nodes with the first part, which is the largest, times the number of parts. */
@@ -294,7 +316,8 @@ plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *
         st = plan_copies(&nodes, train, val, again, 0, out, err);
     if (st != EXO_OK)
         return st;
-    uint64_t *const each[] = {&out->parameters,  &out->gradients,  &out->optimizer, &out->average,
+    uint64_t *const each[] = {&out->parameters,  &out->gradients,  &out->optimizer,
+                              &out->average,     &out->closed,     &out->open,
                               &out->activations, &out->evaluation, &out->batches};
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
         *each[i] *= parts;
@@ -306,11 +329,12 @@ plan_tensor(exo_model *whole, exo_model *part, exo_dataset *train, exo_dataset *
 
 /* What one of `nodes` equal nodes takes in a worker of its own, beyond the process. */
 static uint64_t
-of_node(const exo_fit_memory *m, uint32_t nodes)
+of_node(const exo_fit_memory *m, uint32_t nodes, bool before)
 {
-    uint64_t shared = m->parameters + m->gradients + m->optimizer + m->average + m->batches;
-    return shared / nodes + m->activations / m->passes + m->evaluation / m->evaluations -
-           m->padding + m->reply;
+    const uint64_t shared = m->parameters + m->gradients + m->optimizer + m->batches - m->closed;
+    const uint64_t open = m->open / nodes, end = open > m->reply ? open : m->reply;
+    return shared / nodes + most_at_once(m->closed / nodes, m->average / nodes, end, before) +
+           m->activations / m->passes + m->evaluation / m->evaluations - m->padding;
 }
 
 /* Adds what the nodes of one stage take: those with its first part, times the number of its parts.
@@ -345,12 +369,14 @@ plan_stage(exo_model *whole, uint32_t index, exo_dataset *train, exo_dataset *va
         m.activations +=
             (inputs + 1) * exo_stage_numel(stage, &batch) * sizeof(float) * same.num_nodes;
         plan_gather(whole, opts, index == 0, &m);
-        const uint64_t node = of_node(&m, same.num_nodes);
-        out->stage = node > out->stage ? node : out->stage;
+        const uint64_t node = of_node(&m, same.num_nodes, averages_before_steps(opts, val));
+        out->node = node > out->node ? node : out->node;
         out->parameters += parts * m.parameters;
         out->gradients += parts * m.gradients;
         out->optimizer += parts * m.optimizer;
         out->average += parts * m.average;
+        out->closed += parts * m.closed;
+        out->open += parts * m.open;
         out->activations += parts * m.activations;
         out->evaluation += parts * m.evaluation;
         out->evaluations += parts * m.evaluations;
@@ -423,6 +449,10 @@ plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strateg
     exo_model_drop(&part);
     if (st != EXO_OK)
         return st;
+    const bool before = averages_before_steps(opts, val);
+    if (out->node == 0)
+        out->node = of_node(out, out->nodes, before);
+    reuse_closed(before, out);
     out->process =
         now + RUN + opts->num_nodes * (uint64_t)LANE + exo_num_threads() * exo_parallel_scratch();
     out->peak = out->process + out->parameters + out->gradients + out->optimizer + out->average +
@@ -449,6 +479,5 @@ exo_fit_memory_replan(exo_model *model, exo_dataset *train, exo_dataset *val, co
 uint64_t
 exo_fit_memory_of_node(const exo_fit_memory *m)
 {
-    return m->process - (m->nodes - 1) * (uint64_t)LANE - RUN + ALONE +
-           (m->stage ? m->stage : of_node(m, m->nodes));
+    return m->process - (m->nodes - 1) * (uint64_t)LANE - RUN + ALONE + m->node;
 }

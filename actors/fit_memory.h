@@ -14,14 +14,16 @@ typedef struct exo_fit_memory {
     uint64_t parameters;   /* of all nodes, with statistics */
     uint64_t gradients;    /* of all nodes; 0 if steps are taken within backward */
     uint64_t optimizer;    /* of all nodes: moments, and the strategy's state */
-    uint64_t average;      /* of all nodes: the copies that are averaged */
-    uint64_t activations;  /* of a forward and backward pass, times `passes` */
-    uint64_t evaluation;   /* of the passes of an evaluation */
+    uint64_t
+        average; /* of all nodes: the copies that are averaged, beyond what a step has closed */
+    uint64_t activations; /* of a forward and backward pass, times `passes` */
+    uint64_t evaluation;  /* of the passes of an evaluation */
     uint64_t padding; /* of a node's passes: what the node saves as a worker (exo_pass_memory) */
     uint64_t batches; /* batches that are read ahead, and the orders of samples */
-    uint64_t result;  /* the average model at the end */
-    uint64_t stage;   /* of a node with the largest stage, without `process`; 0: no stages */
-    uint64_t closed;  /* of a node's parameters and gradients: units that only a step has open */
+    uint64_t result;  /* the average model at the end, beyond what a step has closed */
+    uint64_t node;    /* of a node, or one with the largest stage, in a worker, without `process` */
+    uint64_t closed;  /* of all nodes' parameters and gradients: units that only a step has open */
+    uint64_t open;    /* of all nodes: units that are open while the average is made or read */
     uint64_t reply;   /* of the first node, if it is in a worker: to send the average away */
     uint64_t peak;    /* the sum */
 } exo_fit_memory;

@@ -15,7 +15,15 @@ enum {
      * pages, also huge ones. */
     FEW = 1 << 21,
     WIDTH = 1024, /* columns of its matrices */
-    PAIRS = 64    /* of a matrix and a vector, where each shard needs some of both */
+    TALL = 32,    /* columns of a matrix of another shape, whose number of rows is a prime: */
+    TALL_ROWS = 65521,
+    PAIRS = 64 /* of a matrix and a vector, where each shard needs some of both */
+};
+
+/* The size of a stand-in. */
+struct size {
+    size_t numel, units;
+    bool tall; /* a matrix of TALL columns instead of WIDTH */
 };
 
 static size_t
@@ -94,15 +102,16 @@ free_stand_in(struct stand_in *s)
 
 /* A matrix with the share `matrices` of the parameters, and a vector; below 1, PAIRS of these. */
 static void
-make_infos(struct stand_in *s, size_t numel, double matrices)
+make_infos(struct stand_in *s, const struct size *size, double matrices)
 {
-    const size_t pairs = matrices < 1 ? PAIRS : 1;
+    const size_t pairs = matrices < 1 ? PAIRS : 1, width = size->tall ? TALL : WIDTH;
     for (size_t i = 0; i < pairs; i++) {
         size_t first, length;
-        exo_shard(numel, (uint32_t)pairs, (uint32_t)i, &first, &length);
-        const size_t rows = (size_t)(matrices * (double)length) / WIDTH, cut = rows * WIDTH;
+        exo_shard(size->numel, (uint32_t)pairs, (uint32_t)i, &first, &length);
+        const size_t most = (size_t)(matrices * (double)length) / width;
+        const size_t rows = size->tall ? TALL_ROWS : most, cut = rows * width;
         s->made[2 * i] = (exo_param_info){
-            .name = "matrix", .num_dims = 2, .dims = {rows, WIDTH}, .offset = first, .numel = cut};
+            .name = "matrix", .num_dims = 2, .dims = {rows, width}, .offset = first, .numel = cut};
         s->made[2 * i + 1] = (exo_param_info){.name = "vector",
                                               .num_dims = 1,
                                               .dims = {length - cut},
@@ -114,16 +123,17 @@ make_infos(struct stand_in *s, size_t numel, double matrices)
 }
 
 static exo_status
-make_stand_in(struct stand_in *out, const exo_fit_nodes *nodes, size_t numel, size_t num_units,
+make_stand_in(struct stand_in *out, const exo_fit_nodes *nodes, const struct size *size,
               double matrices, exo_err *err)
 {
     const exo_model *whole = nodes->whole;
+    const size_t numel = size->numel, num_units = size->units;
     *out = (struct stand_in){.count = num_units};
     if (numel == exo_model_numel(nodes->model) && matrices >= 1) {
         out->infos = exo_model_infos(nodes->model);
         out->num_infos = exo_model_num_infos(nodes->model);
     } else
-        make_infos(out, numel, matrices);
+        make_infos(out, size, matrices);
     out->units = exo_calloc(num_units, sizeof *out->units);
     if (!out->units)
         return exo_fail(err, EXO_NOMEM, "no memory for %zu units", num_units);
@@ -179,19 +189,19 @@ look_at_muon(const exo_node *node, const exo_model *model, struct muon *muon)
                          (double)numel;
 }
 
-/* Measures the memory of optimizers and strategies of the first `count` nodes, 1 or 2, with `numel`
- * parameters each, of which muon->matrices are in a matrix. muon of a whole copy is left out, because its
+/* Measures the memory of optimizers and strategies of the first `count` nodes, 1 or 2, of this size, of which muon->matrices are in a matrix. muon of a whole copy is left out, because its
  * memory depends on the model's shapes. */
 static exo_status
-measure_nodes(const exo_fit_nodes *subject, size_t units, uint32_t count, size_t numel,
-              size_t *bytes, struct muon *muon, exo_err *err)
+measure_nodes(const exo_fit_nodes *subject, const struct size *size, uint32_t count, size_t *bytes,
+              struct muon *muon, exo_err *err)
 {
     const exo_fit_opts *opts = subject->opts;
+    const size_t numel = size->numel;
     exo_comm *comm = NULL;
     exo_strategy *strategies[2] = {NULL};
     exo_array params = {0}, grads = {0};
     struct stand_in stands;
-    exo_status st = make_stand_in(&stands, subject, numel, units, muon->matrices, err);
+    exo_status st = make_stand_in(&stands, subject, size, muon->matrices, err);
     if (st == EXO_OK)
         st = exo_array_init(&params, exo_device_cpu(), EXO_F32, numel, err);
     if (st == EXO_OK)
@@ -236,25 +246,92 @@ measure_nodes(const exo_fit_nodes *subject, size_t units, uint32_t count, size_t
     return st;
 }
 
+/* The elements that the strategy exchanges with parameters of these shapes; 0: unknown. */
+static exo_status
+count_exchanged(const exo_fit_nodes *nodes, const exo_param_info *infos, size_t num_infos,
+                size_t numel, double *out, exo_err *err)
+{
+    exo_strategy *strategy = NULL;
+    exo_strategy_edge edges[EXO_STRATEGY_MAX_EDGES];
+    size_t count = 0;
+    exo_status st = exo_strategy_new(&strategy, nodes->strategy, nodes->options, err);
+    if (st == EXO_OK)
+        exo_strategy_edges(strategy, infos, num_infos, numel, nodes->opts->num_nodes, edges,
+                           &count);
+    *out = 0;
+    for (size_t i = 0; i < count; i++)
+        *out += edges[i].elements;
+    exo_strategy_free(&strategy);
+    return st;
+}
+
+static exo_status
+count_stand_in(const exo_fit_nodes *nodes, const struct size *size, double *out, exo_err *err)
+{
+    struct stand_in s = {.count = 0};
+    make_infos(&s, size, 1);
+    return count_exchanged(nodes, s.infos, s.num_infos, size->numel, out, err);
+}
+
+/* Adds to *bytes, which is right for the shapes of the stand-ins, what the shapes of the job's model change.
+ * Messages may depend on them, and grow with the elements that are exchanged: those of demo have more of a
+ * matrix whose number of rows is a prime. few: the bytes of FEW parameters. */
+static exo_status
+add_shapes(const exo_fit_nodes *nodes, uint32_t count, size_t few, uint64_t *bytes, exo_err *err)
+{
+    const exo_model *model = nodes->model;
+    const size_t numel = exo_model_numel(model), units = exo_model_num_units(model);
+    const struct size size = {.numel = FEW, .units = units},
+                      two = {.numel = 2 * FEW, .units = units},
+                      other = {.numel = FEW, .units = units, .tall = true};
+    double sent = 0, twice = 0, tall = 0, own = 0;
+    struct muon muon = {.matrices = 1};
+    size_t measured = 0;
+    exo_status st = count_stand_in(nodes, &size, &sent, err);
+    if (st == EXO_OK)
+        st = count_stand_in(nodes, &two, &twice, err);
+    if (st == EXO_OK)
+        st = count_stand_in(nodes, &other, &tall, err);
+    if (st == EXO_OK)
+        st = count_exchanged(nodes, exo_model_infos(model), exo_model_num_infos(model), numel, &own,
+                             err);
+    if (st != EXO_OK || !(tall > 1.01 * sent))
+        return st; /* they do not depend on shapes */
+    st = measure_nodes(nodes, &other, count, &measured, &muon, err);
+    if (st != EXO_OK || measured <= few)
+        return st;
+    const double each = (double)(measured - few) / (tall - sent),
+                 expected = sent + (twice - sent) / FEW * (double)(numel - FEW),
+                 more = each * (own - expected);
+    *bytes = (double)*bytes + more > 0 ? (uint64_t)((double)*bytes + more) : 0;
+    return EXO_OK;
+}
+
 /* The memory grows linearly with the parameters, so two measurements give its growth. */
 static exo_status
 plan_nodes(const exo_fit_nodes *nodes, uint32_t count, uint64_t *bytes, exo_err *err)
 {
     struct muon muon = {.matrices = 1};
-    size_t numel = exo_model_numel(nodes->model), units = exo_model_num_units(nodes->model),
-           few = 0, twice = 0, small = numel < 2 * FEW ? numel : FEW;
+    const size_t numel = exo_model_numel(nodes->model), units = exo_model_num_units(nodes->model),
+                 small = numel < 2 * FEW ? numel : FEW;
+    size_t few = 0, twice = 0;
     /* The allocator serves blocks differently up to the largest one that it has taken back, and counts
      * what aligns the others. So the first measurement has the largest blocks, and does not count. */
-    const size_t most = small == numel ? 2 * small : 3 * FEW;
-    exo_status st = measure_nodes(nodes, units, count, most, &few, &muon, err);
+    const struct size most = {.numel = small == numel ? 2 * small : 3 * FEW, .units = units},
+                      one = {.numel = small, .units = units},
+                      two = {.numel = 2 * FEW, .units = units};
+    exo_status st = measure_nodes(nodes, &most, count, &few, &muon, err);
     if (st == EXO_OK)
-        st = measure_nodes(nodes, units, count, small, &few, &muon, err);
+        st = measure_nodes(nodes, &one, count, &few, &muon, err);
     *bytes = few + count * muon.bytes;
     if (st != EXO_OK || small == numel)
         return st;
-    st = measure_nodes(nodes, units, count, 2 * FEW, &twice, &muon, err);
+    st = measure_nodes(nodes, &two, count, &twice, &muon, err);
     double each = twice > few ? (double)(twice - few) / FEW : 0;
-    *bytes = (uint64_t)((double)few + each * (double)(numel - FEW)) + count * muon.bytes;
+    *bytes = (uint64_t)((double)few + each * (double)(numel - FEW));
+    if (st == EXO_OK)
+        st = add_shapes(nodes, count, few, bytes, err);
+    *bytes += count * muon.bytes;
     return st;
 }
 
@@ -265,12 +342,14 @@ static exo_status
 plan_parts(const exo_fit_nodes *nodes, uint64_t *bytes, exo_err *err)
 {
     struct muon muon = {.matrices = 1};
+    const struct size most = {.numel = 5 * FEW, .units = 1}, one = {.numel = FEW, .units = 1},
+                      four = {.numel = 4 * FEW, .units = 1};
     size_t few = 0, many = 0;
-    exo_status st = measure_nodes(nodes, 1, 1, 5 * FEW, &many, &muon, err);
+    exo_status st = measure_nodes(nodes, &most, 1, &many, &muon, err);
     if (st == EXO_OK)
-        st = measure_nodes(nodes, 1, 1, FEW, &few, &muon, err);
+        st = measure_nodes(nodes, &one, 1, &few, &muon, err);
     if (st == EXO_OK)
-        st = measure_nodes(nodes, 1, 1, 4 * FEW, &many, &muon, err);
+        st = measure_nodes(nodes, &four, 1, &many, &muon, err);
     double each = many > few ? (double)(many - few) / (3 * FEW) : 0;
     *bytes = nodes->opts->num_nodes * (uint64_t)(each * (double)exo_model_numel(nodes->model));
     return st;

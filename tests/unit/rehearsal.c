@@ -376,7 +376,7 @@ Test(rehearsal, memory_of_products_has_whole_units)
     cr_assert_eq(exo_fit_memory_plan(model, train, NULL, "ddp", exo_config_root(plain), &opts, 1000,
                                      &m, &err),
                  EXO_OK, "%s", err.text);
-    cr_expect_geq(m.stage, 3 * embedding / 2 + 3 * embedding, "%" PRIu64 " of %" PRIu64, m.stage,
+    cr_expect_geq(m.node, 3 * embedding / 2 + 3 * embedding, "%" PRIu64 " of %" PRIu64, m.node,
                   embedding);
     exo_config_free(&doc);
     exo_config_free(&plain);
