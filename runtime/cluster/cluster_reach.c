@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cluster/cluster_impl.h"
+#include "net/intake.h"
 
 /* --- Connecting ------------------------------------------------------------------------------- */
 
@@ -68,12 +69,14 @@ connect_once(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time deadline,
              exo_err *err)
 {
     struct attempt mine = {.node = info->node};
+    char few[EXO_INTAKE_HINT];
     exo_time until = exo_deadline(exo_clock_real(), NEAR_TIMEOUT);
     until = until < deadline ? until : deadline;
     pthread_mutex_lock(&c->lock);
     while (*attempt_at_locked(c, info->node) && exo_cluster_now() < until)
         exo_cluster_wait_until_locked(c, until);
     bool first = !*attempt_at_locked(c, info->node);
+    exo_intake_hint(info->endpoint, few);
     if (first) {
         mine.next = c->attempts;
         c->attempts = &mine;
@@ -83,7 +86,7 @@ connect_once(exo_cluster *c, const Exo__Cluster__Actor *info, exo_time deadline,
     exo_status st = EXO_OK;
     if (!*out)
         st = first ? connect_to(c, info->endpoint, info->key_text, deadline, out, err)
-                   : exo_fail(err, EXO_TIMEOUT, "%s does not answer", info->endpoint);
+                   : exo_fail(err, EXO_TIMEOUT, "%s does not answer%s", info->endpoint, few);
     if (first) {
         if (st == EXO_OK)
             exo_remote_know(c->remote, *out); /* before the waiting threads look for it */

@@ -15,6 +15,7 @@
 
 #include <exogym/log.h>
 
+#include "net/intake.h"
 #include "net/net_impl.h"
 
 enum {
@@ -304,8 +305,10 @@ fail_connect_locked(exo_net *net, exo_peer *peer, const char *endpoint, const ch
                               "hangs, or is no process of exogym"
                         : key ? ", or does not accept this node's key"
                               : "";
+    char few[EXO_INTAKE_HINT];
+    exo_intake_hint(endpoint, few);
     exo_peer_lose_locked(net, peer, "it does not answer");
-    return there ? exo_fail(err, EXO_TIMEOUT, "%s does not answer%s", endpoint, guess)
+    return there ? exo_fail(err, EXO_TIMEOUT, "%s does not answer%s%s", endpoint, guess, few)
                  : exo_fail(err, EXO_PEER_LOST, "%s: its process has ended", endpoint);
 }
 

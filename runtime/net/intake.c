@@ -26,6 +26,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -568,6 +569,18 @@ exo_intake_open(exo_err *err)
     keep_spare_locked();
     unlock();
     return EXO_OK;
+}
+
+void
+exo_intake_hint(const char *endpoint, char out[EXO_INTAKE_HINT])
+{
+    const size_t limit = atomic_load(&intake.limit);
+    *out = '\0';
+    if (strncmp(endpoint, "ipc://", strlen("ipc://")) == 0 && limit < EXO_LIMIT_FEW_DESCRIPTORS)
+        snprintf(out, EXO_INTAKE_HINT,
+                 "; perhaps it has no descriptor left: processes here may have %zu each; raise the "
+                 "limit (ulimit -n)",
+                 limit);
 }
 
 void

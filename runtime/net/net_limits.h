@@ -39,6 +39,7 @@ enum {
     /* Descriptors. */
     EXO_LIMIT_DESCRIPTORS = 1 << 20, /* the soft limit is raised to the hard one, at most to this */
     EXO_LIMIT_LEAST_DESCRIPTORS = 64, /* fewer are not enough for a net with a few peers */
+    EXO_LIMIT_FEW_DESCRIPTORS = 256,  /* fewer may not be enough for a dozen peers */
     EXO_LIMIT_RESERVE = 64,           /* connections leave the last ones to files and other needs */
 };
 

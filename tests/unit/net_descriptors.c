@@ -147,6 +147,28 @@ Test(net, says_that_descriptors_are_too_few)
                        err.text);
 }
 
+/* A process without a descriptor accepts nobody: those who wait for it say why that may be. */
+Test(net, says_that_a_silent_process_may_lack_descriptors)
+{
+    for (int few = 0; few < 2; few++) {
+        net_end server = {0}, client = {0};
+        exo_peer *peer = NULL;
+        exo_err err = {0};
+        const rlim_t limit = few ? 200 : 300;
+        have_few(limit, few ? limit : 700);
+        net_end_open(&server, net_end_ipc, &(exo_net_opts){.held = true});
+        net_end_open(&client, NULL, NULL);
+        cr_expect_eq(exo_net_connect(client.net, exo_net_endpoint(server.net, 0), NULL,
+                                     exo_deadline(exo_clock_real(), 50 * EXO_MS), &peer, &err),
+                     EXO_TIMEOUT);
+        const char *hint =
+            strstr(err.text, "processes here may have 200 each; raise the limit (ulimit -n)");
+        cr_expect_eq(hint != NULL, few, "%s", err.text);
+        net_end_close(&client);
+        net_end_close(&server);
+    }
+}
+
 /* Lets the net write its lines of the log about connections that were kept out. */
 static void
 say_kept_out(const net_end *e)
