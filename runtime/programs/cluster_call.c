@@ -1,5 +1,6 @@
 /* `exogym call`, `exogym spawn`: actors from the shell. Read next: where.h. */
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,9 +192,15 @@ read_lists(const struct spawn_args *args, exo_spawn_opts *opts, struct spawn_lis
         return exo_fail(err, EXO_NOMEM, "out of memory");
     for (size_t i = 0; st == EXO_OK && i < args->plugins.length; i++) {
         char path[4096];
-        const char *whole = realpath(args->plugins.items[i], path);
-        /* the file may exist on the worker's host only */
-        lists->plugins[i] = exo_strdup(whole ? whole : args->plugins.items[i]);
+        const char *named = args->plugins.items[i], *whole = realpath(named, path);
+        /* the file may exist on the worker's host only, where a relative path is another */
+        if (!whole && named[0] != '/')
+            st = exo_fail(err, EXO_NOT_FOUND,
+                          "plugin '%s': %s: give the whole path of a file that only the worker's "
+                          "host has",
+                          named, strerror(errno));
+        else if (!(lists->plugins[i] = exo_strdup(whole ? whole : named)))
+            st = exo_fail(err, EXO_NOMEM, "out of memory");
     }
     opts->resources = lists->resources;
     opts->num_resources = args->resources.length;
