@@ -167,22 +167,46 @@ print_reports(const json_t *jobs)
     }
 }
 
-/* Names the processes whose exogym is not that of the head. */
+/* The version of a process that is alive, "" if it is too old to say; NULL: it is that of the head. */
+static const char *
+other_version(const json_t *node, const char *head)
+{
+    const char *theirs = json_string_value(json_object_get(node, "version")),
+               *state = json_string_value(json_object_get(node, "state"));
+    theirs = theirs ? theirs : "";
+    return strcmp(state, "alive") == 0 && strcmp(theirs, head) != 0 ? theirs : NULL;
+}
+
+/* Names the first process of each version that is not that of the head. */
 static void
 print_versions(const json_t *nodes, const char *head)
 {
-    size_t i;
-    const json_t *node;
     char name[256], version[64];
-    json_array_foreach ((json_t *)(uintptr_t)nodes, i, node) {
-        const char *theirs = json_string_value(json_object_get(node, "version")),
-                   *state = json_string_value(json_object_get(node, "state")),
-                   *called = json_string_value(json_object_get(node, "name"));
-        if (strcmp(state, "alive") != 0 || (theirs && strcmp(theirs, head) == 0))
+    if (!head || !*head) {
+        puts(
+            "warning  the head has an older exogym, which does not say who has another: a run over "
+            "both may have other bits");
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(nodes); i++) {
+        const json_t *node = json_array_get(nodes, i);
+        const char *theirs = other_version(node, head);
+        size_t before = 0, more = 0;
+        for (size_t j = 0; theirs && j < json_array_size(nodes); j++) {
+            const char *one = other_version(json_array_get(nodes, j), head);
+            const bool same = one && strcmp(one, theirs) == 0;
+            before += same && j < i;
+            more += same && j > i;
+        }
+        if (!theirs || before > 0)
             continue;
-        exo_printable(name, sizeof name, called, EXO_SHOWN_LINE);
-        exo_printable(version, sizeof version, theirs ? theirs : "", EXO_SHOWN_LINE);
-        printf("warning  %s has %s%s: a run over both may have other bits\n", name,
+        exo_printable(name, sizeof name, json_string_value(json_object_get(node, "name")),
+                      EXO_SHOWN_LINE);
+        exo_printable(version, sizeof version, theirs, EXO_SHOWN_LINE);
+        printf("warning  %s", name);
+        if (more > 0)
+            printf(" and %zu more", more);
+        printf(" %s %s%s: a run over both may have other bits\n", more > 0 ? "have" : "has",
                *version ? "exogym " : "an older exogym", version);
     }
 }

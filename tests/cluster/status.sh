@@ -157,6 +157,15 @@ started+=($other)
 until_true 10 grep -q ' is ready at ' other.out || fail "the other worker: $(cat other.err)"
 x status >told
 has told "warning  other has exogym 9${version#* ?}: a run over both may have other bits"
+./other-worker --name another --folder "$clusters" >another.out 2>another.err &
+another=$!
+started+=($another)
+until_true 10 grep -q ' is ready at ' another.out || fail "another worker: $(cat another.err)"
+x status >told
+[ "$(grep -c '^warning ' told)" = 1 ] || fail "not one warning of a version: $(cat told)"
+grep -Eq "^warning  (an)?other and 1 more have exogym 9${version#* ?}: a run over both may have other bits" told || fail "status: $(cat told)"
+kill "$another"
+until_true 10 gone "$another"
 has head_pid.err "event=other_version node=other version=\"9${version#* ?}\" head=\"${version#* }\""
 kill "$other"
 until_true 10 gone "$other"
