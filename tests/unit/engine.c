@@ -458,6 +458,28 @@ Test(engine, a_death_ends_a_shift, .timeout = 60)
     }
 }
 
+/* A member whose source is stopped waits for its deadline, and no longer. */
+Test(engine, a_deadline_ends_a_shift, .timeout = 60)
+{
+    static const char *const codecs[] = {NULL, "bf16"};
+    FOR_EACH_ENGINE(engine)
+    {
+        for (int k = 0; k < (is_of_the_library(engine) ? 2 : 1); k++) {
+            struct world w;
+            float x[8] = {1};
+            exo_err err = {0};
+            world_open(&w, engine, codecs[k]);
+            exo_group_set_timeout(w.groups[0], 20 * EXO_MS);
+            const exo_time begin = exo_now(exo_clock_real());
+            cr_expect_eq(exo_shift(w.groups[0], exo_host_array(EXO_F32, x, 8), 1, &err),
+                         EXO_TIMEOUT, "%s: %s", engine, err.text);
+            cr_expect_lt(exo_now(exo_clock_real()) - begin, 10 * EXO_SECOND, "%s", engine);
+            cr_expect(!is_of_the_library(engine) || strstr(err.text, "node_"), "%s", err.text);
+            world_close(&w);
+        }
+    }
+}
+
 /* As a plugin that was built before there were shifts. */
 Test(engine, an_engine_without_shifts_is_named)
 {
