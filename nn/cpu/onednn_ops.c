@@ -3,8 +3,11 @@
  * 3 has a function for each kind of primitive descriptor. No state. */
 #include "nn/cpu/onednn.h"
 
+#include <sys/resource.h>
+
 #include <exogym/memory.h>
 
+#include "base/pages.h"
 #include "base/parallel.h"
 
 static const dnnl_dims_t no_dilation = {0, 0};
@@ -201,9 +204,29 @@ make_primitive(exo_onednn_op *op, dnnl_status_t status, const char *what, exo_er
     return st;
 }
 
+/* Under a limit of addresses oneDNN crashes where it gets none for a kernel's code. */
+static bool
+has_addresses(void)
+{
+    enum {
+        ENOUGH = 32 << 20
+    };
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return true;
+    void *pages = exo_pages_reserve(ENOUGH);
+    exo_pages_free(pages, ENOUGH);
+    return pages != NULL;
+}
+
 static exo_status
 start(const char *what, exo_err *err)
 {
+    if (!has_addresses())
+        return exo_fail(err, EXO_NOMEM,
+                        "%s: oneDNN gets no addresses for its code: raise the limit of addresses "
+                        "(ulimit -v unlimited)",
+                        what);
     return exo_onednn_stream() ? EXO_OK
                                : exo_fail(err, EXO_FAILED, "%s: oneDNN does not start", what);
 }

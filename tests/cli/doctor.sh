@@ -9,6 +9,12 @@ grep -A1 '^! descriptors' low | grep -q 'ulimit -n 65536' || fail "no mend: $(ca
 if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then # sanitizers take more addresses
     (ulimit -v 4194304 && "$EXOGYM" doctor >low)
     grep -A1 '^! addresses      at most 4096 MiB$' low | grep -q 'ulimit -v unlimited' || fail "$(cat low)"
+    # A run beneath such a limit ends with an error, where oneDNN would crash.
+    for limit in 350000 400000; do
+        (ulimit -v $limit && exec "$EXOGYM" run job.yaml --set model=mnist_cnn --no-plot --overwrite >out 2>err)
+        [ $? = 1 ] || fail "ulimit -v $limit: not an error: $(tail -2 err)"
+    done
+    has err 'raise the limit of addresses (ulimit -v unlimited)'
 fi
 "$EXOGYM" doctor | grep -q ' addresses ' && [ "$(ulimit -v)" = unlimited ] && fail 'a limit of addresses is made up'
 ok doctor --json
