@@ -65,7 +65,9 @@ typedef enum cuda_fault {
     CUDA_COPY_EARLY,    /* what a copy brings is read before the wait for it */
     CUDA_COPY_LATE,     /* a thread waits for its copy behind the barrier before others read */
     CUDA_ENDED_LANE,    /* whose warp shuffles without it */
-    CUDA_MUCH_SHARED,   /* which nobody has allowed */
+    CUDA_COPY_BEYOND,   /* the end of an allocation */
+    CUDA_FILL_BEYOND,
+    CUDA_MUCH_SHARED, /* which nobody has allowed */
     /* Those that the thread sanitizer finds (order.h). */
     CUDA_SOUND_STREAMS, /* none */
     CUDA_NO_EVENT,      /* two streams write the same */

@@ -393,6 +393,7 @@ multiply_each(exo_cuda_product p, bool tf32)
         if (p.beta != 0)
             value = value + p.beta * added[at];
         static_cast<float *>(p.c)[at] = p.bias ? value + p.bias[column] : value;
+        cuda_emulated_wrote(static_cast<float *>(p.c) + at, sizeof(float));
     }
 }
 
@@ -417,10 +418,12 @@ number(const void *x, cudaDataType_t type, size_t i)
 static void
 put(void *y, cudaDataType_t type, size_t i, float value)
 {
+    const size_t bytes = type == CUDA_R_16BF ? sizeof(exo_cuda_bf16) : sizeof(float);
     if (type == CUDA_R_16BF)
         exo_cuda_set(static_cast<exo_cuda_bf16 *>(y), i, value);
     else
         static_cast<float *>(y)[i] = value;
+    cuda_emulated_wrote(static_cast<char *>(y) + i * bytes, bytes);
 }
 
 /* A product with an epilogue. */

@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "cuda/outside.h"
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -60,6 +63,8 @@ emulated::add_block(void *memory, size_t bytes, int gpu)
     blocks[memory] = {bytes, gpu};
     used += bytes;
     poison(memory, bytes, !shown);
+    if (watcher)
+        watcher->made(memory, bytes);
 }
 
 /* The memory is the host's again. */
@@ -67,6 +72,8 @@ void
 emulated::remove_block(void *memory)
 {
     poison(memory, blocks[memory].bytes, false);
+    if (watcher)
+        watcher->freed(memory, blocks[memory].bytes);
     used -= blocks[memory].bytes;
     blocks.erase(memory);
 }
@@ -82,6 +89,13 @@ find_block(const void *memory, size_t bytes)
     --at;
     const char *const end = static_cast<const char *>(at->first) + at->second.bytes;
     return first + bytes <= end ? &at->second : NULL;
+}
+
+void
+cuda_emulated_wrote(const void *memory, size_t bytes)
+{
+    if (watcher)
+        watcher->written(memory, bytes);
 }
 
 bool
@@ -187,6 +201,48 @@ is_of_gpu(const void *memory, size_t bytes, int gpu)
     return !block || block->gpu == gpu;
 }
 
+size_t
+emulated::bytes_from(const void *memory)
+{
+    const auto left = [=](const void *first, size_t bytes) {
+        const size_t at = static_cast<size_t>(static_cast<const char *>(memory) -
+                                              static_cast<const char *>(first));
+        return memory >= first && at < bytes ? bytes - at : 0;
+    };
+    auto at = blocks.upper_bound(const_cast<void *>(memory));
+    size_t bytes =
+        at == blocks.begin() ? 0 : left(std::prev(at)->first, std::prev(at)->second.bytes);
+    for (const auto &o : opened)
+        bytes = std::max(bytes, left(o.first, o.second.shared.bytes));
+    return bytes;
+}
+
+/* Ends a process whose copy or fill leaves device memory, when its turn comes. Neighbouring pages of pages.cc
+ * are blocks each. */
+static void
+expect_device(const char *what, const void *memory, size_t bytes)
+{
+    const char *at = static_cast<const char *>(memory);
+    for (size_t left = bytes; left > 0;) {
+        const size_t there = std::min(left, bytes_from(at));
+        if (there == 0) {
+            fprintf(stderr, "cuda: %s of %zu bytes at %p leaves device memory at byte %zu\n", what,
+                    bytes, memory, bytes - left);
+            abort();
+        }
+        at += there;
+        left -= there;
+    }
+}
+
+static void
+copy(void *to, const void *from, size_t bytes)
+{
+    memmove(to, from, bytes);
+    if (watcher)
+        watcher->copied(to, from, bytes);
+}
+
 /* The real one copies no memory of a pool whose GPU the thread has not chosen. */
 cudaError_t
 cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream)
@@ -202,7 +258,13 @@ cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, c
     if (!is_of_gpu(to, bytes, current) || !is_of_gpu(from, bytes, current) ||
         stream->gpu != current)
         return say(cudaErrorInvalidValue);
-    return queue(stream, 'c', [=]() { memmove(to, from, bytes); });
+    return queue(stream, 'c', [=]() {
+        if (kind != cudaMemcpyDeviceToHost)
+            expect_device("a copy", to, bytes);
+        if (kind != cudaMemcpyHostToDevice)
+            expect_device("a copy", from, bytes);
+        copy(to, from, bytes);
+    });
 }
 
 cudaError_t
@@ -213,7 +275,11 @@ cudaMemcpyPeerAsync(void *to, int to_gpu, const void *from, int from_gpu, size_t
     expect_chosen();
     if (!is_of_gpu(to, bytes, to_gpu) || !is_of_gpu(from, bytes, from_gpu))
         return say(cudaErrorInvalidValue);
-    return queue(stream, 'c', [=]() { memmove(to, from, bytes); });
+    return queue(stream, 'c', [=]() {
+        expect_device("a copy", to, bytes);
+        expect_device("a copy", from, bytes);
+        copy(to, from, bytes);
+    });
 }
 
 cudaError_t
@@ -221,5 +287,9 @@ cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
     expect_chosen();
-    return queue(stream, 'f', [=]() { memset(memory, value, bytes); });
+    return queue(stream, 'f', [=]() {
+        expect_device("a fill", memory, bytes);
+        memset(memory, value, bytes);
+        cuda_emulated_wrote(memory, bytes);
+    });
 }

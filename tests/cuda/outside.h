@@ -25,6 +25,9 @@ CUDA_EMULATED_EXPORT bool cuda_emulated_is_recorded(int gpu);
 CUDA_EMULATED_EXPORT void cuda_emulated_await_gpu(int gpu);
 /* The same, as cudaFree does it: what is recorded on other threads is left alone. */
 CUDA_EMULATED_EXPORT void cuda_emulated_await_work(int gpu);
+/* Says that work has written these bytes of device memory, for those who look for bytes that nobody has
+ * written. With the lock. */
+CUDA_EMULATED_EXPORT void cuda_emulated_wrote(const void *memory, size_t bytes);
 /* Whether all these bytes are of one block of device memory that is not freed. With the lock. */
 CUDA_EMULATED_EXPORT bool cuda_emulated_holds(const void *memory, size_t bytes);
 

@@ -167,6 +167,12 @@ launch(cuda_fault fault, float *out, cudaStream_t stream)
     case CUDA_ENDED_LANE:
         emulated_launch("planted", leave_early, 2, THREADS, 0, stream, false, out);
         break;
+    case CUDA_COPY_BEYOND:
+        (void)cudaMemcpyAsync(out + THREADS, out, shared + 1, cudaMemcpyDeviceToDevice, stream);
+        break;
+    case CUDA_FILL_BEYOND:
+        (void)cudaMemsetAsync(out, 0, 2 * shared + 1, stream);
+        break;
     case CUDA_MUCH_SHARED:
         emulated_launch("planted", rotate, 2, THREADS, 48 * 1024 + 4, stream, false, out, true);
         break;

@@ -15,6 +15,7 @@ __thread emulated_stream *capturing;
 std::map<const void *, size_t> pinned;
 std::map<void *, memory_block> blocks;
 bool shown;
+const memory_watcher *watcher;
 std::map<void *, shared_memory> lendable;
 std::map<void *, opened_memory> opened;
 std::map<CUdeviceptr, size_t> reserved;

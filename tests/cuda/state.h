@@ -78,6 +78,14 @@ struct opened_memory {
     unsigned count;       /* how often */
 };
 
+/* Who is told of device memory that comes and goes, and that copies and fills write. */
+struct memory_watcher {
+    void (*made)(const void *memory, size_t bytes);
+    void (*freed)(const void *memory, size_t bytes);
+    void (*written)(const void *memory, size_t bytes);
+    void (*copied)(const void *to, const void *from, size_t bytes);
+};
+
 /* Hidden, since a program and a plugin may both have an emulator. */
 #pragma GCC visibility push(hidden)
 namespace emulated {
@@ -94,6 +102,7 @@ extern __thread emulated_stream *capturing; /* NULL: the thread records nothing 
 extern std::map<const void *, size_t> pinned;
 extern std::map<void *, memory_block> blocks;    /* of device memory */
 extern bool shown;                               /* the host reaches it */
+extern const memory_watcher *watcher;            /* NULL: nobody */
 extern std::map<void *, shared_memory> lendable; /* memory that others may open */
 extern std::map<void *, opened_memory> opened;   /* theirs */
 extern std::map<CUdeviceptr, size_t> reserved;   /* bytes of addresses */
@@ -159,6 +168,9 @@ void hide_memory(void);
 /* Device memory from now on, with NaN in it; and the host's again. */
 void add_block(void *memory, size_t bytes, int gpu);
 void remove_block(void *memory);
+/* The bytes from this address on to the end of the block, or of memory of another process, that has it;
+ * 0: none has. */
+size_t bytes_from(const void *memory);
 /* The bytes of device memory that are left. */
 uint64_t unused(void);
 

@@ -26,8 +26,18 @@ ptx_call_run(const ptx_call *call, char fault[PTX_FAULT_TEXT])
         const ptx::kernel *const k = &code->kernels.at(call->kernel);
         if (k->parameter_bytes != sizeof parameters)
             throw ptx::fault("the kernel has other parameters than an address");
-        ptx::run_grid(
-            {k, {call->blocks, 1, 1}, {call->threads, 1, 1}, call->shared, parameters, find, 1});
+        ptx::device_memory watched;
+        memset(static_cast<char *>(call->memory) + call->bytes - call->fresh, 0xFF, call->fresh);
+        watched.made(only.end - call->fresh, call->fresh);
+        ptx::run_grid({k,
+                       {call->blocks, 1, 1},
+                       {call->threads, 1, 1},
+                       call->shared,
+                       parameters,
+                       find,
+                       call->seed,
+                       call->seed != 0,
+                       &watched});
         return true;
     } catch (const std::exception &e) {
         snprintf(fault, PTX_FAULT_TEXT, "%s", e.what());

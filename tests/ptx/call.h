@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,6 +21,8 @@ typedef struct ptx_call {
     size_t shared; /* bytes of the launch */
     void *memory;
     size_t bytes;
+    size_t fresh;  /* the last ones: nobody has written them */
+    uint64_t seed; /* of lanes and blocks; 0: they have the usual order */
 } ptx_call;
 
 /* False: the text or the kernel has a fault, which is in `fault` then. */

@@ -86,7 +86,7 @@ __attribute__((constructor)) static void
 read_environment(void)
 {
     const char *const text = getenv("EXO_PTX");
-    counting = text && std::string(text) == "counts";
+    counting = text && strstr(text, "counts");
     if (counting)
         atexit(print_all);
 }

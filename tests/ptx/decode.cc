@@ -288,6 +288,8 @@ builder::add_memory(const statement &s, const function &f, const std::string &pr
         fail(s, "an offset that is not known here");
     if (i.where == space::shared || i.where == space::generic)
         k->granule = std::min(k->granule, static_cast<size_t>(i.vector) * i.bytes);
+    if (i.where == space::global || i.where == space::generic)
+        k->global_granule = std::min(k->global_granule, static_cast<size_t>(i.vector) * i.bytes);
     k->code.push_back(i);
 }
 

@@ -58,7 +58,29 @@ global_place(warp &w, const access &a)
     const range r = w.in->find(a.address);
     if (a.address - r.first >= r.end - r.first || a.bytes > r.end - a.address)
         refuse(w, a, "an access outside every allocation");
+    if (device_memory *const watched = w.in->of->watched) {
+        const user who = {w.in->interval, static_cast<uint16_t>(w.number * LANES + a.lane)};
+        const char *const why = a.atomic   ? watched->changed_by_atomic(a.address, a.bytes, who)
+                                : a.writes ? watched->written_by(a.address, a.bytes, who)
+                                           : watched->read_by(a.address, a.bytes, who);
+        if (why)
+            refuse(w, a, why);
+    }
     return reinterpret_cast<unsigned char *>(a.address);
+}
+
+static unsigned char *
+local_place(warp &w, const access &a)
+{
+    const size_t bytes = w.in->of->what->local_bytes, at = a.lane * bytes + a.address;
+    if (a.address > bytes || a.bytes > bytes - a.address)
+        refuse(w, a, "an access outside the thread's own memory");
+    for (size_t b = at; b < at + a.bytes && !w.local_written.empty(); b++)
+        if (a.writes)
+            w.local_written[b] = true;
+        else if (!w.local_written[b])
+            refuse(w, a, "reads the thread's own memory, which it has not written");
+    return w.local.data() + at;
 }
 
 static unsigned char *
@@ -77,9 +99,7 @@ place(warp &w, space where, access a)
     case space::shared:
         return shared_place(w, a);
     case space::local:
-        if (a.address > k.local_bytes || a.bytes > k.local_bytes - a.address)
-            refuse(w, a, "an access outside the thread's own memory");
-        return w.local.data() + a.lane * k.local_bytes + a.address;
+        return local_place(w, a);
     case space::param:
         if (a.writes || a.address > k.parameter_bytes || a.bytes > k.parameter_bytes - a.address)
             refuse(w, a, "an access outside the parameters");
@@ -96,7 +116,8 @@ is_known(warp &w, const instruction &i, const uint64_t at[LANES], size_t bytes, 
 {
     const range known = w.in->known;
     uint64_t odd = 0, beyond = 0;
-    if (i.where != space::global || on != ALL_LANES || known.end - known.first < bytes)
+    if (i.where != space::global || on != ALL_LANES || w.in->of->watched ||
+        known.end - known.first < bytes)
         return false;
     const uint64_t last = known.end - known.first - bytes;
     for (size_t l = 0; l < LANES; l++) {

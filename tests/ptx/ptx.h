@@ -6,6 +6,7 @@
  *     integers.cc, floats.cc, convert.cc    what threads compute
  *     memory.cc     loads, stores, atomics, asynchronous copies
  *     shared.cc     which threads have used which shared bytes
+ *     device.cc     the same of device memory, and what of it nobody has written
  *     lanes.cc      what the lanes of a warp do together
  *     run.cc        the turn of lanes, warps and blocks
  *     counts.cc     what a GPU would spend: sectors of global memory, conflicts of shared banks
@@ -107,7 +108,8 @@ struct kernel {
     std::vector<constant> constants;
     std::vector<special> specials;
     size_t parameter_bytes = 0, shared_bytes = 0, local_bytes = 0;
-    size_t granule = 16; /* the smallest access to shared memory */
+    size_t granule = 16;        /* the smallest access to shared memory */
+    size_t global_granule = 16; /* and to device memory */
     uint32_t rows = 0;
     uint32_t most_threads = 0; /* .maxntid; 0: it says none */
 };

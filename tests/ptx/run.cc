@@ -1,7 +1,8 @@
 /* The scheduling of lanes, warps and blocks. Those lanes of a warp whose next instruction is first in the
  * text run together, as a GPU with independent thread scheduling may run them; diverged lanes reconverge
  * where their paths meet. Warps run one after the other, from barrier to barrier, in a drawn order; blocks
- * run one after the other. State: a grid's. Read next: lift.h. */
+ * run one after the other. With grid.drawn lanes, warps and blocks interleave, as a GPU may let them. State: a
+ * grid's. Read next: lift.h. */
 #include "ptx/run.h"
 
 #include <cxxabi.h>
@@ -47,9 +48,14 @@ warp::fail(uint32_t on, const std::string &what) const
 
 namespace {
 
-/* The lanes that run, and the first instruction of others that could. */
+/* The lanes that run, the first instruction of others that could, and the most instructions. */
 struct turn {
-    uint32_t on, pc, other;
+    uint32_t on, pc, other, steps;
+};
+
+enum {
+    STEPS_BITS = 7, /* a turn that is drawn has up to 64 instructions */
+    RESIDENT = 4    /* blocks that interleave */
 };
 
 } // namespace
@@ -58,8 +64,7 @@ struct turn {
 static turn
 choose(const warp &w, uint32_t ready)
 {
-    turn t = {0, 0, UINT32_MAX};
-    t.pc = UINT32_MAX;
+    turn t = {0, UINT32_MAX, UINT32_MAX, UINT32_MAX};
     for (uint32_t left = ready; left; left &= left - 1)
         t.pc = std::min(t.pc, w.pc[first_lane(left)]);
     for (uint32_t left = ready; left; left &= left - 1) {
@@ -69,6 +74,30 @@ choose(const warp &w, uint32_t ready)
         else
             t.other = std::min(t.other, w.pc[lane]);
     }
+    return t;
+}
+
+/* Some of the lanes that could run, also such as others would have to wait for, for some instructions: PTX
+ * promises no order among lanes, and none of a warp's lanes has to run with another. */
+static turn
+draw_turn(const warp &w, uint32_t ready)
+{
+    block &b = *w.in;
+    turn t = choose(w, ready);
+    t.steps = 1u << b.draw(STEPS_BITS);
+    if (b.draw(4) > 0)
+        return t;
+    uint32_t skipped = b.draw(static_cast<size_t>(__builtin_popcount(ready))), left = ready;
+    for (; skipped > 0; skipped--)
+        left &= left - 1;
+    t.pc = w.pc[first_lane(left)];
+    t.other = UINT32_MAX;
+    t.on = 0;
+    for (uint32_t l = ready; l; l &= l - 1)
+        if (w.pc[first_lane(l)] == t.pc)
+            t.on |= l & (~l + 1);
+    if (b.draw(2) == 0)
+        t.on = (t.on & b.draw(UINT32_MAX)) | (left & (~left + 1));
     return t;
 }
 
@@ -159,7 +188,7 @@ static void
 run_turn(warp &w, turn t)
 {
     const std::vector<instruction> &code = w.in->of->what->code;
-    while (t.pc < t.other) {
+    for (; t.pc < t.other && t.steps > 0; t.steps--) {
         const instruction &i = code[t.pc];
         uint32_t on = t.on;
         w.now = t.pc;
@@ -189,15 +218,21 @@ run_turn(warp &w, turn t)
     move_to(w, t.on, t.pc);
 }
 
-/* To the next barrier, or to the end. */
-static void
-run_warp(warp &w)
+/* Whether it stands at a barrier, or has ended. */
+static bool
+is_done(const warp &w)
 {
-    w.at_barrier = false;
-    while (!w.at_barrier && (w.lanes & ~w.ended)) {
+    return w.at_barrier || !(w.lanes & ~w.ended);
+}
+
+/* To the next barrier, or to the end, or for so many turns. */
+static void
+run_warp(warp &w, uint32_t turns)
+{
+    for (; !is_done(w) && turns > 0; turns--) {
         const uint32_t ready = w.lanes & ~w.ended & ~w.waiting;
         if (ready) {
-            run_turn(w, choose(w, ready));
+            run_turn(w, w.in->of->drawn ? draw_turn(w, ready) : choose(w, ready));
             continue;
         }
         /* those that a barrier waits for may have ended */
@@ -249,6 +284,8 @@ make_warp(block *b, warp *w, uint32_t number, uint32_t threads)
     w->lanes = left >= LANES ? ALL_LANES : (1u << left) - 1;
     w->file.assign(static_cast<size_t>(k.rows) * ROW_BYTES, 0xFF);
     w->local.resize(k.local_bytes * LANES);
+    if (b->of->watched)
+        w->local_written.resize(w->local.size());
     for (const constant &c : k.constants)
         for (size_t l = 0; l < LANES; l++)
             if (c.wide)
@@ -263,9 +300,11 @@ begin_warp(warp *w)
     const kernel &k = *w->in->of->what;
     w->written.assign(k.rows, 0);
     w->ended = w->waiting = 0;
+    w->at_barrier = false;
     w->copies.clear();
     std::fill(w->pc, w->pc + LANES, 0);
     std::fill(w->local.begin(), w->local.end(), static_cast<unsigned char>(0xFF));
+    w->local_written.assign(w->local_written.size(), false);
     for (const constant &c : k.constants)
         w->written[c.row] = ALL_LANES;
     for (const special &s : k.specials) {
@@ -275,21 +314,103 @@ begin_warp(warp *w)
     }
 }
 
-static void
-run_block(block *b, std::vector<uint32_t> *order)
+/* Whether any warp has more to do after the interval, which begins anew then. */
+static bool
+end_interval(block *b)
 {
+    device_memory *const watched = b->of->watched;
+    const warp *stands = nullptr;
+    for (warp &w : b->warps) {
+        const uint32_t left = w.lanes & ~w.ended;
+        if (left && stands &&
+            w.pc[first_lane(left)] != stands->pc[first_lane(stands->lanes & ~stands->ended)])
+            w.fail(left, "a barrier, while other warps wait at another one");
+        stands = left ? &w : stands;
+        w.at_barrier = false;
+    }
+    b->shared.barrier();
+    if (watched && stands)
+        b->interval = watched->begin_interval(b->number);
+    return stands != nullptr;
+}
+
+static void
+begin_block(block *b, uint32_t number)
+{
+    const dim all = b->of->blocks;
+    b->number = number;
+    b->index = {number % all.x, number / all.x % all.y, number / all.x / all.y};
     b->shared.begin_block();
     for (warp &w : b->warps)
         begin_warp(&w);
-    for (bool left = true; left; b->shared.barrier()) {
-        left = false;
-        for (size_t n = order->size(); n > 1; n--) {
-            b->random = b->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-            std::swap((*order)[n - 1], (*order)[(b->random >> 33) % n]);
-        }
-        for (const uint32_t n : *order) {
-            run_warp(b->warps[n]);
-            left = left || (b->warps[n].lanes & ~b->warps[n].ended);
+    if (b->of->watched)
+        b->interval = b->of->watched->begin_interval(number);
+}
+
+static void
+run_interval(block *b)
+{
+    for (size_t n = b->order.size(); n > 1; n--)
+        std::swap(b->order[n - 1], b->order[b->draw(n)]);
+    for (const uint32_t n : b->order)
+        run_warp(b->warps[n], UINT32_MAX);
+}
+
+/* A while of a warp that is drawn. False: all stand at a barrier, or have ended. */
+static bool
+run_some(block *b)
+{
+    std::vector<warp *> left;
+    for (warp &w : b->warps)
+        if (!is_done(w))
+            left.push_back(&w);
+    if (!left.empty())
+        run_warp(*left[b->draw(left.size())], 1 + b->draw(4));
+    return !left.empty();
+}
+
+static void
+make_block(block *b, const grid &g, uint64_t seed)
+{
+    const kernel &k = *g.what;
+    const uint32_t threads = g.threads.x * g.threads.y * g.threads.z;
+    b->of = &g;
+    b->random = seed;
+    b->shared.resize(k.shared_bytes + g.launch_bytes, k.granule);
+    b->warps.resize((threads + LANES - 1) / LANES);
+    for (uint32_t n = 0; n < b->warps.size(); n++) {
+        make_warp(b, &b->warps[n], n, threads);
+        b->order.push_back(n);
+    }
+}
+
+/* Some blocks at a time, which interleave, in a drawn order. */
+static void
+run_mixed(const grid &g, uint32_t count)
+{
+    std::vector<block> blocks(std::min<uint32_t>(count, RESIDENT));
+    std::vector<block *> left;
+    std::vector<uint32_t> order(count);
+    for (size_t n = 0; n < blocks.size(); n++)
+        make_block(&blocks[n], g, g.seed + n);
+    for (uint32_t n = 0; n < count; n++) {
+        order[n] = n;
+        std::swap(order[n], order[blocks[0].draw(n + 1)]);
+    }
+    for (block &b : blocks) {
+        begin_block(&b, order.back());
+        order.pop_back();
+        left.push_back(&b);
+    }
+    while (!left.empty()) {
+        const size_t n = blocks[0].draw(left.size());
+        if (run_some(left[n]) || end_interval(left[n]))
+            continue;
+        if (order.empty()) {
+            left.erase(left.begin() + static_cast<ptrdiff_t>(n));
+        } else {
+            begin_block(left[n], order.back());
+            order.pop_back();
         }
     }
 }
@@ -298,28 +419,27 @@ void
 run_grid(const grid &g)
 {
     const kernel &k = *g.what;
-    const uint32_t threads = g.threads.x * g.threads.y * g.threads.z;
+    const uint32_t threads = g.threads.x * g.threads.y * g.threads.z,
+                   count = g.blocks.x * g.blocks.y * g.blocks.z;
     if (k.most_threads > 0 && threads > k.most_threads)
         throw fault(readable(k.name) + ": a block of " + std::to_string(threads) +
                     " threads, and it is compiled for " + std::to_string(k.most_threads));
-    block b;
-    std::vector<uint32_t> order;
-    b.of = &g;
-    b.random = g.seed;
-    b.shared.resize(k.shared_bytes + g.launch_bytes, k.granule);
-    b.warps.resize((threads + LANES - 1) / LANES);
-    for (uint32_t n = 0; n < b.warps.size(); n++) {
-        make_warp(&b, &b.warps[n], n, threads);
-        order.push_back(n);
-    }
     if (counting)
         count_launch(g);
-    for (uint32_t z = 0; z < g.blocks.z; z++)
-        for (uint32_t y = 0; y < g.blocks.y; y++)
-            for (uint32_t x = 0; x < g.blocks.x; x++) {
-                b.index = {x, y, z};
-                run_block(&b, &order);
-            }
+    if (g.watched)
+        g.watched->begin_grid(k.global_granule);
+    if (g.drawn) {
+        run_mixed(g, count);
+        return;
+    }
+    block b;
+    make_block(&b, g, g.seed);
+    for (uint32_t n = 0; n < count; n++) {
+        begin_block(&b, n);
+        do
+            run_interval(&b);
+        while (end_interval(&b));
+    }
 }
 
 } // namespace ptx

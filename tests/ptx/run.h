@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "ptx/device.h"
 #include "ptx/ptx.h"
 #include "ptx/shared.h"
 
@@ -32,7 +33,9 @@ struct grid {
     size_t launch_bytes; /* shared ones, beside those of the kernel */
     const unsigned char *parameters;
     range_finder find;
-    uint64_t seed; /* of the order of warps */
+    uint64_t seed;          /* of the order of warps */
+    bool drawn;             /* lanes and blocks have a drawn order, too */
+    device_memory *watched; /* NULL: accesses of device memory are held against its bounds only */
 };
 
 /* 16 bytes, or zeros, on their way to shared memory. */
@@ -60,7 +63,8 @@ struct warp {
     uint32_t pc[LANES] = {};
     uint32_t now = 0; /* the instruction that runs */
     std::vector<unsigned char> file, local;
-    std::vector<uint32_t> written; /* lanes, by row */
+    std::vector<bool> local_written; /* by byte; empty: nobody looks */
+    std::vector<uint32_t> written;   /* lanes, by row */
     std::vector<copy_group> copies;
 
     template <typename T> T *row(uint32_t number_of_row)
@@ -77,7 +81,15 @@ struct block {
     shared_memory shared;
     range known; /* the last allocation that was found */
     uint64_t random;
+    std::vector<uint32_t> order; /* of warps */
+    uint32_t number;             /* in the grid */
+    uint32_t interval;           /* of device_memory */
 
+    uint32_t draw(size_t below)
+    {
+        random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        return static_cast<uint32_t>((random >> 33) % below);
+    }
     range find(uintptr_t at)
     {
         if (at - known.first >= known.end - known.first)

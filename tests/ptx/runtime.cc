@@ -200,6 +200,47 @@ find_kernel(const CUkern_st *kernel)
     return &found->second;
 }
 
+/* --- What EXO_PTX wants ------------------------------------------------------------------------- */
+
+/* EXO_PTX is "check lanes=7": either may be absent. */
+static struct {
+    ptx::device_memory *watched; /* never freed; NULL: there is no "check" */
+    bool drawn;
+    uint64_t seed;
+} wanted;
+
+static uintptr_t
+address_of(const void *memory)
+{
+    return reinterpret_cast<uintptr_t>(memory);
+}
+
+static const memory_watcher *
+make_watcher(void)
+{
+    static const memory_watcher own = {
+        [](const void *at, size_t bytes) { wanted.watched->made(address_of(at), bytes); },
+        [](const void *at, size_t bytes) { wanted.watched->freed(address_of(at), bytes); },
+        [](const void *at, size_t bytes) { wanted.watched->written(address_of(at), bytes); },
+        [](const void *to, const void *from, size_t bytes) {
+            wanted.watched->copied(address_of(to), address_of(from), bytes);
+        }};
+    return &own;
+}
+
+__attribute__((constructor)) static void
+read_environment(void)
+{
+    const char *const text = getenv("EXO_PTX"), *const lanes =
+                                                    text ? strstr(text, "lanes=") : nullptr;
+    wanted.drawn = lanes != nullptr;
+    wanted.seed = lanes ? strtoull(lanes + strlen("lanes="), nullptr, 10) : 0;
+    if (text && strstr(text, "check")) {
+        wanted.watched = new ptx::device_memory;
+        emulated::watcher = make_watcher();
+    }
+}
+
 /* Memory of the device, of this process or another one, and variables of the PTX. */
 static ptx::range
 find_memory(uintptr_t at)
@@ -239,7 +280,9 @@ run_launch(const ptx::kernel *k, dim3 grid, dim3 block, size_t shared,
                        shared,
                        parameters.data(),
                        find_memory,
-                       cuda_emulated_random()});
+                       cuda_emulated_random() + (wanted.seed << 32),
+                       wanted.drawn,
+                       wanted.watched});
     } catch (const ptx::fault &f) {
         end(f.what());
     }

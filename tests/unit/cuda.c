@@ -89,6 +89,8 @@ Test(cuda, faults_of_kernels_are_found)
     const int seen = cuda_emulator_watch_races(true) ? SIGABRT : 0;
     cr_expect_eq(end_of(CUDA_SOUND), 0);
     cr_expect_eq(end_of(CUDA_ENDED_LANE), SIGABRT);
+    cr_expect_eq(end_of(CUDA_COPY_BEYOND), SIGABRT);
+    cr_expect_eq(end_of(CUDA_FILL_BEYOND), SIGABRT);
     cr_expect_neq(cuda_emulator_plant(CUDA_MUCH_SHARED), 0);
 #if defined(__SANITIZE_ADDRESS__) /* with the sanitizer of undefined behaviour beside it */
     cr_expect_neq(end_of(CUDA_NO_MULTIPLE), 0);

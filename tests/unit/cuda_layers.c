@@ -704,7 +704,7 @@ Test(cuda_layers, blocks_that_share_a_head_have_the_bits_of_one)
     static const struct {
         uint32_t kv_heads, head_width; /* two slices and a rest; more than narrow tiles have */
         exo_position_kind position;
-    } kinds[] = {{2, 37, EXO_POSITION_ROTARY}, {1, 140, EXO_POSITION_ALIBI}};
+    } kinds[] = {{2, 38, EXO_POSITION_ROTARY}, {1, 140, EXO_POSITION_ALIBI}};
     static const size_t lengths[] = {1, 256, 257, LONG};
     for (size_t i = 0; i < 2; i += one_of(2)) {
         exo_decoder_shape shape = decoder_shape(EXO_WEIGHTS_F32);

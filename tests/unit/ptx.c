@@ -10,17 +10,20 @@
 
 enum {
     THREADS = 64,
-    WORDS = 4 * THREADS
+    WORDS = 4 * THREADS,
+    FRESH = THREADS /* words at the end that nobody has written */
 };
 
-/* Before each body: r1 is the thread, rd1 the address of its word, sd1 that of its word in shared memory. */
+/* Before each body: r1 is the thread of the block, rd1 the address of its word, r4 that of its word in shared
+ * memory; rd3 is the first word. */
 #define BEGIN                                                                                      \
     ".version 9.0\n.target sm_90\n.address_size 64\n"                                              \
     ".visible .entry k(.param .u64 .ptr .global .align 4 k_param_0)\n.maxntid 64, 1, 1\n{\n"       \
     ".reg .pred %p<9>;\n.reg .b16 %rs<9>;\n.reg .b32 %r<40>;\n.reg .f32 %f<40>;\n"                 \
     ".reg .b64 %rd<9>;\n.shared .align 16 .b8 room[1024];\n"                                       \
     "ld.param.u64 %rd2, [k_param_0];\ncvta.to.global.u64 %rd3, %rd2;\nmov.u32 %r1, %tid.x;\n"      \
-    "mul.wide.u32 %rd4, %r1, 4;\nadd.s64 %rd1, %rd3, %rd4;\nshl.b32 %r2, %r1, 2;\n"                \
+    "mov.u32 %r39, %ctaid.x;\nmad.lo.u32 %r38, %r39, 64, %r1;\nmul.wide.u32 %rd4, %r38, 4;\n"      \
+    "add.s64 %rd1, %rd3, %rd4;\nshl.b32 %r2, %r1, 2;\n.local .align 4 .b8 own[8];\n"               \
     "mov.u32 %r3, room;\nadd.s32 %r4, %r3, %r2;\nxor.b32 %r5, %r4, 128;\n"
 #define END "ret;\n}\n"
 #define COPY                                                                                       \
@@ -48,7 +51,7 @@ static const struct {
     {"mov.u32 %r8, 2048;\nst.shared.u32 [%r8+1024], %r1;\n", "outside the block's shared memory",
      32},
     {"ld.global.u32 %r8, [%rd1+-4];\n", "outside every allocation", 64},
-    {"ld.global.u32 %r8, [%rd1+1020];\n", "outside every allocation", 64},
+    {"ld.global.u32 %r8, [%rd1+1024];\n", "outside every allocation", 64},
     {"ld.global.v2.u32 {%r8, %r9}, [%rd1];\n", "no multiple of the access", 64},
     {"ld.param.u64 %rd5, [k_param_0+8];\n", "outside the parameters", 32},
     {"add.s32 %r8, %r9, 1;\n", "a register that nobody has written", 64},
@@ -79,6 +82,27 @@ static const struct {
     {"add.s32 %rd1, %rd1, %rd1;\n", "no register of this size", 64},
     {"tcgen05.mma %r8, %r9;\n", "an instruction that is not known", 64},
     {"bar.sync 1;\n", "a barrier of other threads than all", 64},
+    {"setp.lt.u32 %p1, %r1, 32;\n@%p1 bra $OTHER;\nbar.sync 0;\nbra.uni $END;\n$OTHER:\nbar.sync "
+     "0;\n$END:\n",
+     "other warps wait at another one", 64},
+    /* of device memory */
+    {"ld.global.u32 %r8, [%rd1+768];\n", "device memory that nobody has written", 32},
+    {"st.global.u32 [%rd1+512], %r1;\nld.global.u32 %r8, [%rd1+512];\n", NULL, 64},
+    {"st.global.u8 [%rd1+768], %r1;\nld.global.u16 %r8, [%rd1+768];\n",
+     "device memory that nobody has written", 32},
+    {"st.global.u32 [%rd3], %r1;\n", "another thread of the grid wrote", 64},
+    {"mov.u32 %r8, %ctaid.x;\nsetp.eq.u32 %p1, %r1, 0;\n@%p1 st.global.u32 [%rd3], %r8;\n",
+     "writes device memory that another thread of the grid wrote", 64},
+    {"xor.b32 %r8, %r2, 4;\ncvt.u64.u32 %rd5, %r8;\nadd.s64 %rd6, %rd3, %rd5;\nld.global.u32 %r9, "
+     "[%rd6];\nst.global.u32 [%rd1], %r9;\n",
+     "writes device memory that another thread of the grid read", 64},
+    {"st.global.u32 [%rd1], %r1;\nld.global.u32 %r8, [%rd3];\n",
+     "reads device memory that another thread of the grid wrote", 64},
+    {"atom.global.add.u32 %r8, [%rd3], 1;\n", NULL, 64},
+    {"atom.global.add.u32 %r8, [%rd3], 1;\nbar.sync 0;\nld.global.u32 %r8, [%rd3];\n",
+     "changes device memory that another thread of the grid used", 64},
+    {"st.local.u32 [own], %r1;\nld.local.u32 %r8, [own];\n", NULL, 64},
+    {"st.local.u32 [own], %r1;\nld.local.u32 %r8, [own+4];\n", "which it has not written", 64},
 };
 
 Test(ptx, faults_of_kernels_are_found_and_sound_ones_run)
@@ -87,7 +111,8 @@ Test(ptx, faults_of_kernels_are_found_and_sound_ones_run)
         char text[4096], fault[PTX_FAULT_TEXT];
         float memory[WORDS] = {0};
         snprintf(text, sizeof text, "%s%s%s", BEGIN, planted[i].body, END);
-        const ptx_call call = {text, "k", 2, planted[i].threads, 0, memory, sizeof memory};
+        const ptx_call call = {
+            text, "k", 2, planted[i].threads, 0, memory, sizeof memory, FRESH * sizeof *memory, 0};
         const bool good = ptx_call_run(&call, fault);
         if (!planted[i].fault)
             cr_expect(good, "%zu: %s", i, fault);
@@ -97,14 +122,20 @@ Test(ptx, faults_of_kernels_are_found_and_sound_ones_run)
     }
 }
 
+static void
+run_drawn(const char *body, unsigned blocks, unsigned threads, uint64_t seed, void *memory)
+{
+    char text[4096], fault[PTX_FAULT_TEXT];
+    snprintf(text, sizeof text, "%s%s%s", BEGIN, body, END);
+    const ptx_call call = {text, "k", blocks, threads, 0, memory, WORDS * sizeof(float), 0, seed};
+    cr_assert(ptx_call_run(&call, fault), "%s", fault);
+}
+
 /* Runs a body in one block of `threads`. */
 static void
 run(const char *body, unsigned threads, float memory[WORDS])
 {
-    char text[4096], fault[PTX_FAULT_TEXT];
-    snprintf(text, sizeof text, "%s%s%s", BEGIN, body, END);
-    const ptx_call call = {text, "k", 1, threads, 0, memory, WORDS * sizeof *memory};
-    cr_assert(ptx_call_run(&call, fault), "%s", fault);
+    run_drawn(body, 1, threads, 0, memory);
 }
 
 Test(ptx, lanes_go_their_own_ways_and_meet_again)
@@ -119,6 +150,39 @@ Test(ptx, lanes_go_their_own_ways_and_meet_again)
         64, memory);
     for (int i = 0; i < THREADS; i++)
         cr_expect_eq(memory[i], (float)(i + (i ^ 1) - 1), "lane %d: %g", i, (double)memory[i]);
+}
+
+/* Each thread draws a number: by how many others were before it. */
+Test(ptx, drawn_orders_mix_lanes_and_blocks)
+{
+    bool between_lanes = false, between_blocks = false;
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        uint32_t memory[WORDS] = {0}, times[2 * THREADS] = {0};
+        run_drawn("atom.global.add.u32 %r8, [%rd3+1020], 1;\nst.global.u32 [%rd1], %r8;\n", 2,
+                  THREADS, seed, memory);
+        for (int i = 0; i < 2 * THREADS; i++) {
+            cr_assert_lt(memory[i], 2 * THREADS);
+            times[memory[i]]++;
+            between_lanes = between_lanes || (i % 32 > 0 && memory[i] < memory[i - 1]);
+            between_blocks = between_blocks || (i >= THREADS && memory[i] < memory[0]);
+        }
+        for (int i = 0; i < 2 * THREADS; i++)
+            cr_assert_eq(times[i], 1, "seed %d: %d threads have %d", (int)seed, (int)times[i], i);
+    }
+    cr_expect(between_lanes && between_blocks);
+}
+
+/* Lane 0 waits until lane 1, which is behind it in the text, has written a word: with independent lanes it ends. */
+Test(ptx, lanes_that_wait_for_each_other_go_on)
+{
+    uint32_t memory[WORDS] = {0};
+    run_drawn("setp.ne.u32 %p1, %r1, 0;\n@%p1 bra $OTHERS;\n"
+              "$AGAIN:\natom.global.add.u32 %r8, [%rd3+1020], 0;\nsetp.eq.u32 %p2, %r8, 0;\n"
+              "@%p2 bra $AGAIN;\nbra.uni $END;\n"
+              "$OTHERS:\natom.global.exch.b32 %r8, [%rd3+1020], 7;\n"
+              "$END:\nst.global.u32 [%rd1], %r8;\n",
+              1, 2, 1, memory);
+    cr_expect_eq(memory[0], 7);
 }
 
 Test(ptx, numbers_are_those_of_the_isa)
