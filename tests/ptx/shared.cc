@@ -63,6 +63,8 @@ shared_memory::changed_by_atomic(size_t at, size_t count)
         cell &is = cells[c];
         if (is.wrote < first)
             return "changes shared bytes that no thread of the block has written";
+        if (is.writer == ARRIVING)
+            return "changes shared bytes that a copy has yet to bring";
         if ((is.wrote == now && is.writer != ATOMIC) || is.read == now)
             return "changes what another thread used, with no barrier between";
         is.wrote = now;

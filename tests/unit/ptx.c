@@ -65,6 +65,16 @@ static const struct {
     {"setp.lt.u32 %p1, %r1, 8;\n@%p1 ret;\nshfl.sync.bfly.b32 %r8, %r1, 1, 31, -1;\n",
      "lanes that have ended", 64},
     {"shfl.sync.bfly.b32 %r8, %r1, 1, 31, -1;\n", "that there are not", 48},
+    {"setp.lt.u32 %p1, %r1, 8;\n@%p1 ret;\nbar.warp.sync -1;\n", "lanes that have ended", 64},
+    {"setp.lt.u32 %p1, %r1, 8;\n@%p1 ret;\nvote.sync.ballot.b32 %r8, %p1, -1;\n",
+     "lanes that have ended", 64},
+    {"setp.lt.u32 %p1, %r1, 8;\n@%p1 bra $OTHER;\nbar.warp.sync -1;\nbra.uni $END;\n$OTHER:\n"
+     "bar.warp.sync -1;\n$END:\n",
+     "waits for lanes that wait elsewhere", 64},
+    /* lanes of one warp: their order is nobody's, and a shuffle orders no memory */
+    {"st.shared.u32 [%r4], %r1;\nxor.b32 %r6, %r4, 4;\nshfl.sync.bfly.b32 %r8, %r1, 1, 31, -1;\n"
+     "ld.shared.u32 %r8, [%r6];\n",
+     "reads what another thread wrote", 32},
     {"setp.lt.u32 %p1, %r1, 8;\nselp.b32 %r9, 255, -256, %p1;\nshfl.sync.bfly.b32 %r8, %r1, 16, "
      "31, %r9;\n",
      "different masks", 64},
@@ -78,6 +88,9 @@ static const struct {
           "%r8, [%r9];\n",
      "no barrier between", 64},
     {COPY "cp.async.commit_group;\n", "ends while a copy is on its way", 64},
+    {COPY "cp.async.commit_group;\nbar.sync 0;\natom.shared.add.u32 %r8, [%r7], 1;\n"
+          "cp.async.wait_group 0;\n",
+     "a copy has yet to bring", 64},
     {"add.s32 %r8, %r1, 1;\n", "compiled for 64", 65},
     {"add.s32 %rd1, %rd1, %rd1;\n", "no register of this size", 64},
     {"tcgen05.mma %r8, %r9;\n", "an instruction that is not known", 64},
