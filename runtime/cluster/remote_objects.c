@@ -6,13 +6,9 @@
 
 #include <exogym/memory.h>
 
+#include "actor/delivery.h"
 #include "base/grow_text.h"
 #include "cluster/remote_impl.h"
-
-enum {
-    /* smallest payload that goes to processes of this host in shared memory */
-    OBJECT_BYTES = 256 * 1024
-};
 
 /* --- Payloads in shared memory ---------------------------------------------------------------- */
 
@@ -30,7 +26,7 @@ exo_remote_place_payload(exo_peer *peer, exo_envelope *e, const exo_payload *pay
 {
     exo_object *object = exo_object_of_payload(payload);
     *lent = NULL;
-    if (!exo_peer_is_near(peer) || (!object && payload->size < OBJECT_BYTES) ||
+    if (!exo_peer_is_near(peer) || (!object && payload->size < EXO_DELIVERY_LARGE) ||
         !may_be_looked_into())
         return EXO_OK;
     /* An imported object belongs to another process, and may be gone before the other side imports

@@ -175,6 +175,7 @@ far_close(void *state)
 {
     exo_far *f = state;
     exo_far_stop(f);
+    exo_delivery_close(f->delivery);
     exo_near_free(f->near);
     exo_encoder_release(&f->encoder);
     free_messages(f->inbox);
@@ -279,7 +280,9 @@ exo_comm_far(exo_comm **out, const exo_comm_far_opts *opts, exo_err *err)
     f->hosts = exo_calloc(opts->size, sizeof *f->hosts);
     f->calls = exo_calloc(opts->size, sizeof *f->calls);
     f->counts = exo_calloc(2 * (size_t)opts->size, sizeof *f->counts);
-    bool memory = f->nodes && f->watches && f->left && f->hosts && f->calls && f->counts;
+    f->delivery = exo_delivery_open(exo_far_lost, f);
+    bool memory =
+        f->nodes && f->watches && f->left && f->hosts && f->calls && f->counts && f->delivery;
     if (opts->edge) {
         f->edge = *opts->edge;
         f->opts.edge = NULL;

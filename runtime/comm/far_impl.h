@@ -8,6 +8,7 @@
 
 #include "comm/far.h"
 
+#include "actor/delivery.h"
 #include "comm/backend.h"
 #include "comm/encode.h"
 #include "comm/timing.h"
@@ -82,6 +83,7 @@ typedef struct exo_far {
     uint64_t made;
     exo_collective operation;
     exo_time since;
+    exo_delivery *delivery; /* constant */
     bool passing; /* its own message, or the one that it waits for, is on an emulated link */
     /* (2 size) messages of calls to each member, counted before they are sent; then those from
      * each */
@@ -137,6 +139,9 @@ void exo_far_describe(exo_far_header *out, const exo_far *far, uint32_t to, uint
  * header->bytes bytes. Waits on emulated links only. */
 exo_status exo_far_send(exo_far *far, uint32_t to, exo_far_header *header, exo_encoder *encoder,
                         const void *data, size_t count, exo_err *err);
+/* An exo_delivery_lost: a message of the communicator to the rank `to`. All members would wait for it,
+ * so the communicator breaks. */
+void exo_far_lost(void *far, uint64_t to, const exo_err *reason);
 /* Waits for the message of the member at `place` in this call, and checks it against this member's
  * own arguments and `bytes`; SIZE_MAX: it may have any number. The caller frees the message. NULL:
  * *st has the reason. */

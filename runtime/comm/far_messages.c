@@ -16,10 +16,6 @@
 #include "comm/server.h"
 #include "comm/timing.h"
 
-enum {
-    OBJECT_BYTES = 256 * 1024 /* the least of a message that is an object */
-};
-
 void
 exo_far_break_locked(exo_far *f, exo_status status, const char *text)
 {
@@ -38,6 +34,16 @@ exo_far_break(exo_far *f, exo_status status, const char *text)
     pthread_mutex_lock(&f->lock);
     exo_far_break_locked(f, status, text);
     pthread_mutex_unlock(&f->lock);
+}
+
+void
+exo_far_lost(void *far, uint64_t to, const exo_err *reason)
+{
+    exo_far *f = far;
+    char text[EXO_ERR_TEXT];
+    snprintf(text, sizeof text, "%s_%u (rank %u) cannot take a message: %.400s", f->noun,
+             (unsigned)to, (unsigned)to, reason->text);
+    exo_far_break(f, reason->code, text);
 }
 
 void
@@ -160,7 +166,7 @@ static char *
 new_message(size_t size, bool may_be_object, exo_object **object)
 {
     *object = NULL;
-    if (may_be_object && size >= OBJECT_BYTES && exo_object_new(object, size, NULL) == EXO_OK)
+    if (may_be_object && size >= EXO_DELIVERY_LARGE && exo_object_new(object, size, NULL) == EXO_OK)
         return exo_object_data(*object);
     return exo_calloc(1, size);
 }
@@ -201,7 +207,8 @@ exo_far_send(exo_far *f, uint32_t to, exo_far_header *header, exo_encoder *encod
     f->counts[to] += header->phase != EXO_FAR_FAILED;
     pthread_mutex_unlock(&f->lock);
     exo_err reason = {0};
-    st = exo_send(f->opts.runtime, f->members[to], f->opts.method, payload, INT64_MAX, &reason);
+    st = exo_delivery_send(f->delivery, f->opts.runtime, f->members[to], f->opts.method, payload,
+                           to, &reason);
     return st == EXO_OK
                ? EXO_OK
                : exo_fail(err, st, "%s_%u (rank %u) %s%.400s", f->noun, to, to,

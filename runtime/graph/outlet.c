@@ -93,7 +93,8 @@ hand_over(exo_place *place, exo_place *to, exo_ref target, exo_payload *message,
     if (!site->sim && answered)
         return exo_call(place->runtime, target, "channel", *message, INT64_MAX, answered, err);
     if (!site->sim)
-        return exo_send(place->runtime, target, "channel", *message, INT64_MAX, err);
+        return exo_delivery_send(place->delivery, place->runtime, target, "channel", *message, 0,
+                                 err);
     struct passage *p = exo_calloc(1, sizeof *p);
     if (!p) {
         exo_payload_release(message);

@@ -186,6 +186,7 @@ exo_place_free(exo_place **place)
     *place = NULL;
     if (!p)
         return;
+    exo_delivery_close(p->delivery); /* it looks at ports */
     size_t ports = p->spec->class->num_ports;
     for (size_t i = 0; i < ports; i++) {
         if (p->ports)
@@ -337,6 +338,17 @@ make_port(exo_place *p, size_t index, exo_err *err)
     return st;
 }
 
+/* An exo_delivery_lost. Nobody sends the item again, and no credit comes back for it. */
+static void
+lose_item(void *context, uint64_t tag, const exo_err *reason)
+{
+    exo_place *p = context;
+    exo_err err = *reason;
+    (void)tag;
+    exo_fail_in(&err, err.code, "%s: the receiver of an item cannot take it", p->actor.name);
+    exo_place_fail(p, &err);
+}
+
 exo_status
 exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t index,
               exo_runtime *runtime, exo_err *err)
@@ -356,8 +368,10 @@ exo_place_new(exo_place **out, exo_site *site, uint32_t spec_index, uint32_t ind
     size_t ports = spec->class->num_ports;
     p->ports = exo_calloc(ports + 1, sizeof *p->ports);
     p->groups = exo_calloc(ports + 1, sizeof *p->groups);
-    exo_status st =
-        p->ports && p->groups ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for an actor");
+    p->delivery = exo_delivery_open(lose_item, p);
+    exo_status st = p->ports && p->groups && p->delivery
+                        ? EXO_OK
+                        : exo_fail(err, EXO_NOMEM, "no memory for an actor");
     if (st == EXO_OK)
         st = exo_meters_new(&p->meters, err);
     if (st == EXO_OK)

@@ -28,6 +28,7 @@
 #include <exogym/meter.h>
 #include <exogym/traffic.h>
 
+#include "actor/delivery.h"
 #include "graph/item.h"
 #include "graph/site.h"
 #include "graph/stall.h"
@@ -195,8 +196,9 @@ struct exo_place {
     struct exo_graph_actor actor; /* must be first: the class's pointer is the place's */
     const exo_actor_spec *spec;
     uint32_t spec_index, host;
-    exo_runtime *runtime; /* sends the messages; NULL on the virtual clock */
-    exo_ref self;         /* the actor whose place it is, from the start of its class on */
+    exo_runtime *runtime;   /* sends the messages; NULL on the virtual clock */
+    exo_ref self;           /* the actor whose place it is, from the start of its class on */
+    exo_delivery *delivery; /* of large items; constant */
     /* in the order of the class's ports; a port that the graph does not use has no edges */
     exo_port *ports;
     exo_port_group *groups; /* likewise */

@@ -74,14 +74,26 @@ open_folder(pid_t id)
     return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
+static exo_status
+no_descriptor(const char *use, exo_err *err)
+{
+    return exo_fail(
+        err, EXO_FULL,
+        "no descriptor is left %s: process %d may have %ld; raise the limit (ulimit -n)", use,
+        (int)getpid(), sysconf(_SC_OPEN_MAX));
+}
+
 exo_status
 exo_process_self(exo_process *out, exo_err *err)
 {
     pid_t id = getpid();
     int folder = open_folder(id);
     uint64_t start = folder >= 0 ? start_time(folder) : 0;
+    int number = errno;
     if (folder >= 0)
         close(folder);
+    if (start == 0 && (number == EMFILE || number == ENFILE))
+        return no_descriptor("for the object store", err);
     if (start == 0)
         return exo_fail(
             err, EXO_IO,
@@ -102,7 +114,7 @@ static exo_status
 cannot_look(const exo_process *owner, int number, exo_err *err)
 {
     if (number == EMFILE || number == ENFILE)
-        return exo_fail(err, EXO_FULL, "no descriptor is left to import an object with");
+        return no_descriptor("to import an object with", err);
     return exo_fail(err, EXO_UNSUPPORTED, "process %d does not let this one see its objects: %s",
                     (int)owner->id, strerror(number));
 }

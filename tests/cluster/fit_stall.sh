@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A training job in workers whose nodes wait for each other ends soon, with who waits for whom in
 # which call of which collective; one whose worker is stopped says so within a second or two, and
-# ends at its deadline with that.
+# ends at its deadline with that. Where workers have no descriptor left, the run says so.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 export TMPDIR=$folder
@@ -55,5 +55,28 @@ done
 has err '; it does not answer'
 has err 'all_reduce: deadline passed after'
 has err 'while waiting for node_1 (rank 1); node_1 does not answer'
+
+# poor LIMIT FILE: a run of eight workers with so few descriptors ends, and names the limit unless it
+# had enough.
+poor() {
+    (ulimit -n "$1" && exec timeout -s KILL 120 "$EXOGYM" run "$2" --no-plot --save-dir runs --overwrite --workers 8) \
+        >out 2>err </dev/null
+    local got=$?
+    [ $got = 0 ] || { [ $got = 1 ] && grep -q '^exogym: .*ulimit -n' err; } || fail "$2, $1 descriptors: $got: $(cat err)"
+}
+
+printf 'name: poor\nnodes: 8\nmodel: mlp\ndata: {name: synthetic, count: 64}\n' >poor.yaml
+printf 'train: {max_steps: 2, batch_size: 8, val_size: none}\nstrategy: diloco\n' >>poor.yaml
+poor 72 poor.yaml
+cat >items.yaml <<YAML
+name: items
+plugins: [$EXO_BUILD/tests/plugins/numbers.so]
+actors:
+  source: {class: source, count: 14, config: {items: 30, floats: 100000}}
+  sink: {class: sink, count: 2}
+edges:
+  - {from: source, to: sink, carries: numbers}
+YAML
+poor 72 items.yaml
 
 finish

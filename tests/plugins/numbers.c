@@ -1,5 +1,5 @@
 /* A plugin with graph classes for tests of the command line. `source` sends a given number of
- * items, with a pause before each one; with `gate` it sends the last one when there is a file of that
+ * items of `floats` numbers, with a pause before each one; with `gate` it sends the last one when there is a file of that
  * name. `sink` counts them and adds up their last numbers; with `wide` it also declares eight meters
  * with long texts.
  *
@@ -12,7 +12,7 @@
 #include "gate.h"
 
 struct source {
-    uint64_t items, pause_us;
+    uint64_t items, pause_us, floats;
     const char *gate;
 };
 
@@ -23,6 +23,8 @@ source_init(void *self, exo_config *config, exo_err *err)
     exo_status st = exo_config_u64(config, "items", 100, 1, 1000000, &s->items, err);
     if (st == EXO_OK)
         st = exo_config_u64(config, "pause_us", 0, 0, 1000000, &s->pause_us, err);
+    if (st == EXO_OK)
+        st = exo_config_u64(config, "floats", 256, 256, 1 << 20, &s->floats, err);
     return st == EXO_OK ? exo_config_string(config, "gate", NULL, &s->gate, err) : st;
 }
 
@@ -40,11 +42,11 @@ source_run(void *self, exo_graph_actor *actor, exo_err *err)
         if (i + 1 == s->items)
             gate_wait(s->gate, actor);
         exo_graph_phase(actor, "make");
-        st = exo_item_new(&item, &(exo_item_part){.dtype = EXO_F32, .count = 256}, 1, err);
+        st = exo_item_new(&item, &(exo_item_part){.dtype = EXO_F32, .count = s->floats}, 1, err);
         exo_graph_phase(actor, NULL);
         if (st != EXO_OK)
             break;
-        for (size_t k = 0; k < 256; k++)
+        for (size_t k = 0; k < s->floats; k++)
             ((float *)item->parts[0].data)[k] = (float)i;
         st = exo_port_send(out, &item, EXO_PORT_TIMEOUT, err);
     }
