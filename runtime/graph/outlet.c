@@ -10,8 +10,8 @@
  * brings a large item transmits it and is held up.
  *
  * On the virtual clock the same steps are events of the simulation, run with the baton. Encoding
- * takes no time. on_departure runs when the link has passed the item and the next one may follow;
- * on_arrival delivers the item to the other end. */
+ * takes no time. exo_outlet_departed runs when the link has passed the item and the next one may
+ * follow; passage.c delivers the item to the other end. */
 #include <errno.h>
 #include <string.h>
 
@@ -22,13 +22,6 @@
 
 /* the longest wait for a light item that another thread still transmits when its outlet stops */
 #define LAST_ITEM EXO_SECOND
-
-/* A message on its way on the virtual clock. */
-struct passage {
-    exo_place *to;
-    exo_outlet *outlet; /* the outlet whose link it passes; NULL: a message without an item */
-    exo_payload message;
-};
 
 bool
 exo_edge_needs_credits(const exo_edge_spec *edge)
@@ -61,18 +54,8 @@ host_of(const exo_place *place, uint32_t actor, uint32_t index)
 
 /* --- Messages --------------------------------------------------------------------------------- */
 
-static void
-on_arrival(void *context, exo_time at)
-{
-    struct passage *p = context;
-    (void)at;
-    exo_place_deliver(p->to, &p->message, 0, NULL);
-    exo_free(p);
-}
-
-/* The link has passed the item, and the next item may leave. */
-static void
-on_departure(void *context, exo_time at)
+void
+exo_outlet_departed(void *context, exo_time at)
 {
     exo_outlet *o = context;
     pthread_mutex_lock(&o->place->lock);
@@ -82,31 +65,15 @@ on_departure(void *context, exo_time at)
     pthread_mutex_unlock(&o->place->lock);
 }
 
-/* Sends a message on the real clock, or schedules its arrival on the virtual one; *message is
- * moved. On the real clock the header has the rest of its way (`passing`), and *answered is completed
- * when the message was read. answered may be NULL. */
+/* Sends a message on the real clock; *message is moved. *answered is completed when the message was
+ * read, and may be NULL. */
 static exo_status
-hand_over(exo_place *place, exo_place *to, exo_ref target, exo_payload *message, exo_time arrives,
-          exo_future **answered, exo_err *err)
+hand_over(const exo_place *place, exo_ref target, exo_payload *message, exo_future **answered,
+          exo_err *err)
 {
-    exo_site *site = place->actor.site;
-    if (!site->sim && answered)
+    if (answered)
         return exo_call(place->runtime, target, "channel", *message, INT64_MAX, answered, err);
-    if (!site->sim)
-        return exo_delivery_send(place->delivery, place->runtime, target, "channel", *message, 0,
-                                 err);
-    struct passage *p = exo_calloc(1, sizeof *p);
-    if (!p) {
-        exo_payload_release(message);
-        return exo_fail(err, EXO_NOMEM, "no memory for a message");
-    }
-    *p = (struct passage){.to = to, .message = *message};
-    exo_status st = exo_sim_at(site->sim, arrives + site->origin, on_arrival, p, err);
-    if (st != EXO_OK) {
-        exo_payload_release(&p->message);
-        exo_free(p);
-    }
-    return st;
+    return exo_delivery_send(place->delivery, place->runtime, target, "channel", *message, 0, err);
 }
 
 void
@@ -148,21 +115,28 @@ tell(struct telling *t)
     exo_place *place = t->place;
     const exo_site *site = place->actor.site;
     uint32_t from = t->header.from, to = t->header.to;
-    uint32_t sender = host_of(place, t->edge->from, from),
-             receiver = host_of(place, t->edge->to, to);
+    uint32_t ends[2] = {host_of(place, t->edge->from, from), host_of(place, t->edge->to, to)};
+    const exo_passage_way way = {.from = place,
+                                 .to = site->sim ? peer_of(place, t->edge, from, to, t->to_receiver)
+                                                 : NULL,
+                                 .links = t->links,
+                                 .sender = ends[!t->to_receiver],
+                                 .receiver = ends[t->to_receiver],
+                                 .flow = t->header.edge,
+                                 .bytes = sizeof t->header + EXO_CHANNEL_ENVELOPE};
     exo_payload message = {0};
-    exo_time now = exo_place_now(place);
-    exo_transit transit = {.starts = now, .sent = now, .arrives = now};
-    if (t->links)
-        exo_links_send(t->links, t->to_receiver ? sender : receiver,
-                       t->to_receiver ? receiver : sender, t->header.edge,
-                       sizeof t->header + EXO_CHANNEL_ENVELOPE, now, &transit);
-    t->header.passing = passing_of(now, transit.arrives);
     exo_err err = {0};
+    if (!site->sim) {
+        exo_time now = exo_place_now(place);
+        exo_transit transit = {.arrives = now};
+        if (t->links)
+            exo_links_send(t->links, way.sender, way.receiver, way.flow, way.bytes, now, &transit);
+        t->header.passing = passing_of(now, transit.arrives);
+    }
     exo_status st = exo_channel_write(&message, &t->header, NULL, 0, &err);
     if (st == EXO_OK)
-        st = hand_over(place, site->sim ? peer_of(place, t->edge, from, to, t->to_receiver) : NULL,
-                       t->target, &message, transit.arrives, NULL, &err);
+        st = site->sim ? exo_passage_begin(&way, &message, &err)
+                       : hand_over(place, t->target, &message, NULL, &err);
     if (st != EXO_OK && !is_loss(st))
         fail_place(place, &err);
 }
@@ -299,21 +273,22 @@ static void
 transmit_virtually_locked(exo_outlet *o)
 {
     exo_place *place = o->place;
-    exo_site *site = place->actor.site;
     struct exo_outgoing out = take_locked(o);
     exo_payload message = {0};
     exo_err err = {0};
     exo_item_sizes sizes = {0};
     pthread_mutex_unlock(&place->lock);
     exo_status st = write_item(o, &out, &message, &sizes, &err);
-    exo_transit transit = {0};
-    if (st == EXO_OK) {
-        transit = pass(o, sizes.message + EXO_CHANNEL_ENVELOPE);
-        st = hand_over(place, peer_of(place, o->edge, place->actor.index, o->to, true),
-                       out.lives.peer, &message, transit.arrives, NULL, &err);
-    }
+    const exo_passage_way way = {.from = place,
+                                 .to = peer_of(place, o->edge, place->actor.index, o->to, true),
+                                 .outlet = o,
+                                 .links = o->links,
+                                 .sender = place->host,
+                                 .receiver = host_of(place, o->edge->to, o->to),
+                                 .flow = o->edge_id,
+                                 .bytes = sizes.message + EXO_CHANNEL_ENVELOPE};
     if (st == EXO_OK)
-        st = exo_sim_at(site->sim, transit.sent + site->origin, on_departure, o, &err);
+        st = exo_passage_begin(&way, &message, &err);
     if (st != EXO_OK)
         fail_place(place, &err);
     pthread_mutex_lock(&place->lock);
@@ -429,8 +404,7 @@ transmit_locked(exo_outlet *o)
     }
     pthread_mutex_unlock(&place->lock);
     if (st == EXO_OK)
-        st = hand_over(place, NULL, out.lives.peer, &message, transit.arrives,
-                       lends ? &answered : NULL, &err);
+        st = hand_over(place, out.lives.peer, &message, lends ? &answered : NULL, &err);
     bool lost = is_loss(st);
     if (st != EXO_OK && !lost)
         fail_place(place, &err);

@@ -199,6 +199,7 @@ exo_place_free(exo_place **place)
             exo_free(p->groups[i].former);
         }
     }
+    exo_passages_free(p);
     exo_free(p->ports);
     exo_free(p->groups);
     exo_pace_release(&p->pace);
@@ -567,6 +568,7 @@ relink_outlets(exo_place *place)
                  place->ports[i].edges[e]->outlets && k < place->ports[i].edges[e]->count; k++)
                 exo_outlet_relink_locked(&place->ports[i].edges[e]->outlets[k]);
     pthread_mutex_unlock(&place->lock);
+    exo_passages_ask_again(place);
 }
 
 exo_status

@@ -192,6 +192,9 @@ struct exo_graph_actor {
     bool resumes; /* files of an earlier life may be in the folder */
 };
 
+/* A message on its way on the virtual clock. */
+typedef struct exo_passage exo_passage;
+
 struct exo_place {
     struct exo_graph_actor actor; /* must be first: the class's pointer is the place's */
     const exo_actor_spec *spec;
@@ -213,11 +216,12 @@ struct exo_place {
      * Owner: the thread that changes the place */
     const uint16_t *lives;
     const bool *ended;
-    bool returned;    /* the class's run has returned: all outputs are finished */
-    bool over;        /* and everything has left: there is no further life */
-    bool regroups;    /* the life ends because another member of its collectives has failed */
-    bool sending;     /* the actor waits in send */
-    uint64_t changes; /* of the graph, since the place was made */
+    bool returned;     /* the class's run has returned: all outputs are finished */
+    bool over;         /* and everything has left: there is no further life */
+    bool regroups;     /* the life ends because another member of its collectives has failed */
+    bool sending;      /* the actor waits in send */
+    uint64_t changes;  /* of the graph, since the place was made */
+    exo_passage *held; /* virtual clock: messages that an outage without an end holds (passage.c) */
     exo_place_wait wait;
     uint64_t moves;     /* counts beginnings and ends of waits, and events that may end one */
     bool cancelled;     /* every wait is to end */
@@ -324,6 +328,22 @@ exo_status exo_outlet_start(exo_outlet *outlet, exo_err *err);
 /* Transmits the items that may leave, or wakes the outlet's thread to do so. Call it after every
  * new item or credit. Under the lock, which may open meanwhile. */
 void exo_outlet_pump_locked(exo_outlet *outlet);
+/* The way of a message on the virtual clock. */
+typedef struct exo_passage_way {
+    exo_place *from, *to;
+    exo_outlet *outlet; /* which may send its next item then; NULL: a message without an item */
+    exo_links *links;   /* NULL: nothing is emulated */
+    uint32_t sender, receiver, flow;
+    uint64_t bytes; /* on the wire */
+} exo_passage_way;
+
+/* On the virtual clock, with the baton. The message is moved. Errors: NOMEM. */
+exo_status exo_passage_begin(const exo_passage_way *way, exo_payload *message, exo_err *err);
+/* The links have changed: asks again for what an outage without an end held. */
+void exo_passages_ask_again(exo_place *place);
+void exo_passages_free(exo_place *place);
+/* An event: the link has passed the outlet's item, and the next one may leave. */
+void exo_outlet_departed(void *outlet, exo_time at);
 /* The links have changed: asks again for what an outage without an end held. On the real clock. Under
  * the lock. */
 void exo_outlet_relink_locked(exo_outlet *outlet);

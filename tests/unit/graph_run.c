@@ -720,6 +720,48 @@ Test(graph_run, a_change_ends_an_outage_and_nothing_is_lost, .timeout = 60)
     }
 }
 
+/* The same on the virtual clock, where another source's work lets time pass: an item that the link
+ * holds, an item that has left, and credits. */
+Test(graph_run, a_change_ends_an_outage_on_the_virtual_clock, .timeout = 60)
+{
+    static const exo_link_change outage = {.factor = 0};
+    static const exo_host_group groups[] = {{.name = "host_0", .count = 1},
+                                            {.name = "host_1", .first = 1, .count = 1},
+                                            {.name = "host_2", .first = 2, .count = 1}};
+    for (int i = 0; i < 3; i++) {
+        struct graph g;
+        memset(&changes, 0, sizeof changes);
+        graph_init(&g, 2, 1, EXO_ROUTE_BROADCAST, true);
+        world.items = 600;
+        world.slow = true;
+        g.spec.emulated = true;
+        g.spec.host_groups = (exo_host_group *)(uintptr_t)groups;
+        g.spec.num_host_groups = sizeof groups / sizeof *groups;
+        g.links[0].is_default = false;
+        g.links[0].from = i < 2 ? 0 : 2;
+        g.links[0].to = i < 2 ? 2 : 0;
+        for (size_t c = 0; c < CHANGES; c++) {
+            changes.graphs[c] = g;
+            changes.graphs[c].spec.links = changes.graphs[c].links;
+            changes.graphs[c].spec.hosts = changes.graphs[c].emulated;
+        }
+        if (i == 0) {
+            g.emulated[0].spec.changes = &outage;
+            g.emulated[0].spec.num_changes = 1;
+        } else {
+            g.links[0].spec.changes = &outage;
+            g.links[0].spec.num_changes = 1;
+        }
+        const exo_graph_run_opts opts = {
+            .space = "test", .next = next_graph, .changed = graph_changed};
+        cr_assert_eq(exo_graph_run(&g.spec, &opts, &g.result, &g.err), EXO_OK, "%d: %s", i,
+                     g.err.text);
+        cr_expect_eq(changes.status, EXO_OK, "%d: %s", i, changes.reason);
+        check_all_came(&g, 2, 1);
+        exo_graph_result_release(&g.result);
+    }
+}
+
 /* A channel that is opened to an actor that has ended says so to the first item. */
 Test(graph_run, a_change_after_a_receiver_has_ended_holds_nobody_up, .timeout = 60)
 {
