@@ -3,9 +3,11 @@
 #include <criterion/criterion.h>
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+#include <exogym/comm.h>
 #include <exogym/reward.h>
 
 #include "experience/claims.h"
@@ -674,9 +676,9 @@ Test(experience, a_number_far_from_the_others_is_no_claim)
 
 /* --- Learning --------------------------------------------------------------------------------- */
 
-/* A learner whose context has room for the longest answer of good_item. */
+/* Learner `rank` of `size`. Its context has room for the longest answer of good_item. */
 static exo_learner *
-learner_of(exo_config_doc **doc, const char *algorithm, exo_err *err)
+learner_of(exo_config_doc **doc, const char *algorithm, uint32_t rank, uint32_t size, exo_err *err)
 {
     char text[256];
     exo_learner *learner = NULL;
@@ -686,7 +688,7 @@ learner_of(exo_config_doc **doc, const char *algorithm, exo_err *err)
              algorithm, PROMPT + 4);
     cr_assert_eq(exo_config_parse(doc, "test", text, err), EXO_OK, "%s", err->text);
     cr_assert_eq(exo_learner_read(&learner, exo_config_root(*doc), err), EXO_OK, "%s", err->text);
-    cr_assert_eq(exo_learner_start(learner, 1, 0, 1, 0, err), EXO_OK, "%s", err->text);
+    cr_assert_eq(exo_learner_start(learner, 1, rank, size, 0, err), EXO_OK, "%s", err->text);
     return learner;
 }
 
@@ -695,7 +697,7 @@ static exo_status
 learn_from(const char *algorithm, void (*spoil)(exo_experience *), exo_err *err)
 {
     exo_config_doc *doc = NULL;
-    exo_learner *learner = learner_of(&doc, algorithm, err);
+    exo_learner *learner = learner_of(&doc, algorithm, 0, 1, err);
     exo_learner_figures figures;
     exo_experience e[2];
     exo_item *items[2];
@@ -813,6 +815,66 @@ Test(experience, numbers_that_would_spoil_the_weights_are_refused_with_their_mak
     }
 }
 
+/* One of two learners that add up, in a thread of its own. */
+struct summand {
+    exo_learner *learner;
+    exo_group *group;
+    uint64_t id;
+    void (*spoil)(exo_experience *);
+    exo_status status;
+    exo_err err;
+};
+
+static void *
+learn_one_item(void *argument)
+{
+    struct summand *s = argument;
+    exo_learner_figures figures;
+    exo_experience e;
+    exo_item *item = good_item(&e);
+    e.id = s->id;
+    e.filtered = false;
+    s->spoil(&e);
+    s->status = exo_learner_update(s->learner, s->group, &e, 1, &figures, &s->err);
+    exo_item_drop(&item);
+    exo_group_close(&s->group); /* as a trainer that fails */
+    return NULL;
+}
+
+/* The other trainer fails because that one is gone, and accuses no item. */
+Test(experience, only_the_trainer_whose_items_are_not_finite_names_them)
+{
+    const struct {
+        const char *algorithm;
+        void (*spoil)(exo_experience *);
+        const char *what;
+    } cases[] = {{"grpo", set_large_scores, "the sum of the scores"},
+                 {"reinforce++", set_low_log_prob, "the loss"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exo_config_doc *docs[2] = {NULL};
+        exo_comm *comm = NULL;
+        pthread_t threads[2];
+        struct summand s[2] = {{.spoil = leave}, {.id = 1, .spoil = cases[i].spoil}};
+        cr_assert_eq(exo_comm_local(&comm, 2, exo_clock_real(), NULL), EXO_OK);
+        for (uint32_t k = 0; k < 2; k++) {
+            s[k].learner = learner_of(&docs[k], cases[i].algorithm, k, 2, &s[k].err);
+            cr_assert_eq(exo_group_open(&s[k].group, comm, k, "trainer", NULL), EXO_OK);
+            cr_assert_eq(pthread_create(&threads[k], NULL, learn_one_item, &s[k]), 0);
+        }
+        for (int k = 0; k < 2; k++)
+            pthread_join(threads[k], NULL);
+        cr_expect_eq(s[0].status, EXO_PEER_LOST, "case %zu: %s", i, s[0].err.text);
+        cr_expect_eq(s[1].status, EXO_FAILED, "case %zu: %s", i, s[1].err.text);
+        cr_expect_eq(strncmp(s[1].err.text, cases[i].what, strlen(cases[i].what)), 0, "%s",
+                     s[1].err.text);
+        for (int k = 0; k < 2; k++) {
+            exo_learner_free(&s[k].learner);
+            exo_config_free(&docs[k]);
+        }
+        exo_comm_drop(&comm);
+    }
+}
+
 static void
 set_longer_answer(exo_experience *e)
 {
@@ -826,7 +888,7 @@ Test(experience, an_answer_beyond_the_context_is_named)
     exo_config_doc *doc = NULL;
     exo_experience e;
     exo_item *item = good_item(&e);
-    exo_learner *learner = learner_of(&doc, "grpo", &err);
+    exo_learner *learner = learner_of(&doc, "grpo", 0, 1, &err);
     cr_expect_eq(exo_learner_check(learner, &e, &err), EXO_OK, "%s", err.text);
     set_longer_answer(&e);
     cr_expect_eq(exo_learner_check(learner, &e, &err), EXO_INVAL);
