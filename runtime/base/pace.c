@@ -91,16 +91,19 @@ pay(exo_pace *pace, exo_time sum)
     exo_compute_pause();
     sleep_until(exo_now(pace->clock) + cost - worked);
     exo_compute_resume();
+    pace->late = work_of(pace) - cost;
 }
 
-/* Lets the rest of the phase's declared cost pass. */
+/* Lets the rest of the phase's declared cost pass. Work beyond the cost is owed only as far as it is
+ * free, or the last wait ended late: a late wait before it has shortened the next one. */
 static void
 pay_rest(exo_pace *pace)
 {
-    const exo_time before = work_of(pace), cost = (exo_time)((double)pace->declared / pace->speed);
     pay(pace, pace->declared);
-    if (!pace->lane && (pace->declared == 0 || before < cost))
-        pace->owed += work_of(pace) - cost;
+    if (pace->lane || pace->declared < 0)
+        return;
+    const exo_time more = work_of(pace) - (exo_time)((double)pace->declared / pace->speed);
+    pace->owed += pace->declared == 0 || more < pace->late ? more : pace->late;
 }
 
 void
@@ -115,6 +118,7 @@ exo_pace_phase(exo_pace *pace, const char *name, exo_time declared)
     pace->declared = declared;
     pace->paid = 0;
     pace->worked = 0;
+    pace->late = 0;
     if (declared > 0) {
         pace->worked = pace->owed;
         pace->owed = 0;

@@ -2,10 +2,9 @@
  *
  * On the virtual clock a phase costs its declared time, or the time that it takes on this machine.
  * On the real clock the actor waits until a declared cost has passed, so that a fast machine
- * simulates a slow one. The work of a phase that costs nothing shortens the next such wait, and so does
- * a wait that took too long. The
- * speed of the actor's host divides both costs. Waits are recorded apart from work, so a track shows
- * where the time went.
+ * simulates a slow one. The work of a phase that costs nothing shortens the next such wait, and so
+ * does a wait that ended late. The speed of the actor's host divides both costs. Waits are recorded
+ * apart from work, so a track shows where the time went.
  *
  * Threads: one at a time, the one that has entered it. Read next: sim.h, spans.h. */
 #ifndef EXO_BASE_PACE_H
@@ -27,8 +26,10 @@ typedef struct exo_pace {
     exo_time paid;     /* the part of it that has passed, on the virtual clock */
     exo_time begun;    /* end of the phase's last wait, or its beginning */
     exo_time worked;   /* work of the phase before that */
-    /* on the real clock: work of phases with the declared cost 0, and what waits for a declared cost
-     * took too long, because others had the core. The next declared phase is as much shorter */
+    exo_time
+        late; /* by which the phase's last wait for its cost ended too late: others had the core */
+    /* on the real clock: work of phases with the declared cost 0, and late ends of waits. The next
+     * declared phase is as much shorter */
     exo_time owed;
     const char *wait;
     exo_span_kind wait_kind;

@@ -3,12 +3,17 @@
 #include <criterion/criterion.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <exogym/tensor.h>
+
 #include "base/pace.h"
+#include "base/parallel.h"
 #include "base/sim.h"
+#include "support/eventually.h"
 
 enum {
     LANES = 5,
@@ -356,6 +361,50 @@ Test(pace, work_without_a_cost_belongs_to_the_next_declared_phase, .timeout = 12
         least = between - began < least ? between - began : least;
     }
     cr_expect_lt(least, 10 * EXO_MS, "%lld ns", (long long)least);
+    exo_pace_leave(&pace);
+    exo_pace_release(&pace);
+}
+
+/* Has the only compute slot for 60 ms, from when the test waits for a declared cost. */
+static void *
+hold_slot(void *argument)
+{
+    atomic_store((atomic_bool *)argument, true);
+    exo_compute_enter();
+    burn(60 * EXO_MS);
+    exo_compute_leave();
+    return NULL;
+}
+
+/* A wait of 20 ms ends 40 ms late, at the end of its phase or at a part of it. */
+Test(pace, the_late_end_of_a_wait_belongs_to_the_next_declared_phase, .timeout = 120)
+{
+    exo_pace pace;
+    exo_set_num_threads(1);
+    cr_assert_eq(exo_pace_init(&pace, NULL, exo_now(exo_clock_real()), 1, NULL), EXO_OK);
+    exo_pace_enter(&pace, 0);
+    exo_compute_enter();
+    for (int parts = 0; parts < 2; parts++) {
+        exo_time least = EXO_SECOND;
+        for (int try = 0; try < 5 && least >= 30 * EXO_MS; try++) {
+            pthread_t thread;
+            atomic_bool told = false;
+            cr_assert_eq(pthread_create(&thread, NULL, hold_slot, &told), 0);
+            EVENTUALLY(atomic_load(&told));
+            burn(5 * EXO_MS); /* until the thread waits for the slot */
+            exo_pace_phase(&pace, "step", 20 * EXO_MS);
+            if (parts)
+                exo_pace_reach(&pace, 1);
+            exo_pace_phase(&pace, "step", 50 * EXO_MS);
+            exo_time began = exo_now(exo_clock_real());
+            exo_pace_phase(&pace, NULL, -1);
+            exo_time lasted = exo_now(exo_clock_real()) - began;
+            least = lasted < least ? lasted : least;
+            pthread_join(thread, NULL);
+        }
+        cr_expect_lt(least, 30 * EXO_MS, "parts %d: %lld ns", parts, (long long)least);
+    }
+    exo_compute_leave();
     exo_pace_leave(&pace);
     exo_pace_release(&pace);
 }
