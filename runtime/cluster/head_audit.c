@@ -82,7 +82,7 @@ run(const struct exo_head_method *method, struct head *h, exo_call_context *call
         return method->run(h, call, args, reply, err);
     ProtobufCMessage *message = exo_message_unpack_args(method->message, args);
     if (!message)
-        return exo_fail(err, EXO_INVAL, "%s: the arguments cannot be read", method->name);
+        return exo_message_refuse_args(method->name, err);
     exo_status st = method->run(h, call, message, reply, err);
     exo_message_release(message);
     return st;

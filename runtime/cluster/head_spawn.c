@@ -526,7 +526,7 @@ exo_head_spawn(struct head *h, exo_call_context *call, const void *args, exo_pay
         return many;
     Exo__Cluster__Spawn *spec = EXO_UNPACK_ARGS(Exo__Cluster__Spawn, exo__cluster__spawn, args);
     if (!spec)
-        return exo_fail(err, EXO_INVAL, "spawn: the arguments cannot be read");
+        return exo_message_refuse_args("spawn", err);
     size_t count = 1 + spec->n_together;
     exo_head_note_spawn(h, spec);
     exo_status st = check_quotas(h, exo_head_holder(h, call), spec, err);

@@ -76,6 +76,16 @@ exo_message_unpack_args(const ProtobufCMessageDescriptor *descriptor, const exo_
                : NULL;
 }
 
+exo_status
+exo_message_refuse_args(const char *method, exo_err *err)
+{
+    return exo_fail(
+        err, EXO_INVAL,
+        "%s: the arguments cannot be read, or are more than %d bytes, %d messages or %d "
+        "fields",
+        method, EXO_MAX_CONTROL, MAX_PARTS, MAX_FIELDS);
+}
+
 enum {
     /* fields that exo_message_text looks at: packed, fields stand in the order of their numbers */
     FIRST_FIELDS = 64

@@ -14,10 +14,12 @@
  * than any message of the protocol. The caller frees it with EXO_RELEASE. */
 void *exo_message_unpack(const ProtobufCMessageDescriptor *descriptor, const exo_payload *payload);
 /* Unpacks the arguments of a system actor's method: as above, and NULL if they have more than
- * EXO_MAX_CONTROL bytes or too many messages within, because unpacked messages take much more
- * memory. */
+ * EXO_MAX_CONTROL bytes, or too many messages or fields within, because unpacked ones take much more
+ * memory and time. */
 void *exo_message_unpack_args(const ProtobufCMessageDescriptor *descriptor,
                               const exo_payload *args);
+/* INVAL: exo_message_unpack_args has refused the arguments of this method. */
+exo_status exo_message_refuse_args(const char *method, exo_err *err);
 /* Counts the messages in a repeated field, as far as the arguments can be read. It costs far less
  * than unpacking. */
 size_t exo_message_count(const exo_payload *args, uint32_t field);

@@ -140,7 +140,7 @@ worker_spawn(exo_call_context *call, void *self, const exo_payload *args, exo_pa
     exo_ref ref = {0};
     Exo__Cluster__Spawn *spec = EXO_UNPACK_ARGS(Exo__Cluster__Spawn, exo__cluster__spawn, args);
     if (!spec)
-        return exo_fail(err, EXO_INVAL, "spawn: the arguments cannot be read");
+        return exo_message_refuse_args("spawn", err);
     exo_status st = make(call, self, spec, &ref, err);
     if (st == EXO_OK)
         st = reply_made(exo_actor_class_find(spec->class_name), ref, reply, err);

@@ -320,6 +320,7 @@ Test(quotas, bound_what_a_message_becomes)
     for (size_t i = sizeof head - 1; i < SIZE; i += 2)
         data[i] = 0x78; /* a field that no register has */
     cr_expect_eq(ask_bytes("register", data, 1 << 20), EXO_INVAL, "too many fields");
+    cr_expect_not_null(strstr(err.text, "65536 fields"), "%s", err.text);
     cr_expect_eq(ask_bytes("register", data, 100000), EXO_OK, "%s", err.text);
     exo_free(data);
 }
