@@ -15,7 +15,7 @@
 EXO_DECLS_BEGIN
 
 /* The version of the public structs. A plugin that was built for another number is refused. */
-#define EXO_PLUGIN_ABI 25
+#define EXO_PLUGIN_ABI 26
 
 /* Its functions are found by their names in C, also if it is written in C++. */
 #ifdef __cplusplus
