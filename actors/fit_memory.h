@@ -14,8 +14,8 @@ typedef struct exo_fit_memory {
     uint64_t parameters;   /* of all nodes, with statistics */
     uint64_t gradients;    /* of all nodes; 0 if steps are taken within backward */
     uint64_t optimizer;    /* of all nodes: moments, and the strategy's state */
-    uint64_t
-        average; /* of all nodes: the copies that are averaged, beyond what a step has closed */
+    /* of all nodes: the copies that are averaged, beyond what a step has closed */
+    uint64_t average;
     uint64_t activations; /* of a forward and backward pass, times `passes` */
     uint64_t evaluation;  /* of the passes of an evaluation */
     uint64_t padding; /* of a node's passes: what the node saves as a worker (exo_pass_memory) */

@@ -189,7 +189,8 @@ look_at_muon(const exo_node *node, const exo_model *model, struct muon *muon)
                          (double)numel;
 }
 
-/* Measures the memory of optimizers and strategies of the first `count` nodes, 1 or 2, of this size, of which muon->matrices are in a matrix. muon of a whole copy is left out, because its
+/* Measures the memory of optimizers and strategies of the first `count` nodes, 1 or 2, of this size. Of
+ * their parameters the share muon->matrices is in matrices. muon of a whole copy is left out, because its
  * memory depends on the model's shapes. */
 static exo_status
 measure_nodes(const exo_fit_nodes *subject, const struct size *size, uint32_t count, size_t *bytes,

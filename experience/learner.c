@@ -458,7 +458,7 @@ exo_learner_step(exo_learner *l, exo_group *group, uint64_t m, exo_learner_figur
         return st == EXO_OK && exo_learner_is_apart(l) ? exo_learner_idle(l, 1, err) : st;
     tell_step(l, number, false);
     st = add_slices(l, m, f->steps, counts, sums, off, err);
-    /* Before the others get it, who would name items of their own. */
+    /* not after the sum, which would make every learner name items of its own */
     if (st == EXO_OK && !isfinite(sums[EXO_STEP_LOSS]))
         st = exo_learner_not_finite(l, "the loss", err);
     if (st == EXO_OK)

@@ -107,8 +107,8 @@ exo_status exo_learner_end(exo_learner *learner, exo_group *group, uint64_t batc
 /* Learns from items (count, which may be 0), and makes the next version. All learners call this
  * together; `group` is NULL if there is one. Without an item on any learner nothing changes, and
  * figures->items is 0. Learners that are apart make a version nevertheless. INVAL: an item does not fit
- * the model or its slice; FAILED: the loss or a gradient is not finite, and the version is the one before; those of the
- * group. */
+ * the model or its slice; FAILED: the loss or a gradient is not finite, and the version is the one
+ * before; those of the group. */
 exo_status exo_learner_update(exo_learner *learner, exo_group *group, exo_experience *items,
                               size_t count, exo_learner_figures *figures, exo_err *err);
 

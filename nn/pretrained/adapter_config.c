@@ -30,10 +30,10 @@ static const char *const off[] = {
     "modules_to_save",  "layer_replication", "trainable_token_indices",
     "target_parameters"};
 
-/* Some ways to begin replace the base's weights by what A and B leave of them (PiSSA, OLoRA, LoftQ,
+/* Some initializations replace the base's weights by what A and B leave of them (PiSSA, OLoRA, LoftQ,
  * CorDA), and peft does so again when it opens the adapter. */
 static void
-read_beginning(exo_hf_config *c)
+read_initialization(exo_hf_config *c)
 {
     static const char *const kept[] = {"gaussian", "orthogonal", "eva", "mica", "lora_ga"};
     const json_t *value = exo_hf_get(c, "init_lora_weights");
@@ -58,7 +58,7 @@ read_kind(exo_hf_config *c)
         exo_hf_refuse(c, "bias", "expected none");
     for (size_t i = 0; i < sizeof off / sizeof *off; i++)
         exo_hf_must_be_off(c, off[i], "only A and B of linear layers are applied");
-    read_beginning(c);
+    read_initialization(c);
 }
 
 exo_status

@@ -26,8 +26,9 @@ typedef struct exo_pace {
     exo_time paid;     /* the part of it that has passed, on the virtual clock */
     exo_time begun;    /* end of the phase's last wait, or its beginning */
     exo_time worked;   /* work of the phase before that */
-    exo_time
-        late; /* by which the phase's last wait for its cost ended too late: others had the core */
+    /* on the real clock: the time by which the phase's last wait for its cost ended late, because
+     * others had the core */
+    exo_time late;
     /* on the real clock: work of phases with the declared cost 0, and late ends of waits. The next
      * declared phase is as much shorter */
     exo_time owed;

@@ -24,12 +24,13 @@
  * below EXO_LIMIT_LEAST_DESCRIPTORS. */
 exo_status exo_intake_open(exo_err *err);
 void exo_intake_close(void);
+
 enum {
     EXO_INTAKE_HINT = 160
 };
 
-/* Adds to an error that the process at `endpoint` does not answer: it may have no descriptor left, if those of
- * this host may have few. "": they may have many, or it is on another host. */
+/* The end of an error that the process at `endpoint` does not answer: perhaps it has no descriptor left,
+ * because processes of this host may have few. "": they may have many, or it is on another host. */
 void exo_intake_hint(const char *endpoint, char out[EXO_INTAKE_HINT]);
 
 /* Between begin and end, sockets on which this thread begins to listen belong to `owner`: the

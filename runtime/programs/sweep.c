@@ -191,7 +191,8 @@ make_room(struct sweep *s, const exo_job *job, exo_err *err)
     return runs && configs && s->first ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
 }
 
-/* Writes the configs of the job's runs, and keeps them. A minibatch that is not chosen yet is the same for all. */
+/* Writes the configs of the job's runs, and keeps them. A minibatch that is not chosen yet is the same
+ * for all. */
 static exo_status
 remember_runs(struct sweep *s, exo_job *job, exo_err *err)
 {

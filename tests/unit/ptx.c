@@ -185,7 +185,8 @@ Test(ptx, drawn_orders_mix_lanes_and_blocks)
     cr_expect(between_lanes && between_blocks);
 }
 
-/* Lane 0 waits until lane 1, which is behind it in the text, has written a word: with independent lanes it ends. */
+/* Lane 0 waits until lane 1, which is behind it in the text, has written a word: with independent lanes
+ * it ends. */
 Test(ptx, lanes_that_wait_for_each_other_go_on)
 {
     uint32_t memory[WORDS] = {0};
