@@ -782,6 +782,14 @@ set_opposite_scores(exo_experience *e)
     e->scores[1] = -1e25;
 }
 
+/* Their mean and the loss are finite, but the gradient is not. */
+static void
+set_largest_scores(exo_experience *e)
+{
+    e->scores[0] = 1e38;
+    e->scores[1] = -1e38;
+}
+
 static void
 set_low_log_prob(exo_experience *e)
 {
@@ -802,6 +810,9 @@ Test(experience, numbers_that_would_spoil_the_weights_are_refused_with_their_mak
         {"{name: dr_grpo, length: 4}, max_norm: 0",
          set_opposite_scores,
          {"the square of the gradient of version 0 is", "of maker 1 has the largest score, 1e+25"}},
+        {"{name: dr_grpo, length: 4}",
+         set_largest_scores,
+         {"the square of the gradient of version 0 is", "of maker 1 has the largest score, 1e+38"}},
         {"reinforce++",
          set_low_log_prob,
          {"the loss of version 0 is not finite",
