@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define STOP_SILENCE (10 * EXO_SECOND)
+
 void
 exo_fit_end_collectives(struct run *run, uint32_t rank, const char *cause)
 {
@@ -84,6 +86,18 @@ all_are_silent(const struct run *run)
     return true;
 }
 
+/* A run that is to stop does not wait long for a node whose process is stopped or cannot be reached:
+ * *rank. A node that computes answers. */
+static bool
+find_unstoppable(const struct run *run, uint32_t *rank)
+{
+    const bool stops = run->opts->stop && *run->opts->stop && !run->elastic;
+    for (*rank = 0; stops && *rank < run->cast.count; (*rank)++)
+        if (run->cast.futures[*rank] && exo_fit_silence(run, *rank) >= STOP_SILENCE)
+            return true;
+    return false;
+}
+
 static void
 on_idle(void *context)
 {
@@ -101,6 +115,14 @@ on_idle(void *context)
         exo_fit_end_collectives(run, silent, "it does not answer");
         exo_fit_leave_out(run, silent, "it does not answer");
         w->left_out = true;
+        be_patient(w);
+        return;
+    }
+    if (!failed && find_unstoppable(run, &silent)) {
+        exo_fail(&w->stall, EXO_TIMEOUT,
+                 "node_%u has not answered for %d s: the run stops without a checkpoint", silent,
+                 (int)(STOP_SILENCE / EXO_SECOND));
+        exo_fit_end_collectives(run, silent, "it does not answer");
         be_patient(w);
         return;
     }

@@ -14,6 +14,14 @@ job() {
     printf 'strategy: {name: uneven, how: %s, optimizer: {name: sgd, lr: 0.1}}\n' "$1"
 }
 
+# SIGTERM does not wait for a worker that is stopped: the end is looked for below, as it takes its time.
+job stops 2 600 >term.yaml
+"$EXOGYM" run term.yaml --name term --no-plot --save-dir runs --workers 2 >term.out 2>term.err </dev/null &
+term_pid=$!
+started+=("$term_pid")
+until_true 60 grep -q 'it does not answer' term.err || fail "no worker is stopped: $(tail -3 term.err)"
+kill -TERM "$term_pid"
+
 # stalls HOW NODES WORDS...: it ends with 1 and all the words, and not at its deadline, which is
 # longer than this test may take.
 stalls() {
@@ -78,5 +86,8 @@ edges:
   - {from: source, to: sink, carries: numbers}
 YAML
 poor 72 items.yaml
+
+ended 120 "$term_pid" 1
+grep -Eq 'exogym: uneven: node_[01] has not answered for 10 s: the run stops without a checkpoint' term.err || fail "SIGTERM: $(tail -3 term.err)"
 
 finish
