@@ -48,6 +48,9 @@ exo_intake_send_version(exo_intake *in, exo_graph_actor *actor, exo_err *err)
         return exo_fail(err, EXO_NOMEM, "no memory for a list of %zu ranges of draws", most);
     const exo_draw_bounds bounds = {.learned = exo_stock_low(&in->stock),
                                     .quota = quota_of(in, actor),
+                                    .update = in->update * exo_graph_count(actor),
+                                    .under_way = in->under_way * exo_graph_count(actor),
+                                    .learns = in->learns,
                                     .finished = finished,
                                     .num_finished = exo_stock_finished(&in->stock, finished, most)};
     exo_status st = exo_publisher_send(in->publisher, exo_graph_output(actor, "parameters"),

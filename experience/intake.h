@@ -22,6 +22,7 @@ typedef struct exo_intake {
     exo_dealer *dealer;       /* NULL: maker i of M makes the draws i, i + M, ... */
     uint64_t update, updates; /* items of an update; updates of the run, 0: until the makers end */
     uint64_t under_way;       /* draws of an update and of later ones that makers may have begun */
+    exo_time learns;          /* time of the last update; 0: there was none */
     exo_stock stock;          /* items of this update and of later ones */
     bool closed;              /* no more items come */
     uint64_t repeated;        /* items that came again and were dropped */

@@ -29,6 +29,10 @@
 #include "experience/source.h"
 
 enum {
+    MOST_VAIN = 6 /* then a batch in 33 waits for more draws */
+};
+
+enum {
     SCORE,
     VERSION,
     ITEMS,
@@ -94,6 +98,9 @@ struct maker {
     bool resumes;       /* answers under way have had no token since an exchange */
     exo_time exchanged; /* when it began */
     double gap;         /* seconds: the longest */
+    exo_time takes;     /* time of the last batch; 0: there was none */
+    /* waits for more draws that were in vain, in a row; batches that begin without such a wait */
+    unsigned vain, hasty;
 };
 
 static const char *const swap_names[] = {"batch", "step", NULL};
@@ -237,7 +244,7 @@ catch_up(struct maker *m, exo_graph_actor *actor, exo_err *err)
     skip_finished(m);
     if (st != EXO_OK || has_draw(m) || !has_work(m) || exo_experience_source_active(m->source) > 0)
         return st;
-    st = exo_maker_weights_wait(m->weights, actor, err);
+    st = exo_maker_weights_wait(m->weights, actor, EXO_PORT_TIMEOUT, err);
     return st == EXO_OK ? catch_up(m, actor, err) : st;
 }
 
@@ -362,13 +369,72 @@ pass_time(const struct maker *m, size_t steps)
         exo_pace_reach(pace, steps < most ? (double)steps / (double)most : 1);
 }
 
+/* How long a batch may wait until more draws are allowed than now (*count); 0: it begins. A part of a
+ * batch takes as long as a whole one, so a wait for n draws beside k pays if it takes less than n / k
+ * of that. */
+static exo_time
+patience(const struct maker *m, uint64_t *count)
+{
+    uint64_t batch = exo_experience_source_batch(m->source), draw = m->draw, aim = 0;
+    for (*count = 0;
+         *count < batch && draw < m->total && exo_maker_weights_allows(m->weights, draw);
+         draw += m->makers)
+        *count += !exo_maker_weights_has_finished(m->weights, draw);
+    if (*count > 0 && *count < batch && draw < m->total)
+        aim = exo_maker_weights_aim(m->weights, m->draw, batch, m->takes);
+    if (aim <= *count)
+        return 0;
+    double share = (double)(aim - *count) / (double)*count;
+    return share < 1 ? (exo_time)(share * (double)m->takes) : m->takes;
+}
+
+/* Waits for versions that allow more draws, while the trainers make them without this maker's next
+ * draw. After a wait in vain the next batches begin without one, and more of them each time: what was
+ * to come is held up elsewhere, at a slow maker or in a replay_buffer. */
+static exo_status
+gather(struct maker *m, exo_graph_actor *actor, exo_err *err)
+{
+    uint64_t first = 0, count = 0, seen = 0;
+    exo_status st = EXO_OK, came = EXO_OK;
+    exo_err reason = {0};
+    exo_time left = patience(m, &first), until = exo_graph_now(actor) + left;
+    if (left == 0)
+        return EXO_OK;
+    if (m->hasty > 0) {
+        m->hasty--;
+        return EXO_OK;
+    }
+    for (count = seen = first; st == EXO_OK && left > 0; seen = count) {
+        came = exo_maker_weights_wait(m->weights, actor, left, &reason);
+        if (came != EXO_OK)
+            break;
+        st = renew(m, actor, err);
+        skip_finished(m);
+        exo_time more = patience(m, &count), now = exo_graph_now(actor);
+        until = count > seen ? now + more : until;
+        left = more > 0 ? until - now : 0;
+    }
+    if (came != EXO_OK && came != EXO_TIMEOUT)
+        return exo_fail(err, came, "%s", reason.text);
+    m->vain = count > first ? 0 : m->vain < MOST_VAIN ? m->vain + 1 : MOST_VAIN;
+    m->hasty = m->vain > 0 ? 1u << (m->vain - 1) : 0;
+    return st;
+}
+
 /* Makes a batch with one version of the weights. The next one comes meanwhile. */
 static exo_status
 make_batch(struct maker *m, exo_graph_actor *actor, exo_err *err)
 {
-    exo_status st = catch_up(m, actor, err);
+    exo_status st = EXO_OK;
+    do {
+        st = catch_up(m, actor, err);
+        if (st == EXO_OK)
+            st = gather(m, actor, err);
+    } while (st == EXO_OK && !has_draw(m) &&
+             has_work(m)); /* a trainer began another life meanwhile */
     if (st == EXO_OK)
         begin_batch(m);
+    exo_time begun = exo_graph_now(actor);
     exo_graph_phase(actor, "make");
     if (st == EXO_OK)
         st = begin_draws(m, err);
@@ -380,6 +446,7 @@ make_batch(struct maker *m, exo_graph_actor *actor, exo_err *err)
             st = exo_maker_weights_pump(m->weights, actor, false, err);
     }
     exo_graph_phase(actor, NULL);
+    m->takes = exo_graph_now(actor) - begun;
     return st == EXO_OK ? end_batch(m, actor, err) : st;
 }
 
@@ -554,7 +621,7 @@ await_trainers(struct maker *m, exo_graph_actor *actor, exo_err *err)
                err); /* trainers send no further version before the answer to the last one */
     if (st != EXO_OK || has_work(m) || !m->told)
         return st;
-    st = exo_maker_weights_wait(m->weights, actor, &reason);
+    st = exo_maker_weights_wait(m->weights, actor, EXO_PORT_TIMEOUT, &reason);
     if (st == EXO_OK)
         return EXO_OK;
     return st == EXO_TIMEOUT

@@ -16,6 +16,8 @@ struct position {
     int64_t life; /* of the trainers; -1: none has said anything */
     uint64_t round, quota, learned;
     uint32_t trainers;
+    uint64_t update, under_way; /* those of exo_parameters, with `learns` */
+    exo_time learns;
 };
 
 /* What a trainer that is apart from the others says about its own draws. */
@@ -111,6 +113,19 @@ bool
 exo_maker_weights_allows(const exo_maker_weights *w, uint64_t draw)
 {
     return draw < (w->allowances ? word_about(w, draw).quota : w->now.quota);
+}
+
+uint64_t
+exo_maker_weights_aim(const exo_maker_weights *w, uint64_t draw, uint64_t batch, exo_time takes)
+{
+    const struct position *p = &w->now;
+    uint64_t learned = w->version * p->update;
+    if (w->allowances || exo_maker_weights_is_dealt(w) || p->update == 0 ||
+        draw < learned + p->update || p->quota < learned + p->under_way)
+        return 0;
+    uint64_t share = p->under_way / (2 * p->update) * p->update / w->start.makers;
+    double learns = (double)p->learns * (double)p->under_way / (double)p->update;
+    return (double)takes > learns || batch < share ? batch : share;
 }
 
 bool
@@ -277,7 +292,10 @@ position_of(const exo_parameters *p)
                              .round = p->round,
                              .quota = p->quota,
                              .learned = p->learned,
-                             .trainers = p->trainers};
+                             .trainers = p->trainers,
+                             .update = p->update,
+                             .under_way = p->under_way,
+                             .learns = p->learns};
 }
 
 /* Copies which draws are finished. */
@@ -587,11 +605,10 @@ exo_maker_weights_pump(exo_maker_weights *w, exo_graph_actor *actor, bool wait, 
 }
 
 exo_status
-exo_maker_weights_wait(exo_maker_weights *w, exo_graph_actor *actor, exo_err *err)
+exo_maker_weights_wait(exo_maker_weights *w, exo_graph_actor *actor, exo_time timeout, exo_err *err)
 {
     exo_item *item = NULL;
-    exo_status st =
-        exo_port_receive(exo_graph_input(actor, "parameters"), EXO_PORT_TIMEOUT, &item, err);
+    exo_status st = exo_port_receive(exo_graph_input(actor, "parameters"), timeout, &item, err);
     if (st == EXO_OK)
         hold(w, item);
     return st;
@@ -627,7 +644,7 @@ exo_maker_weights_look(exo_maker_weights *w, exo_graph_actor *actor, bool wait, 
     while (st == EXO_OK && known) {
         st = fetch(w, actor, err);
         if (st == EXO_OK && !w->held && wait)
-            st = exo_maker_weights_wait(w, actor, err);
+            st = exo_maker_weights_wait(w, actor, EXO_PORT_TIMEOUT, err);
         if (st != EXO_OK || !w->held)
             break;
         st = exo_parameters_view(&p, w->held, &reason) == EXO_OK

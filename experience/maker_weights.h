@@ -53,6 +53,16 @@ uint32_t exo_maker_weights_trainers(const exo_maker_weights *weights);
 /* Whether a draw may be made with the version in use: the quota of a version counts from its exchange
  * on. If trainers are apart, that of the draw's trainer decides. */
 bool exo_maker_weights_allows(const exo_maker_weights *weights, uint64_t draw);
+/* The draws that are worth waiting for until a batch begins, at most `batch`, which takes `takes` with
+ * any number of draws; 0: the next version does not come without `draw`, the maker's next one, or brings
+ * no more draws, or it is not known.
+ *
+ * With a batch time C, updates of time L, K draws that may be under way, and F draws that all makers
+ * make at once, a maker that waits for full batches begins one each C + max(0, 2 F / U - K / U) L, where an update
+ * has U draws. That makes more draws with larger F if C > L K / U, the time in which the trainers
+ * learn from K draws. Otherwise F = K / 2 is enough, so that half of them are made and half are learned from. */
+uint64_t exo_maker_weights_aim(const exo_maker_weights *weights, uint64_t draw, uint64_t batch,
+                               exo_time takes);
 /* The version in use. */
 uint64_t exo_maker_weights_version(const exo_maker_weights *weights);
 
@@ -78,9 +88,10 @@ exo_status exo_maker_weights_greet(const exo_maker_weights *weights, exo_graph_a
 /* Tells all trainers that the maker has sent all its draws, once its items are on their way. */
 exo_status exo_maker_weights_say_sent(const exo_maker_weights *weights, exo_graph_actor *actor,
                                       exo_err *err);
-/* Waits for the next update, as long as the edge's deadline, after exo_maker_weights_pump with `wait`.
- * CLOSED: no more will come; TIMEOUT. */
-exo_status exo_maker_weights_wait(exo_maker_weights *weights, exo_graph_actor *actor, exo_err *err);
+/* Waits for the next update, after exo_maker_weights_pump with `wait`. timeout: as that of
+ * exo_port_receive. CLOSED: no more will come; TIMEOUT. */
+exo_status exo_maker_weights_wait(exo_maker_weights *weights, exo_graph_actor *actor,
+                                  exo_time timeout, exo_err *err);
 /* True: a version waits for exo_maker_weights_swap, which makes the generator use it. */
 bool exo_maker_weights_is_ready(const exo_maker_weights *weights);
 void exo_maker_weights_swap(exo_maker_weights *weights, exo_graph_actor *actor);

@@ -6,7 +6,7 @@
 #include <exogym/memory.h>
 
 enum {
-    FORMAT = 7,
+    FORMAT = 8,
     LENGTH_BYTES = 8
 };
 
@@ -30,6 +30,9 @@ enum {
     DEALS, /* exo_dealing */
     NUM_DEALS,
     APART,
+    UPDATE,
+    UNDER_WAY,
+    LEARNS,
     HEADER_WORDS /* pairs of finished draws follow, then pairs of deals */
 };
 
@@ -102,6 +105,9 @@ make_item(exo_item **out, const exo_parameters *p, const struct chunks *c, exo_e
     header[LIFE] = p->life;
     header[ROUND] = (int64_t)p->round;
     header[APART] = p->apart;
+    header[UPDATE] = (int64_t)p->update;
+    header[UNDER_WAY] = (int64_t)p->under_way;
+    header[LEARNS] = p->learns;
     for (size_t i = 0; i < 2 * p->num_finished; i++)
         header[HEADER_WORDS + i] = (int64_t)p->finished[i];
     header[DEALS] = p->dealing;
@@ -142,7 +148,8 @@ is_header(const exo_item_part *p, size_t *finished)
                 h[VERSION] >= 0 && h[QUOTA] >= 0 && h[LEARNED] >= 0 && h[BASE] >= 0 &&
                 h[ROUND] >= 0 && h[LIFE] >= 0 && h[LIFE] <= UINT32_MAX && h[TRAINERS] >= 1 &&
                 h[TRAINERS] <= UINT32_MAX && h[TRAINER] >= 0 && h[TRAINER] < h[TRAINERS] &&
-                (h[APART] == 0 || h[APART] == 1);
+                (h[APART] == 0 || h[APART] == 1) && h[UPDATE] >= 0 && h[UNDER_WAY] >= 0 &&
+                h[LEARNS] >= 0;
     *finished = good ? rest / 2 - (size_t)h[NUM_DEALS] : 0;
     return good;
 }
@@ -212,6 +219,9 @@ exo_parameters_view(exo_parameters *out, const exo_item *item, exo_err *err)
                             .round = (uint64_t)header[ROUND],
                             .canary = header[CANARY] != 0,
                             .apart = header[APART] != 0,
+                            .update = (uint64_t)header[UPDATE],
+                            .under_way = (uint64_t)header[UNDER_WAY],
+                            .learns = header[LEARNS],
                             .finished = (const uint64_t *)header + HEADER_WORDS,
                             .num_finished = finished,
                             .dealing = (exo_dealing)header[DEALS],

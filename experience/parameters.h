@@ -46,6 +46,11 @@ typedef struct exo_parameters {
      * one; of all makers */
     const int64_t *deals;
     size_t num_deals;
+    /* By these a maker sees whether the next version comes without its next draw, and how soon: draws of
+     * an update, and those that makers may have begun and no update has learned from, of all trainers;
+     * and the time of the last update. 0: unknown */
+    uint64_t update, under_way;
+    exo_time learns;
     const uint8_t
         *bytes; /* (size) the chunks: for each its bytes as a number of 8 bytes, and these */
     size_t size;

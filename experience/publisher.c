@@ -300,6 +300,9 @@ head_of(const exo_publisher *p, uint64_t version, uint64_t base, exo_draw_bounds
 {
     return (exo_parameters){.version = version - 1,
                             .quota = bounds.quota,
+                            .update = bounds.update,
+                            .under_way = bounds.under_way,
+                            .learns = bounds.learns,
                             .learned = bounds.learned,
                             .base = base,
                             .trainer = p->at.index,

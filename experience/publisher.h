@@ -49,6 +49,8 @@ typedef struct exo_draw_bounds {
     /* (2 num_finished) exo_parameters.finished; borrowed */
     const uint64_t *finished;
     size_t num_finished;
+    uint64_t update, under_way; /* those of exo_parameters, with `learns` */
+    exo_time learns;
 } exo_draw_bounds;
 /* Sends `params`, which are version `version`, to all targets that do not have it and owe no reply,
  * and deals what makers have room for; a target in another life has nothing and owes nothing. port: NULL does nothing. Errors: those of

@@ -323,6 +323,10 @@ collect(struct trainer *t, exo_graph_actor *actor, exo_err *err)
     exo_item *item = NULL;
     size_t end = t->held + (size_t)t->batch;
     exo_status st = exo_intake_await(&t->intake, actor, (size_t)t->batch, err);
+    /* Makers that have ended a batch have answered, and get the newest version before the update, not
+     * after it. A dealer would deal earlier, and know less about which maker gets on. */
+    if (st == EXO_OK && !t->dealer)
+        st = exo_intake_catch_up(&t->intake, actor, err);
     while (st == EXO_OK && t->held < end && (item = exo_stock_take(&t->intake.stock))) {
         t->oldest = item->version < t->oldest ? item->version : t->oldest;
         t->items[t->held] = item;
@@ -360,10 +364,12 @@ learn(struct trainer *t, exo_graph_actor *actor, bool *end, exo_err *err)
 {
     exo_learner_figures figures = {0};
     exo_status st = EXO_OK;
+    exo_time before = t->observer.learned;
     bool last = false;
     t->oldest = UINT64_MAX;
     for (uint64_t i = 0; st == EXO_OK && !last; i++)
         st = learn_batch(t, actor, i, &figures, &last, err);
+    t->intake.learns = t->observer.learned - before;
     *end = st == EXO_OK && figures.items <= 0 && !exo_learner_is_apart(t->learner);
     if (st == EXO_OK && figures.items > 0)
         t->last = figures;

@@ -259,27 +259,72 @@ Test(rollouts, makers_and_trainers_of_one_speed_are_busy, .timeout = 120)
     exo_free(s.learned);
 }
 
-/* In the second case each maker has a batch of the trainer's size: its next one needs the quota of the
- * version that is made meanwhile. */
+/* Items a second until the last update. */
+static double
+rate_of(const struct shown *s)
+{
+    const char *last = s->learned + strlen(s->learned) - 1;
+    while (last > s->learned && last[-1] != '\n')
+        last--;
+    return s->items / strtod(field(last, 11), NULL);
+}
+
+/* Items a second of `makers` makers with batches of `batch`, which take 100 ms, and a trainer with
+ * batches of 8, which takes `learns` ms for each. */
+static double
+rate_with(unsigned makers, unsigned batch, unsigned staleness, unsigned learns)
+{
+    char maker[64], trainer[64], cost[32];
+    snprintf(maker, sizeof maker, "batch: %u, generate: {max_new_tokens: 2}", batch);
+    snprintf(trainer, sizeof trainer, "batch: 8, updates: 24, staleness: %u", staleness);
+    snprintf(cost, sizeof cost, "learn: %u ms", learns);
+    struct shown s = run(&(struct shape){.maker = maker,
+                                         .trainer = trainer,
+                                         .maker_cost = "make: 100 ms",
+                                         .trainer_cost = cost,
+                                         .makers = makers});
+    double rate = rate_of(&s);
+    exo_free(s.learned);
+    return rate;
+}
+
+/* A draw that is begun is learned from by (staleness + 1) updates at the latest, so makers and trainer hold
+ * at most K = (staleness + 1) x 8 draws together. All makers make F draws at once. The next F are allowed
+ * when 2 F - K of these were learned from, so they begin every C + max(0, 2 F - K) / 8 x L (docs/ppo.md):
+ * none of them begins a part of a batch while the trainer is about to allow the rest. */
+Test(rollouts, makers_overlap_as_far_as_staleness_allows, .timeout = 120)
+{
+    static const struct {
+        unsigned makers, batch, staleness, learns;
+    } cases[] = {{2, 8, 1, 5}, {2, 8, 2, 5},  {3, 8, 5, 5},
+                 {4, 8, 7, 5}, {2, 16, 7, 5}, {4, 8, 7, 20}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double learns = cases[i].learns, under_way = 8 * (cases[i].staleness + 1.0);
+        double draws = fmin(cases[i].makers * cases[i].batch, under_way);
+        double period = 100 + fmax(0, 2 * draws - under_way) / 8 * learns;
+        double rate =
+            rate_with(cases[i].makers, cases[i].batch, cases[i].staleness, cases[i].learns);
+        /* at the end the trainer learns alone from what the makers have made at once */
+        double most = 192e3 / (ceil(192 / draws) * period + draws / 8 * learns);
+        cr_expect_geq(rate, 0.97 * most, "case %zu: %.1f items/s of %.1f", i, rate, most);
+    }
+}
+
 Test(rollouts, a_second_maker_doubles_the_items, .timeout = 120)
 {
-    static const char *const kinds[][2] = {
-        {"batch: 4, generate: {max_new_tokens: 4}", "batch: 8, updates: 40, staleness: 2"},
-        {"batch: 8, generate: {max_new_tokens: 4}", "batch: 8, updates: 40, staleness: 3"}};
-    for (size_t k = 0; k < 2; k++) {
-        double rate[2];
-        for (unsigned makers = 1; makers <= 2; makers++) {
-            struct shown s = run(&(struct shape){.maker = kinds[k][0],
-                                                 .trainer = kinds[k][1],
-                                                 .maker_cost = "make: 100 ms",
-                                                 .trainer_cost = "learn: 5 ms",
-                                                 .makers = makers});
-            rate[makers - 1] = s.items / s.seconds;
-            exo_free(s.learned);
-        }
-        cr_expect_geq(rate[1], 1.9 * rate[0], "%s: %.2f and %.2f items/s", kinds[k][0], rate[0],
-                      rate[1]);
+    for (unsigned batch = 4; batch <= 8; batch += 4) {
+        double one = rate_with(1, batch, 3, 5), two = rate_with(2, batch, 3, 5);
+        cr_expect_geq(two, 1.9 * one, "batches of %u: %.2f and %.2f items/s", batch, one, two);
     }
+}
+
+/* Where larger batches make no more items, as the trainer takes long, makers do not wait for these. */
+Test(rollouts, makers_do_not_wait_for_a_slow_trainer, .timeout = 120)
+{
+    double rate = rate_with(1, 16, 1, 100);
+    cr_expect_geq(rate, 192 / 2.6, "%.1f items/s", rate); /* it always learns */
+    rate = rate_with(3, 8, 2, 50);
+    cr_expect_geq(rate, 192 / 1.9, "%.1f items/s", rate);
 }
 
 /* A stop token of 11 makes lengths geometric: 11 in the mean, 64 at most. */
@@ -426,16 +471,6 @@ run_four(const char *hosts, const char *swap, const char *options, bool balance)
                                .trainer_cost = "learn: 20 ms",
                                .makers = 4,
                                .hosts = hosts});
-}
-
-/* Items a second until the last update. */
-static double
-rate_of(const struct shown *s)
-{
-    const char *last = s->learned + strlen(s->learned) - 1;
-    while (last > s->learned && last[-1] != '\n')
-        last--;
-    return s->items / strtod(field(last, 11), NULL);
 }
 
 Test(rollouts, without_staleness_draws_that_are_dealt_give_the_same_bits, .timeout = 120)

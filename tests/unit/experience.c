@@ -249,7 +249,7 @@ Test(experience, a_damaged_item_is_refused)
 Test(experience, a_damaged_item_with_an_update_has_no_chunk)
 {
     exo_item *item = NULL;
-    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 13}, {.dtype = EXO_U8, .count = 21}};
+    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 16}, {.dtype = EXO_U8, .count = 21}};
     exo_parameters p;
     exo_err err = {0};
     const uint8_t *bytes = NULL;
@@ -258,7 +258,7 @@ Test(experience, a_damaged_item_with_an_update_has_no_chunk)
     cr_assert_eq(exo_item_new(&item, parts, 2, &err), EXO_OK);
     int64_t *header = item->parts[0].data;
     uint8_t *body = item->parts[1].data;
-    header[0] = 7;
+    header[0] = 8;
     header[1] = 3;
     header[2] = 12;
     header[5] = 1;
@@ -287,34 +287,34 @@ Test(experience, a_damaged_item_with_an_update_has_no_chunk)
 Test(experience, an_item_with_an_update_lists_finished_draws_as_ranges)
 {
     exo_item *item = NULL;
-    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 17}, {.dtype = EXO_U8}};
+    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 20}, {.dtype = EXO_U8}};
     static const int64_t wrong[][4] = {{6, 1, 8, 1},  {7, 2, 9, 1}, {9, 1, 7, 1},
                                        {-1, 1, 8, 1}, {7, 0, 9, 1}, {7, 1, 9, INT64_MAX / 2}};
     exo_parameters p;
     exo_err err = {0};
     cr_assert_eq(exo_item_new(&item, parts, 2, &err), EXO_OK);
     int64_t *header = item->parts[0].data;
-    header[0] = 7;
+    header[0] = 8;
     header[2] = 24;                                                          /* quota */
     header[5] = 2;                                                           /* trainers */
     header[6] = 7;                                                           /* learned */
-    memcpy(header + 13, (const int64_t[]){7, 2, 13, 5}, 4 * sizeof *header); /* 7, 9; 13, 15, ... */
+    memcpy(header + 16, (const int64_t[]){7, 2, 13, 5}, 4 * sizeof *header); /* 7, 9; 13, 15, ... */
     cr_assert_eq(exo_parameters_view(&p, item, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(p.num_finished, 2);
     cr_expect_eq(p.finished[3], 5);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        memcpy(header + 13, wrong[i], sizeof wrong[i]);
+        memcpy(header + 16, wrong[i], sizeof wrong[i]);
         cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_INVAL, "case %zu", i);
     }
     header[10] = EXO_DEALING; /* of four words the last two are a deal */
     header[11] = 1;
-    memcpy(header + 13, (const int64_t[]){7, 3, 2, 9}, 4 * sizeof *header);
+    memcpy(header + 16, (const int64_t[]){7, 3, 2, 9}, 4 * sizeof *header);
     cr_assert_eq(exo_parameters_view(&p, item, &err), EXO_OK, "%s", err.text);
     cr_expect(p.num_finished == 1 && p.num_deals == 1 && p.deals[0] == 2 && p.deals[1] == 9);
     header[11] = 3;
     cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_INVAL);
     header[11] = 1;
-    header[15] = -2;
+    header[18] = -2;
     cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_INVAL);
     exo_item_drop(&item);
 }
@@ -322,13 +322,14 @@ Test(experience, an_item_with_an_update_lists_finished_draws_as_ranges)
 Test(experience, an_item_with_an_update_names_no_draw_beyond_its_quota)
 {
     exo_item *item = NULL;
-    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 17}, {.dtype = EXO_U8}};
+    const exo_item_part parts[] = {{.dtype = EXO_I64, .count = 20}, {.dtype = EXO_U8}};
     exo_parameters p;
     exo_err err = {0};
     cr_assert_eq(exo_item_new(&item, parts, 2, &err), EXO_OK);
     int64_t *header = item->parts[0].data;
-    memcpy(header, (const int64_t[]){7, 0, 22, 0, 1, 2, 7, 0, 0, 0, EXO_DEALING, 1, 0, 7, 8, 2, 21},
-           17 * sizeof *header); /* 7, 9, ... 21 are finished, maker 2 makes 21 */
+    memcpy(header, (const int64_t[]){8,           0, 22, 0, 1, 2, 7, 0, 0, 0,
+                                     EXO_DEALING, 1, 0,  0, 0, 0, 7, 8, 2, 21},
+           20 * sizeof *header); /* 7, 9, ... 21 are finished, maker 2 makes 21 */
     cr_assert_eq(exo_parameters_view(&p, item, &err), EXO_OK, "%s", err.text);
     static const struct {
         size_t word;
@@ -338,20 +339,23 @@ Test(experience, an_item_with_an_update_names_no_draw_beyond_its_quota)
         {2, 21,
          "the finished draws (8 of them in steps of 2 from 7 on) are not all from 7 on below "
          "the quota 21"},
-        {14, 9, "below the quota 22"},
-        {14, INT64_MAX, "below the quota 22"},
-        {13, 22, "below the quota 22"},
-        {13, INT64_MAX, "below the quota 22"},
+        {17, 9, "below the quota 22"},
+        {17, INT64_MAX, "below the quota 22"},
+        {16, 22, "below the quota 22"},
+        {16, INT64_MAX, "below the quota 22"},
         {6, 23, "23 draws are learned from, but the quota is 22"},
-        {16, 22,
+        {19, 22,
          "draw 22 is dealt to maker 2, but makers make the draws from 7 on below the quota "
          "22"},
-        {16, 6, "draw 6 is dealt to maker 2"},
-        {15, INT64_C(1) << 32, "is dealt to maker 4294967296"},
+        {19, 6, "draw 6 is dealt to maker 2"},
+        {18, INT64_C(1) << 32, "is dealt to maker 4294967296"},
         {4, 2, "this is no item with a weight update"},
         {4, -1, "this is no item with a weight update"},
         {5, 0, "this is no item with a weight update"},
         {12, 2, "this is no item with a weight update"},
+        {13, -1, "this is no item with a weight update"},
+        {14, -1, "this is no item with a weight update"},
+        {15, -1, "this is no item with a weight update"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         int64_t right = header[wrong[i].word];
@@ -361,7 +365,7 @@ Test(experience, an_item_with_an_update_names_no_draw_beyond_its_quota)
         header[wrong[i].word] = right;
     }
     header[2] = INT64_MAX; /* no sum may overflow */
-    header[14] = (INT64_MAX - 7) / 2;
+    header[17] = (INT64_MAX - 7) / 2;
     cr_expect_eq(exo_parameters_view(&p, item, &err), EXO_OK, "%s", err.text);
     exo_item_drop(&item);
 }
