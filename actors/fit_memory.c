@@ -229,7 +229,7 @@ plan_copies(const exo_fit_nodes *nodes, exo_dataset *train, exo_dataset *val, bo
     if (again)
         how.step_bytes = 0; /* out->optimizer has them */
     if (st == EXO_OK && !again)
-        st = exo_fit_memory_nodes(nodes, how.by_units, &out->optimizer, err);
+        st = exo_fit_memory_nodes(nodes, how.by_units, &out->optimizer, &out->alone, err);
     if (st == EXO_OK)
         st = plan_passes(nodes->model, train, val, opts, &how, out, err);
     if (st == EXO_OK)
@@ -333,7 +333,8 @@ of_node(const exo_fit_memory *m, uint32_t nodes, bool before)
 {
     const uint64_t shared = m->parameters + m->gradients + m->optimizer + m->batches - m->closed;
     const uint64_t open = m->open / nodes, end = open > m->reply ? open : m->reply;
-    return shared / nodes + most_at_once(m->closed / nodes, m->average / nodes, end, before) +
+    return shared / nodes + m->alone +
+           most_at_once(m->closed / nodes, m->average / nodes, end, before) +
            m->activations / m->passes + m->evaluation / m->evaluations - m->padding;
 }
 
@@ -348,7 +349,9 @@ plan_stage(exo_model *whole, uint32_t index, exo_dataset *train, exo_dataset *va
     exo_batch batch = {0};
     const uint32_t stages = opts->pipeline, parts = parts_of(opts);
     const exo_share share = exo_fit_opts_share(opts, index);
-    exo_fit_memory m = {.nodes = opts->num_nodes, .minibatch_size = out->minibatch_size};
+    exo_fit_memory m = {.nodes = opts->num_nodes,
+                        .minibatch_size = out->minibatch_size,
+                        .alone = optimizer >= 0 ? out->alone : 0};
     exo_fit_opts same = *opts; /* the nodes with the same stage */
     same.num_nodes = opts->num_nodes / stages / parts;
     size_t minibatches = opts->batch_size / out->minibatch_size, passes = stages - index;
@@ -371,6 +374,7 @@ plan_stage(exo_model *whole, uint32_t index, exo_dataset *train, exo_dataset *va
         plan_gather(whole, opts, index == 0, &m);
         const uint64_t node = of_node(&m, same.num_nodes, averages_before_steps(opts, val));
         out->node = node > out->node ? node : out->node;
+        out->alone = m.alone > out->alone ? m.alone : out->alone;
         out->parameters += parts * m.parameters;
         out->gradients += parts * m.gradients;
         out->optimizer += parts * m.optimizer;
@@ -433,7 +437,9 @@ plan(exo_model *model, exo_dataset *train, exo_dataset *val, const char *strateg
     exo_model *part = NULL;
     const exo_fit_nodes nodes = {
         .model = model, .strategy = strategy, .options = options, .opts = opts};
-    *out = (exo_fit_memory){.nodes = opts->num_nodes, .optimizer = again ? out->optimizer : 0};
+    *out = (exo_fit_memory){.nodes = opts->num_nodes,
+                            .optimizer = again ? out->optimizer : 0,
+                            .alone = again ? out->alone : 0};
     exo_status st = exo_fit_opts_check(opts, err);
     const exo_share share = exo_fit_opts_share(opts, 0);
     if (st == EXO_OK && parts_of(opts) > 1 && opts->pipeline <= 1)

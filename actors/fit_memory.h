@@ -21,6 +21,7 @@ typedef struct exo_fit_memory {
     uint64_t padding; /* of a node's passes: what the node saves as a worker (exo_pass_memory) */
     uint64_t batches; /* batches that are read ahead, and the orders of samples */
     uint64_t result;  /* the average model at the end, beyond what a step has closed */
+    uint64_t alone;   /* of the first node in a worker: beyond its share of `optimizer` */
     uint64_t node;    /* of a node, or one with the largest stage, in a worker, without `process` */
     uint64_t closed;  /* of all nodes' parameters and gradients: units that only a step has open */
     uint64_t open;    /* of all nodes: units that are open while the average is made or read */
@@ -39,7 +40,7 @@ exo_status exo_fit_memory_plan(exo_model *model, exo_dataset *train, exo_dataset
                                const char *strategy, exo_config *options, const exo_fit_opts *opts,
                                uint64_t now, exo_fit_memory *out, exo_err *err);
 /* Plans again for another size of minibatches, or for a model that differs only in what a pass keeps.
- * *out is a plan with the same strategy, options and nodes; its costly part, `optimizer`, stays.
+ * *out is a plan with the same strategy, options and nodes; its costly part, `optimizer` and `alone`, stays.
  * Otherwise as exo_fit_memory_plan. */
 exo_status exo_fit_memory_replan(exo_model *model, exo_dataset *train, exo_dataset *val,
                                  const char *strategy, exo_config *options,

@@ -356,18 +356,24 @@ plan_parts(const exo_fit_nodes *nodes, uint64_t *bytes, exo_err *err)
     return st;
 }
 
-/* The first node may have more than the others: the strategy's server. */
+/* The first node may have more than the others: the strategy's server, and what all of them have in
+ * common. */
 exo_status
-exo_fit_memory_nodes(const exo_fit_nodes *nodes, bool by_units, uint64_t *bytes, exo_err *err)
+exo_fit_memory_nodes(const exo_fit_nodes *nodes, bool by_units, uint64_t *bytes, uint64_t *alone,
+                     exo_err *err)
 {
     const uint32_t num_nodes = nodes->opts->num_nodes;
-    uint64_t both = 0;
+    uint64_t first = 0, both = 0;
+    *alone = 0;
     if (by_units)
         return plan_parts(nodes, bytes, err);
-    exo_status st = plan_nodes(nodes, 1, bytes, err);
+    exo_status st = plan_nodes(nodes, 1, &first, err);
     if (st == EXO_OK && num_nodes > 1)
         st = plan_nodes(nodes, 2, &both, err);
-    if (both > *bytes)
-        *bytes += (num_nodes - 1) * (both - *bytes);
+    *bytes = first;
+    if (both > first) {
+        *bytes += (num_nodes - 1) * (both - first);
+        *alone = first > *bytes / num_nodes ? first - *bytes / num_nodes : 0;
+    }
     return st;
 }

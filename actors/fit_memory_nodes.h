@@ -13,10 +13,11 @@ typedef struct exo_fit_nodes {
     const exo_fit_opts *opts; /* num_nodes: those with the same model */
 } exo_fit_nodes;
 
-/* Measures what the optimizers and strategies of all nodes take, in bytes. by_units: the nodes keep
+/* Measures what the optimizers and strategies of all nodes in one process take, in bytes; *alone: how
+ * much more than its share the first node takes in a process of its own. by_units: the nodes keep
  * shards of units. It starts them with a few million parameters. Errors: those of exo_strategy_new and
  * of its start, NOMEM. */
 exo_status exo_fit_memory_nodes(const exo_fit_nodes *nodes, bool by_units, uint64_t *bytes,
-                                exo_err *err);
+                                uint64_t *alone, exo_err *err);
 
 #endif

@@ -27,13 +27,14 @@ exo_background_bytes(const exo_param_exchange *e, size_t part)
 /* --- Start and end ---------------------------------------------------------------------------- */
 
 static exo_status
-start_buffer(exo_param_exchange *e, const exo_node *node, size_t part, exo_array *out, exo_err *err)
+start_pending(exo_param_exchange *e, const exo_node *node, size_t part, exo_pending *out,
+              exo_err *err)
 {
     exo_device *device = node->params.device;
     size_t count = e->selects ? e->capacity : e->parts[part].count;
-    return e->codec ? exo_array_init(out, device, EXO_I8,
-                                     node->num_nodes * exo_background_bytes(e, part), err)
-                    : exo_array_init(out, device, EXO_F32, count, err);
+    return e->codec ? exo_commons_new(&out->commons, node->group, device, EXO_I8,
+                                      node->num_nodes * exo_background_bytes(e, part), count, err)
+                    : exo_array_init(&out->buffer, device, EXO_F32, count, err);
 }
 
 /* Room for the largest fragment and its encoding, and the residual. */
@@ -68,11 +69,20 @@ exo_background_start(exo_param_exchange *e, const exo_node *node, exo_err *err)
     if (!e->pending)
         return exo_fail(err, EXO_NOMEM, "%s: no memory for %zu rounds", e->name, count);
     for (size_t i = 0; st == EXO_OK && i < count; i++)
-        st = start_buffer(e, node, i % e->num_parts, &e->pending[i].buffer, err);
+        st = start_pending(e, node, i % e->num_parts, &e->pending[i], err);
     if (st == EXO_OK && e->codec)
         st = start_codec(e, node, err);
     return st == EXO_OK ? EXO_OK
                         : exo_fail_in(err, st, "%s: %zu rounds in the background", e->name, count);
+}
+
+/* The node's encoding is gone, too. */
+static void
+leave_commons(exo_pending *pending)
+{
+    pending->packed = false;
+    if (pending->commons)
+        exo_commons_leave(pending->commons);
 }
 
 void
@@ -81,7 +91,15 @@ exo_background_leave(exo_param_exchange *e)
     for (size_t i = 0; e->pending && i < e->num_slots * e->num_parts; i++) {
         exo_request_cancel(&e->pending[i].request);
         exo_group_close(&e->pending[i].group);
+        leave_commons(&e->pending[i]);
     }
+}
+
+static void
+free_pending(exo_pending *pending)
+{
+    exo_array_release(&pending->buffer);
+    exo_commons_free(&pending->commons);
 }
 
 void
@@ -89,7 +107,7 @@ exo_background_release(exo_param_exchange *e)
 {
     exo_background_leave(e);
     for (size_t i = 0; e->pending && i < e->num_slots * e->num_parts; i++)
-        exo_array_release(&e->pending[i].buffer);
+        free_pending(&e->pending[i]);
     exo_free(e->pending);
     exo_codec_free(&e->codec);
     exo_array_release(&e->residual);
@@ -100,12 +118,12 @@ exo_background_release(exo_param_exchange *e)
 
 /* --- Encodings -------------------------------------------------------------------------------- */
 
-/* The encoding of a member in the buffer. */
+/* The encoding of a member. */
 static exo_array
 encoding_of(const exo_param_exchange *e, size_t part, const exo_pending *pending, uint32_t member)
 {
     size_t bytes = exo_background_bytes(e, part);
-    return exo_array_part(pending->buffer, member * bytes, bytes);
+    return exo_array_part(exo_commons_parts(pending->commons), member * bytes, bytes);
 }
 
 static exo_status
@@ -113,7 +131,9 @@ encode(exo_param_exchange *e, const exo_node *node, size_t part, exo_pending *pe
        exo_array values, exo_err *err)
 {
     size_t size = 0;
-    exo_status st = exo_array_read(values, e->floats, err);
+    exo_status st = exo_commons_take(pending->commons, node->group, err);
+    if (st == EXO_OK)
+        st = exo_array_read(values, e->floats, err);
     if (st == EXO_OK)
         st = exo_codec_encode(e->codec, NULL, e->floats, values.count, e->bytes, &size, err);
     if (st == EXO_OK)
@@ -169,9 +189,9 @@ exo_background_begin(exo_param_exchange *e, const exo_node *node, size_t part, u
     pending->group = group == node->group ? NULL : group;
     if (e->codec) {
         st = pending->packed ? EXO_OK : encode(e, node, part, pending, values, err);
-        return st == EXO_OK
-                   ? exo_comm_begin_all_gather(&pending->request, group, pending->buffer, err)
-                   : st;
+        return st == EXO_OK ? exo_comm_begin_all_gather(&pending->request, group,
+                                                        exo_commons_parts(pending->commons), err)
+                            : st;
     }
     const exo_array buffer = exo_array_part(pending->buffer, 0, values.count);
     exo_vec_copy(buffer, values);
@@ -180,22 +200,30 @@ exo_background_begin(exo_param_exchange *e, const exo_node *node, size_t part, u
                : EXO_OK;
 }
 
+/* The encodings of a round. */
+struct encodings {
+    exo_param_exchange *exchange;
+    const exo_pending *pending;
+    size_t part;
+    uint32_t members;
+};
+
 /* The mean of all members' decoded values. */
 static exo_status
-mean_of_encodings(exo_param_exchange *e, const exo_node *node, size_t part,
-                  const exo_pending *pending, exo_array values, exo_err *err)
+mean_of_encodings(void *context, exo_array out, exo_err *err)
 {
+    const struct encodings *all = context;
     exo_status st = EXO_OK;
-    for (uint32_t member = 0; st == EXO_OK && member < node->num_nodes; member++) {
+    for (uint32_t member = 0; st == EXO_OK && member < all->members; member++) {
         exo_array decoded;
-        st = decode(e, part, pending, member, &decoded, err);
+        st = decode(all->exchange, all->part, all->pending, member, &decoded, err);
         if (st == EXO_OK && member == 0)
-            exo_vec_copy(values, decoded);
+            exo_vec_copy(out, decoded);
         else if (st == EXO_OK)
-            exo_vec_add(values, values, decoded);
+            exo_vec_add(out, out, decoded);
     }
     if (st == EXO_OK)
-        exo_vec_divide(values, (float)node->num_nodes);
+        exo_vec_divide(out, (float)all->members);
     return st;
 }
 
@@ -205,10 +233,11 @@ exo_background_end(exo_param_exchange *e, const exo_node *node, size_t part, exo
 {
     exo_status st = exo_request_wait(&pending->request, err);
     exo_group_close(&pending->group);
-    pending->packed = false;
     if (st == EXO_OK && e->codec)
-        return mean_of_encodings(e, node, part, pending, values, err);
-    if (st == EXO_OK)
+        st = exo_commons_compute(pending->commons, values, mean_of_encodings,
+                                 &(struct encodings){e, pending, part, node->num_nodes}, err);
+    else if (st == EXO_OK)
         exo_vec_copy(values, exo_array_part(pending->buffer, 0, values.count));
+    leave_commons(pending);
     return st;
 }

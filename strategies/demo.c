@@ -31,7 +31,7 @@ enum {
 struct tensor {
     size_t first, count; /* elements of the parameters */
     exo_dct dct;
-    exo_sent own, all; /* this node's message, and those of all */
+    exo_sent own, all; /* this node's message, and those of all, without the array */
 };
 
 struct demo {
@@ -40,7 +40,7 @@ struct demo {
     struct tensor *tensors; /* (count); owned */
     size_t count;
     exo_array momentum, coefficients; /* (numel) */
-    exo_array messages;               /* (nodes, bytes of a message) */
+    exo_commons *commons;             /* messages (nodes, bytes), and what they say; owned */
 };
 
 static exo_status
@@ -96,21 +96,19 @@ message_bytes(size_t values)
 }
 
 static void
-add_tensor(struct demo *s, const exo_node *node, exo_shape shape, size_t values, size_t *sent)
+add_tensor(struct demo *s, exo_shape shape, size_t values, size_t *sent)
 {
     struct tensor *t = &s->tensors[s->count++];
     size_t k;
     const size_t chunks = cut(s, shape, &t->dct, &k), bytes = message_bytes(values);
     t->first = shape.first;
     t->count = shape.rows * shape.cols;
-    t->all = (exo_sent){.messages = s->messages,
-                        .bytes = bytes,
+    t->all = (exo_sent){.bytes = bytes,
                         .values = 4 * *sent,
                         .places = 4 * values + 2 * *sent,
                         .size = t->count / chunks,
                         .k = k};
     t->own = t->all;
-    t->own.messages = exo_array_part(s->messages, node->rank * bytes, bytes);
     *sent += chunks * k;
 }
 
@@ -129,12 +127,12 @@ demo_start(void *self, exo_node *node, exo_err *err)
     if (st == EXO_OK)
         st = exo_array_init(&s->coefficients, device, EXO_F32, node->numel, err);
     if (st == EXO_OK)
-        st = exo_array_init(&s->messages, device, EXO_U8, node->num_nodes * message_bytes(values),
-                            err);
+        st = exo_commons_new(&s->commons, node->group, device, EXO_U8,
+                             node->num_nodes * message_bytes(values), node->numel, err);
     for (size_t i = 0; st == EXO_OK && i < count; i++) {
         const exo_shape shape = exo_shape_at(node->infos, node->num_infos, node->numel, i);
         if (shape.rows > 0)
-            add_tensor(s, node, shape, values, &sent);
+            add_tensor(s, shape, values, &sent);
     }
     return st;
 }
@@ -144,10 +142,12 @@ demo_start(void *self, exo_node *node, exo_err *err)
 /* Writes this node's message, and takes from its momentum what that says. Uses the gradients as
  * scratch memory. */
 static void
-compress(const struct demo *s, const exo_node *node)
+compress(struct demo *s, const exo_node *node)
 {
+    const exo_array messages = exo_commons_parts(s->commons);
     for (size_t i = 0; i < s->count; i++) {
-        const struct tensor *t = &s->tensors[i];
+        struct tensor *t = &s->tensors[i];
+        t->own.messages = exo_array_part(messages, node->rank * t->own.bytes, t->own.bytes);
         const exo_array momentum = exo_array_part(s->momentum, t->first, t->count),
                         coefficients = exo_array_part(s->coefficients, t->first, t->count),
                         sent = exo_array_part(node->grads, t->first, t->count);
@@ -159,17 +159,36 @@ compress(const struct demo *s, const exo_node *node)
     exo_vec_sub(s->momentum, s->momentum, node->grads);
 }
 
-/* Makes the gradients the sign of what all nodes have sent. */
-static void
-decompress(const struct demo *s, const exo_node *node)
+/* The sign of what all nodes have sent. */
+static exo_status
+decompress(void *self, exo_array out, exo_err *err)
 {
+    struct demo *s = self;
+    (void)err;
     for (size_t i = 0; i < s->count; i++) {
-        const struct tensor *t = &s->tensors[i];
+        struct tensor *t = &s->tensors[i];
+        t->all.messages = exo_commons_parts(s->commons);
         const exo_array coefficients = exo_array_part(s->coefficients, t->first, t->count);
         exo_vec_sent_mean(coefficients, &t->all);
-        exo_vec_dct_inverse(exo_array_part(node->grads, t->first, t->count), coefficients, &t->dct);
+        exo_vec_dct_inverse(exo_array_part(out, t->first, t->count), coefficients, &t->dct);
     }
-    exo_vec_sign(node->grads, node->grads);
+    exo_vec_sign(out, out);
+    return EXO_OK;
+}
+
+/* Makes the gradients the sign of what all nodes send. */
+static exo_status
+exchange(struct demo *s, const exo_node *node, exo_err *err)
+{
+    exo_status st = exo_commons_take(s->commons, node->group, err);
+    if (st != EXO_OK)
+        return st;
+    compress(s, node);
+    st = exo_all_gather(node->group, exo_commons_parts(s->commons), err);
+    if (st == EXO_OK)
+        st = exo_commons_compute(s->commons, node->grads, decompress, s, err);
+    exo_commons_leave(s->commons);
+    return st;
 }
 
 static exo_status
@@ -185,11 +204,9 @@ demo_step(void *self, exo_node *node, exo_err *err)
         exo_vec_scale(node->params, 1 - lr * s->weight_decay);
     exo_vec_scale(s->momentum, s->beta);
     exo_vec_axpy(s->momentum, lr, node->grads);
-    compress(s, node);
-    st = exo_all_gather(node->group, s->messages, err);
+    st = exchange(s, node, err);
     if (st != EXO_OK)
         return st;
-    decompress(s, node);
     exo_optim_step(node->optim, node->params, node->grads, lr);
     return exo_optim_result(node->optim, err);
 }
@@ -207,7 +224,7 @@ demo_release(void *self)
     exo_free(s->tensors);
     exo_array_release(&s->momentum);
     exo_array_release(&s->coefficients);
-    exo_array_release(&s->messages);
+    exo_commons_free(&s->commons);
 }
 
 static size_t

@@ -47,9 +47,10 @@ typedef struct exo_fragment {
 typedef struct exo_pending {
     exo_request *request; /* NULL: it has not begun */
     exo_group *group;     /* owned; NULL: the node's */
-    /* What is sent and received: values, or the encodings of all members (members, size) */
-    exo_array buffer;
-    bool packed; /* the buffer has this node's encoding */
+    exo_array buffer;     /* what is sent and received: values; without a codec */
+    /* With one: the encodings of all members (members, size), and the mean of what they say; owned */
+    exo_commons *commons;
+    bool packed; /* it has this node's encoding */
 } exo_pending;
 
 typedef struct exo_param_exchange {

@@ -22,8 +22,8 @@
 struct quantized {
     uint64_t chunk; /* gradients that share a scale */
     bool feeds_back;
-    exo_array scales; /* (nodes, chunks) the largest magnitudes on each node */
-    exo_array all;    /* (nodes, numel) int8: the gradients of all nodes */
+    exo_commons *scales; /* (nodes, chunks) the largest magnitudes on each node; owned */
+    exo_commons *all; /* (nodes, numel) int8: the gradients of all nodes, and their mean; owned */
     exo_feedback feedback;
     exo_array own; /* (numel) what the others get of this node's gradients; with feedback */
 };
@@ -49,9 +49,11 @@ quantized_start(void *self, exo_node *node, exo_err *err)
     struct quantized *s = self;
     exo_device *device = node->grads.device;
     const size_t chunks = chunks_of(s, node->numel);
-    exo_status st = exo_array_init(&s->scales, device, EXO_F32, node->num_nodes * chunks, err);
+    exo_status st =
+        exo_commons_new(&s->scales, node->group, device, EXO_F32, node->num_nodes * chunks, 0, err);
     if (st == EXO_OK)
-        st = exo_array_init(&s->all, device, EXO_I8, node->num_nodes * node->numel, err);
+        st = exo_commons_new(&s->all, node->group, device, EXO_I8, node->num_nodes * node->numel,
+                             node->numel, err);
     if (st == EXO_OK && s->feeds_back)
         st = exo_feedback_init(&s->feedback, device, node->numel, err);
     return st == EXO_OK && s->feeds_back
@@ -59,28 +61,59 @@ quantized_start(void *self, exo_node *node, exo_err *err)
                : st;
 }
 
+/* What the mean of a step is made of. */
+struct sent {
+    const struct quantized *state;
+    uint32_t nodes;
+};
+
+static exo_status
+mean_of_all(void *context, exo_array out, exo_err *err)
+{
+    const struct sent *sent = context;
+    const struct quantized *s = sent->state;
+    (void)err;
+    exo_vec_dequantize(out, exo_commons_parts(s->all), exo_commons_parts(s->scales),
+                       (size_t)s->chunk, 127 * (float)sent->nodes);
+    return EXO_OK;
+}
+
+/* Makes the gradients the mean of what all nodes send of theirs. */
+static exo_status
+exchange(struct quantized *s, const exo_node *node, exo_err *err)
+{
+    const size_t numel = node->numel, chunks = chunks_of(s, numel), chunk = (size_t)s->chunk;
+    const exo_array all = exo_commons_parts(s->all), scales = exo_commons_parts(s->scales),
+                    own = exo_array_part(all, node->rank * numel, numel);
+    exo_vec_largest(exo_array_part(scales, node->rank * chunks, chunks), node->grads, chunk);
+    exo_status st = exo_all_gather(node->group, scales, err);
+    if (st != EXO_OK)
+        return st;
+    exo_vec_quantize(own, node->grads, scales, chunk);
+    if (s->feeds_back) {
+        exo_vec_dequantize(s->own, own, scales, chunk, 127);
+        exo_feedback_keep(&s->feedback, s->own);
+    }
+    st = exo_all_gather(node->group, all, err);
+    return st == EXO_OK ? exo_commons_compute(s->all, node->grads, mean_of_all,
+                                              &(struct sent){s, node->num_nodes}, err)
+                        : st;
+}
+
 static exo_status
 quantized_step(void *self, exo_node *node, exo_err *err)
 {
     struct quantized *s = self;
-    const size_t numel = node->numel, chunks = chunks_of(s, numel), chunk = (size_t)s->chunk;
-    const exo_array own = exo_array_part(s->all, node->rank * numel, numel);
     if (s->feeds_back)
         exo_feedback_add(&s->feedback, node->grads);
-    exo_vec_largest(exo_array_part(s->scales, node->rank * chunks, chunks), node->grads, chunk);
-    exo_status st = exo_all_gather(node->group, s->scales, err);
-    if (st != EXO_OK)
-        return st;
-    exo_vec_quantize(own, node->grads, s->scales, chunk);
-    if (s->feeds_back) {
-        exo_vec_dequantize(s->own, own, s->scales, chunk, 127);
-        exo_feedback_keep(&s->feedback, s->own);
-    }
-    st = exo_all_gather(node->group, s->all, err);
-    if (st != EXO_OK)
-        return st;
-    exo_vec_dequantize(node->grads, s->all, s->scales, chunk, 127 * (float)node->num_nodes);
-    return exo_node_inner_step(node, err);
+    exo_status st = exo_commons_take(s->scales, node->group, err);
+    if (st == EXO_OK)
+        st = exo_commons_take(s->all, node->group, err);
+    if (st == EXO_OK)
+        st = exchange(s, node, err);
+    exo_commons_leave(s->all);
+    exo_commons_leave(s->scales);
+    return st == EXO_OK ? exo_node_inner_step(node, err) : st;
 }
 
 static void
@@ -95,8 +128,8 @@ static void
 quantized_release(void *self)
 {
     struct quantized *s = self;
-    exo_array_release(&s->scales);
-    exo_array_release(&s->all);
+    exo_commons_free(&s->scales);
+    exo_commons_free(&s->all);
     exo_array_release(&s->own);
     exo_feedback_release(&s->feedback);
 }

@@ -190,6 +190,47 @@ EXO_API exo_status exo_request_wait(exo_request **request, exo_err *err);
  * request's elements, whose values are undefined. Blocks: only while data is being moved. */
 EXO_API void exo_request_cancel(exo_request **request);
 
+/* --- Memory in common -------------------------------------------------------------------------
+ *
+ * What every member of a round gets, such as the messages of all and their mean, is the same on all
+ * of them. Members in one process can have it once. A round is
+ *
+ *     exo_commons_take(c, group)            before the member's own part is written
+ *     write the own part of exo_commons_parts(c); exo_all_gather(group, exo_commons_parts(c))
+ *     exo_commons_compute(c, to, function)  of all parts, which nobody writes any more
+ *     exo_commons_leave(c)
+ *
+ * The parts may be gathered in several pieces, and in the background. The members of a group take in
+ * the same order, as with calls. What they get, send and count is as with memory of their own. Members
+ * of the engine `local` share memory of the CPU; all others have memory of their own.
+ *
+ * An exo_commons belongs to the thread of the group. */
+typedef struct exo_commons exo_commons; /* a member's handle */
+
+/* Makes a member's handle of rounds with `count` elements of parts and `results` fp32 elements of a
+ * result, and takes memory for one round. group: NULL for a member alone. The caller frees it. Errors:
+ * NOMEM, or the device's. Blocks: never. */
+EXO_API exo_status exo_commons_new(exo_commons **out, const exo_group *group, exo_device *device,
+                                   exo_dtype dtype, size_t count, size_t results, exo_err *err);
+/* Leaves the round, if any, frees the handle and sets *commons to NULL; accepts NULL in it. */
+EXO_API void exo_commons_free(exo_commons **commons);
+/* Begins a round. The parts have any values. Errors: INVAL (the others' round has another shape),
+ * NOMEM. Blocks: never. */
+EXO_API exo_status exo_commons_take(exo_commons *commons, exo_group *group, exo_err *err);
+/* The parts of all members, from take to leave; the handle owns them. Until the parts are gathered a
+ * member reads and writes its own shard only, and afterwards it only reads. */
+EXO_API exo_array exo_commons_parts(const exo_commons *commons);
+/* Computes the result from the parts, into `out`. It depends on nothing else, and waits for nobody.
+ * Errors: any. */
+typedef exo_status exo_commons_function(void *context, exo_array out, exo_err *err);
+/* Gives this member the result in `to`, of as many fp32 elements: one of the members that share the
+ * memory calls `function`, and the others copy what it computed, or fail like it. After the gather.
+ * Errors: those of the function. Blocks: while another member computes. */
+EXO_API exo_status exo_commons_compute(exo_commons *commons, exo_array to,
+                                       exo_commons_function *function, void *context, exo_err *err);
+/* Ends the member's round; does nothing without one. */
+EXO_API void exo_commons_leave(exo_commons *commons);
+
 /* The figures of one member since it opened its group. */
 typedef struct exo_comm_stats {
     uint64_t calls;      /* collectives, those of exo_group_among included */

@@ -63,6 +63,8 @@ struct exo_comm {
     bool rehearses;               /* no call moves data (exo_comm_rehearse) */
     exo_server_estate estate;     /* with which the server will begin */
     struct exo_comm_seats *seats; /* of an engine without extras (seats.h); NULL: none */
+    /* of members that read and write buffers in place (commons.h); NULL: none */
+    struct exo_commons_pool *commons;
 };
 
 /* exo_comm_open with a post. */

@@ -11,6 +11,7 @@
 
 #include "base/pace.h"
 #include "base/parallel.h"
+#include "comm/commons.h"
 #include "comm/counted.h"
 #include "comm/group.h"
 #include "comm/reduce.h"
@@ -49,6 +50,7 @@ exo_comm_drop(exo_comm **comm)
     exo_comm_drop(&c->post);
     exo_comm_ways_free(&c->ways);
     exo_comm_seats_free(&c->seats);
+    exo_commons_pool_drop(&c->commons);
     exo_free((char *)c->codec);
     exo_free(c);
 }

@@ -33,6 +33,7 @@
 #include "base/pace.h"
 #include "base/parallel.h"
 #include "base/waiting.h"
+#include "comm/commons.h"
 #include "comm/engines.h"
 #include "comm/local_call.h"
 #include "comm/reduce.h"
@@ -874,7 +875,9 @@ exo_comm_local_on(exo_comm **out, uint32_t size, const exo_clock *clock, const e
                     .extras = &local_extras,
                     .state = l,
                     .codec = codec};
-    st = exo_comm_set_ways(c, size, edge, err);
+    st = exo_commons_pool_new(&c->commons, err);
+    if (st == EXO_OK)
+        st = exo_comm_set_ways(c, size, edge, err);
     if (st != EXO_OK)
         exo_comm_drop(&c);
     *out = c;

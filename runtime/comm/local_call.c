@@ -172,13 +172,14 @@ reduce_range(const exo_local_call *c, size_t at, size_t count)
     }
 }
 
+/* Members may have one buffer in common (commons.h). */
 static void
 copy_range(const exo_local_call *c, uint32_t from, size_t at, size_t count)
 {
     size_t size = exo_dtype_size(c->args.dtype);
     const char *source = (const char *)c->data[from] + at * size;
     for (uint32_t r = 0; r < c->args.size; r++)
-        if (r != from)
+        if (c->data[r] != c->data[from])
             memcpy((char *)c->data[r] + at * size, source, count * size);
 }
 

@@ -3,6 +3,7 @@
  * tests/equiv/strategies.c tests the algorithms. */
 #include <criterion/criterion.h>
 
+#include <malloc.h>
 #include <math.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 
 #include "base/memory_fault.h"
 #include "support/nodes.h"
+#include "support/sanitized.h"
 
 static exo_status
 parse(const char *name, const char *options, exo_err *err)
@@ -550,6 +552,44 @@ Test(strategy, one_that_does_not_declare_says_so)
     cr_assert_eq(exo_strategy_parse(&strategy, "life", "marker: 7", NULL), EXO_OK);
     cr_expect(!exo_strategy_edges(strategy, NULL, 0, 101, 3, edges, &count));
     exo_strategy_free(&strategy);
+}
+
+/* --- Memory ----------------------------------------------------------------------------------- */
+
+/* The bytes that a node of so many holds once its strategy has started. */
+static double
+bytes_of_a_node(uint32_t num_nodes, const char *name, const char *options)
+{
+    nodes n;
+    struct mallinfo2 before = mallinfo2();
+    nodes_init(&n, num_nodes, 200000, 1, 8, name, options);
+    struct mallinfo2 after = mallinfo2();
+    nodes_release(&n);
+    return ((double)(after.uordblks + after.hblkhd) - (double)(before.uordblks + before.hblkhd)) /
+           num_nodes;
+}
+
+/* Nodes of one process have the messages of all in common, so that memory is linear in the nodes: with
+ * the messages of all on each node, one of eight has up to twice as much as one of two. The sanitizers'
+ * allocators count nothing. */
+Test(strategy, more_nodes_of_a_process_take_no_more_memory_each)
+{
+    static const struct {
+        const char *name, *options;
+    } rows[] = {
+        {"streaming_diloco", "{H: 2, fragments: 2, codec: bf16}"},
+        {"sparseloco", "{H: 2, codec: fp16}"},
+        {"demo", "{k: 64, chunk: 8}"},
+        {"quantized", "chunk: 16"},
+        {"quantized", "{chunk: 256, error_feedback: true}"},
+    };
+    for (size_t i = 0; !SANITIZED && i < sizeof rows / sizeof *rows; i++) {
+        bytes_of_a_node(8, rows[i].name, rows[i].options); /* what is allocated once */
+        double two = bytes_of_a_node(2, rows[i].name, rows[i].options),
+               eight = bytes_of_a_node(8, rows[i].name, rows[i].options);
+        cr_expect_leq(eight, 1.03 * two, "%s: %.0f bytes a node, among two %.0f", rows[i].name,
+                      eight, two);
+    }
 }
 
 /* --- Failures --------------------------------------------------------------------------------- */
