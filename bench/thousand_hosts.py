@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Prints time and memory of a DiLoCo run on the virtual clock, by the number of emulated hosts.
+"""Prints time and memory of a run on the virtual clock, by the number of emulated hosts.
 
-    bench/thousand_hosts.py [BUILD]
+    bench/thousand_hosts.py [BUILD [STRATEGY]]
 
-The job is bench/graphs/thousand.yaml: a small model, 40 steps, homes with 20 Mbit/s up. Each run is
-its own process; figures are medians of three runs.
+The job is bench/graphs/thousand.yaml: a small model, 40 steps, homes with 20 Mbit/s up. STRATEGY, in
+YAML, replaces its strategy, which is DiLoCo. Each run is its own process; figures are medians of
+three runs.
 """
 import json
 import os
@@ -14,11 +15,13 @@ import sys
 import tempfile
 
 BUILD = sys.argv[1] if len(sys.argv) > 1 else "build/release"
+STRATEGY = ["--set", f"strategy={sys.argv[2]}"] if len(sys.argv) > 2 else []
 
 
 def run(hosts, folder):
-    command = [f"{BUILD}/exogym", "run", "bench/graphs/thousand.yaml", "--json", "--no-plot", "--save-dir", folder,
-               "--set", f"nodes={hosts}", "--set", f"hosts.home.count={hosts}"]
+    command = [f"{BUILD}/exogym", "run", "bench/graphs/thousand.yaml", "--json", "--no-plot", "--overwrite", "--save-dir",
+               folder,
+               "--set", f"nodes={hosts}", "--set", f"hosts.home.count={hosts}", *STRATEGY]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     out = child.stdout.read()
     _, status, usage = os.wait4(child.pid, 0)
