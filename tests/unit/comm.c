@@ -1,110 +1,24 @@
 /* Collectives: results are compared with plain loops to the bit, and bytes with closed forms.
  * Further tests end a call in each possible way.
  *
- * Each test owns a team; each member's thread owns its `struct member`. Read next: exogym/comm.h,
- * comm_far.c. */
+ * Read next: exogym/comm.h, support/team.h, comm_far.c. */
 #include <criterion/criterion.h>
 
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <exogym/comm.h>
-#include <exogym/rng.h>
 #include <exogym/tensor.h>
 
 #include "base/parallel.h"
 #include "comm/edge.h"
 #include "support/eventually.h"
-
-enum {
-    MAX_MEMBERS = 7
-};
-
-/* A member and its thread's work. `x` is its own array of `count` elements. */
-struct member {
-    exo_group *group;
-    uint32_t rank;
-    exo_status (*act)(struct member *m);
-    size_t count;
-    float *x;
-    uint32_t arg;
-    exo_status status;
-    exo_err err;
-};
-
-static void *
-member_main(void *argument)
-{
-    struct member *m = argument;
-    m->status = m->act(m);
-    return NULL;
-}
-
-struct team {
-    exo_comm *comm;
-    exo_clock_manual clock;
-    uint32_t size;
-    struct member m[MAX_MEMBERS];
-    pthread_t threads[MAX_MEMBERS];
-};
-
-static float
-element(uint32_t rank, size_t i)
-{
-    exo_rng rng;
-    exo_rng_init(&rng, 5, EXO_RNG_USER, rank, i);
-    return exo_rng_normal(&rng);
-}
-
-static void
-team_init(struct team *t, uint32_t size, size_t count)
-{
-    *t = (struct team){.size = size};
-    exo_clock_manual_init(&t->clock, 0);
-    cr_assert_eq(exo_comm_local(&t->comm, size, &t->clock.base, NULL), EXO_OK);
-    for (uint32_t r = 0; r < size; r++) {
-        char name[16];
-        snprintf(name, sizeof name, "node_%u", r);
-        t->m[r] =
-            (struct member){.rank = r, .count = count, .x = malloc((count + 1) * sizeof(float))};
-        cr_assert_eq(exo_group_open(&t->m[r].group, t->comm, r, name, NULL), EXO_OK);
-        for (size_t i = 0; i < count; i++)
-            t->m[r].x[i] = element(r, i);
-        t->m[r].x[count] = 77; /* beyond the end */
-    }
-}
-
-static void
-team_release(struct team *t)
-{
-    for (uint32_t r = 0; r < t->size; r++) {
-        exo_group_close(&t->m[r].group);
-        free(t->m[r].x);
-    }
-    exo_comm_drop(&t->comm);
-}
-
-static void
-team_start(struct team *t, uint32_t r, exo_status (*act)(struct member *m))
-{
-    t->m[r].act = act;
-    cr_assert_eq(pthread_create(&t->threads[r], NULL, member_main, &t->m[r]), 0);
-}
-
-static void
-team_run(struct team *t, exo_status (*act)(struct member *m))
-{
-    for (uint32_t r = 0; r < t->size; r++)
-        team_start(t, r, act);
-    for (uint32_t r = 0; r < t->size; r++)
-        pthread_join(t->threads[r], NULL);
-}
+#include "support/team.h"
 
 static exo_status
 act_sum(struct member *m)
@@ -161,15 +75,6 @@ static const size_t counts[] = {0, 1, 2, 6, 7, 1000, 4096, 100003};
             for (uint32_t size = sizes[si_], once_ = 1; once_; once_ = 0)                          \
                 for (size_t count = counts[ci_], twice_ = 1; twice_; twice_ = 0)
 
-static void
-expect_ok(const struct team *t, size_t count)
-{
-    for (uint32_t r = 0; r < t->size; r++) {
-        cr_assert_eq(t->m[r].status, EXO_OK, "%s", t->m[r].err.text);
-        cr_assert_eq(t->m[r].x[count], 77, "written behind the end");
-    }
-}
-
 /* --- Results ---------------------------------------------------------------------------------- */
 
 Test(comm, all_reduce_sums_in_rank_order_to_the_bit, .timeout = 60)
@@ -179,7 +84,7 @@ Test(comm, all_reduce_sums_in_rank_order_to_the_bit, .timeout = 60)
         struct team t;
         team_init(&t, size, count);
         team_run(&t, act_sum);
-        expect_ok(&t, count);
+        team_expect_ok(&t, count);
         for (size_t i = 0; i < count; i += count / 50 + 1)
             for (uint32_t r = 0; r < size; r++)
                 cr_assert_eq(t.m[r].x[i], plain_sum(size, i), "%u members, element %zu of %zu",
@@ -193,7 +98,7 @@ Test(comm, the_mean_is_the_sum_divided)
     struct team t;
     team_init(&t, 3, 500);
     team_run(&t, act_mean);
-    expect_ok(&t, 500);
+    team_expect_ok(&t, 500);
     for (size_t i = 0; i < 500; i++)
         cr_assert_eq(t.m[2].x[i], plain_sum(3, i) / 3.0f);
     team_release(&t);
@@ -206,7 +111,7 @@ Test(comm, reduce_scatter_and_all_gather_make_an_all_reduce, .timeout = 60)
         struct team t;
         team_init(&t, size, count);
         team_run(&t, act_scatter);
-        expect_ok(&t, count);
+        team_expect_ok(&t, count);
         for (uint32_t r = 0; r < size; r++) {
             size_t first, length;
             exo_shard(count, size, r, &first, &length);
@@ -214,7 +119,7 @@ Test(comm, reduce_scatter_and_all_gather_make_an_all_reduce, .timeout = 60)
                 cr_assert_eq(t.m[r].x[i], plain_sum(size, i));
         }
         team_run(&t, act_gather);
-        expect_ok(&t, count);
+        team_expect_ok(&t, count);
         for (size_t i = 0; i < count; i += count / 50 + 1)
             for (uint32_t r = 0; r < size; r++)
                 cr_assert_eq(t.m[r].x[i], plain_sum(size, i), "%u members, element %zu of %zu",
@@ -231,7 +136,7 @@ Test(comm, broadcast_gives_the_roots_numbers)
         for (uint32_t r = 0; r < 4; r++)
             t.m[r].arg = root;
         team_run(&t, act_broadcast);
-        expect_ok(&t, 5000);
+        team_expect_ok(&t, 5000);
         for (size_t i = 0; i < 5000; i++)
             for (uint32_t r = 0; r < 4; r++)
                 cr_assert_eq(t.m[r].x[i], element(root, i));
@@ -265,7 +170,7 @@ Test(comm, integers_are_summed_and_bytes_gathered)
     struct team t;
     team_init(&t, 2, 1);
     team_run(&t, act_integers);
-    expect_ok(&t, 1);
+    team_expect_ok(&t, 1);
     team_release(&t);
 }
 
@@ -299,7 +204,7 @@ Test(comm, counted_bytes_are_the_closed_forms)
             uint64_t sum = 0;
             team_init(&t, size, count);
             team_run(&t, operations[k].act);
-            expect_ok(&t, count);
+            team_expect_ok(&t, count);
             for (uint32_t r = 0; r < size; r++) {
                 sum += exo_group_stats(t.m[r].group).bytes_sent;
                 cr_expect_eq(exo_group_stats(t.m[r].group).calls, 1);
@@ -355,7 +260,7 @@ Test(comm, some_members_meet_while_others_meet_elsewhere, .timeout = 60)
             /* one group sums more often */
             t.m[r].arg = island_of(r, &(uint32_t){0}) == three ? 1 : 2;
         team_run(&t, act_islands_and_all);
-        expect_ok(&t, count);
+        team_expect_ok(&t, count);
         for (size_t i = 0; i < count; i += 1 + count / 50) {
             float a = (element(0, i) + element(2, i)) + element(5, i);
             float b = ((element(1, i) + element(3, i)) + element(4, i)) + element(6, i);
@@ -733,156 +638,6 @@ Test(comm, places_are_taken_once)
     cr_expect_eq(exo_group_size(a), 2);
     exo_comm_drop(&comm); /* the group holds it */
     exo_group_close(&a);
-}
-
-/* --- Memory in common ------------------------------------------------------------------------- */
-
-enum {
-    ROUNDS = 50,
-    SHARED = 12 /* elements of a member's part */
-};
-
-static atomic_uint computed;
-
-/* The sum of all members' parts, element by element. */
-static exo_status
-sum_parts(void *context, exo_array out, exo_err *err)
-{
-    const exo_array parts = exo_commons_parts(context);
-    (void)err;
-    atomic_fetch_add(&computed, 1);
-    exo_vec_fill(out, 0);
-    for (size_t at = 0; at < parts.count; at += SHARED)
-        exo_vec_add(out, out, exo_array_part(parts, at, SHARED));
-    return EXO_OK;
-}
-
-static exo_status
-fail_to_sum(void *context, exo_array out, exo_err *err)
-{
-    (void)context, (void)out;
-    atomic_fetch_add(&computed, 1);
-    return exo_fail(err, EXO_FAILED, "no sum today");
-}
-
-/* One round after the other, each with other numbers. x[0]: rounds with a wrong sum. */
-static exo_status
-act_share(struct member *m)
-{
-    const size_t size = exo_group_size(m->group), rank = exo_group_rank(m->group);
-    exo_commons *c = NULL;
-    exo_status st =
-        exo_commons_new(&c, m->group, exo_device_cpu(), EXO_F32, size * SHARED, SHARED, &m->err);
-    m->x[0] = 0;
-    for (uint32_t round = 0; st == EXO_OK && round < ROUNDS; round++) {
-        float sum[SHARED], expected = 0;
-        st = exo_commons_take(c, m->group, &m->err);
-        if (st != EXO_OK)
-            break;
-        exo_vec_fill(exo_array_part(exo_commons_parts(c), rank * SHARED, SHARED),
-                     element((uint32_t)rank, round));
-        st = exo_all_gather(m->group, exo_commons_parts(c), &m->err);
-        if (st == EXO_OK)
-            st =
-                exo_commons_compute(c, exo_host_array(EXO_F32, sum, SHARED), sum_parts, c, &m->err);
-        exo_commons_leave(c);
-        for (uint32_t r = 0; r < size; r++)
-            expected += element(r, round);
-        for (size_t i = 0; st == EXO_OK && i < SHARED; i++)
-            m->x[0] += sum[i] < expected || sum[i] > expected;
-    }
-    exo_commons_free(&c);
-    return st;
-}
-
-/* The same among all members but the last. */
-static exo_status
-act_share_among_some(struct member *m)
-{
-    static const uint32_t some[] = {0, 1, 2};
-    struct member part = *m;
-    if (m->rank > 2)
-        return EXO_OK;
-    exo_status st = exo_group_among(&part.group, m->group, some, 3, &m->err);
-    if (st != EXO_OK)
-        return st;
-    st = act_share(&part);
-    exo_group_close(&part.group);
-    return st;
-}
-
-Test(comm, what_members_share_is_computed_once, .timeout = 60)
-{
-    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-        struct team t;
-        team_init(&t, sizes[s], 1);
-        atomic_store(&computed, 0);
-        team_run(&t, act_share);
-        expect_ok(&t, 1);
-        for (uint32_t r = 0; r < t.size; r++)
-            cr_expect_eq(t.m[r].x[0], 0, "rank %u of %u: %g wrong numbers", r, t.size,
-                         (double)t.m[r].x[0]);
-        cr_expect_eq(atomic_load(&computed), ROUNDS);
-        team_release(&t);
-    }
-}
-
-Test(comm, some_members_share_beside_others, .timeout = 60)
-{
-    struct team t;
-    team_init(&t, 4, 1);
-    atomic_store(&computed, 0);
-    team_run(&t, act_share_among_some);
-    expect_ok(&t, 1);
-    for (uint32_t r = 0; r < 3; r++)
-        cr_expect_eq(t.m[r].x[0], 0);
-    cr_expect_eq(atomic_load(&computed), ROUNDS);
-    team_release(&t);
-}
-
-Test(comm, members_share_a_failure_and_must_agree)
-{
-    struct team t;
-    exo_commons *c[2], *other = NULL;
-    float sum[SHARED];
-    exo_err err = {0};
-    team_init(&t, 2, 1);
-    atomic_store(&computed, 0);
-    for (uint32_t r = 0; r < 2; r++) {
-        cr_assert_eq(exo_commons_new(&c[r], t.m[r].group, exo_device_cpu(), EXO_F32, 2 * SHARED,
-                                     SHARED, NULL),
-                     EXO_OK);
-        cr_assert_eq(exo_commons_take(c[r], t.m[r].group, NULL), EXO_OK);
-    }
-    cr_expect_eq(exo_commons_parts(c[0]).data, exo_commons_parts(c[1]).data);
-    for (uint32_t r = 0; r < 2; r++) {
-        cr_expect_eq(exo_commons_compute(c[r], exo_host_array(EXO_F32, sum, SHARED), fail_to_sum,
-                                         NULL, &err),
-                     EXO_FAILED);
-        cr_expect_str_eq(err.text, "no sum today");
-    }
-    cr_expect_eq(atomic_load(&computed), 1);
-    exo_commons_leave(c[0]);
-    cr_assert_eq(exo_commons_take(c[0], t.m[0].group, NULL), EXO_OK);
-    cr_expect_neq(exo_commons_parts(c[0]).data, exo_commons_parts(c[1]).data,
-                  "a member is still in the round before");
-    cr_assert_eq(exo_commons_new(&other, t.m[1].group, exo_device_cpu(), EXO_I8, 3, 0, NULL),
-                 EXO_OK);
-    cr_expect_eq(exo_commons_take(other, t.m[1].group, &err), EXO_INVAL);
-    cr_expect_not_null(strstr(err.text, "rank 1 shares 3 elements of int8, others 24 of fp32"),
-                       "%s", err.text);
-    exo_commons_free(&other);
-    /* the others' memory is used again */
-    void *const first = exo_commons_parts(c[1]).data, *const second = exo_commons_parts(c[0]).data;
-    for (int round = 0; round < 10; round++) {
-        cr_assert_eq(exo_commons_take(c[1], t.m[1].group, NULL), EXO_OK);
-        cr_assert_eq(exo_commons_take(c[0], t.m[0].group, NULL), EXO_OK);
-        const void *now = exo_commons_parts(c[0]).data;
-        cr_expect(now == first || now == second);
-    }
-    for (uint32_t r = 0; r < 2; r++)
-        exo_commons_free(&c[r]);
-    team_release(&t);
 }
 
 /* --- Edges ------------------------------------------------------------------------------------ */
