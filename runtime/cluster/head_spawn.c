@@ -10,6 +10,7 @@
 
 #include "actor/gpus.h"
 #include "actor/hooks.h"
+#include "base/printable.h"
 #include "cluster/durable.h"
 
 /* the time in which an earlier life of the name must end at the node */
@@ -586,6 +587,19 @@ try_again(struct head *h, exo_entry *a)
     return true;
 }
 
+/* Puts the worker's name before the reason why an actor did not start there: a file that is missing on
+ * one host may exist on the caller's. */
+static void
+name_worker(const exo_entry *a, struct exo_outcome *o)
+{
+    char reason[sizeof o->reason], name[80];
+    if (o->status == EXO_OK || !a->node || strstr(o->reason, a->node->name))
+        return;
+    exo_format_cut(reason, sizeof reason, "on %s: %s", exo_cut(name, sizeof name, a->node->name),
+                   o->reason);
+    memcpy(o->reason, reason, sizeof reason);
+}
+
 exo_status
 exo_head_started(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
                  exo_err *err)
@@ -620,6 +634,7 @@ exo_head_started(struct head *h, exo_call_context *call, const void *args, exo_p
     }
     if (o->status == EXO_EXISTS && try_again(h, a))
         return EXO_OK;
+    name_worker(a, o);
     if (o->status != EXO_OK && a->batch && a->first_life) {
         exo_head_fail_batch(h, a->batch, (exo_status)o->status, o->reason);
         return EXO_OK;

@@ -40,13 +40,13 @@ says counter spawn counter --node w2
 fails "there is an actor 'one' in the namespace 'default' already, on w1" spawn counter --name one
 says one spawn counter --name one --get
 says other spawn counter --name other -n space --spread
-fails 'told not to start' spawn counter fail --name never --node w1
+fails 'on w1: told not to start' spawn counter fail --name never --node w1
 fails "there is no job 'none' that runs" spawn counter --name never --job none
 fails "there is no worker 'w9'" spawn counter --name never --node w9
 fails 'which wants slots 2' spawn counter --name never --resource slots=2
 fails "plugin 'none.so': No such file or directory: give the whole path of a file that only the worker's host has" \
     spawn counter --name never --plugin none.so
-fails "plugin '/none.so': No such file or directory" spawn counter --name never --plugin /none.so
+fails "on w1: plugin '/none.so': No such file or directory" spawn counter --name never --node w1 --plugin /none.so
 fails "there is no actor class 'nothing' at this worker: load its plugin" spawn nothing
 
 says 8 call one add 3
