@@ -11,12 +11,20 @@
 #include <exogym/memory.h>
 
 #include "actors/fit_engine.h"
+#include "actors/fit_reach.h"
 #include "actors/fit_recruit.h"
+#include "base/printable.h"
 #include "base/traffic.h"
 
 #define NAP         (10 * EXO_MS)
 #define AGAIN       (200 * EXO_MS) /* between two requests for a node */
 #define CLOSE_LIMIT (30 * EXO_SECOND)
+#define APART_FIRST                                                                                \
+    EXO_SECOND /* until a node is made in the place of one that others did not reach */
+
+enum {
+    APART_DOUBLED = 5 /* so many times at most: 32 s */
+};
 
 /* --- Beginning and end ------------------------------------------------------------------------ */
 
@@ -175,6 +183,71 @@ settle_lost(struct run *run, const struct members *members)
     }
 }
 
+/* Has no node made for a rank for some time, the longer the more often it could not reach others. */
+static void
+put_off(struct run *run, uint32_t rank)
+{
+    struct exo_fit_seat *s = &run->elastic->seats[rank];
+    s->again = exo_now(run->clock) + (APART_FIRST << s->put_off);
+    s->put_off += s->put_off < APART_DOUBLED;
+}
+
+static void
+leave_out_unreached(struct run *run, uint32_t rank, const char *cause)
+{
+    exo_ref node = run->cast.actors[rank];
+    exo_fit_leave_out(run, rank, cause);
+    stop_node(run, &node); /* it would join with the state of another node in any case */
+    put_off(run, rank);
+}
+
+/* Reads the answers to `regroup`. cause: of the first node that cannot reach another one; "": none. */
+static exo_status
+read_regrouped(struct run *run, exo_fit_reach *ranks, char cause[EXO_ERR_TEXT], exo_err *err)
+{
+    static const exo_args regrouped = {.method = "regroup",
+                                       .fields = &exo__train__node_regrouped__descriptor};
+    exo_status st = EXO_OK;
+    cause[0] = '\0';
+    for (uint32_t r = 0; st == EXO_OK && r < run->cast.count; r++) {
+        const exo_payload *reply = ranks[r].is_member ? exo_cast_reply(&run->cast, r) : NULL;
+        ProtobufCMessage *message = NULL;
+        if (!reply || reply->size == 0)
+            continue;
+        st = exo_args_decode(&regrouped, reply, &message, err);
+        const Exo__Train__NodeRegrouped *m = (const Exo__Train__NodeRegrouped *)message;
+        ranks[r].fails = st == EXO_OK;
+        ranks[r].to = st == EXO_OK ? m->unreached : 0;
+        if (st == EXO_OK && !cause[0])
+            exo_format_cut(cause, EXO_ERR_TEXT, "node_%u cannot reach node_%u: %s", r, m->unreached,
+                           m->cause);
+        exo_args_free(&message);
+    }
+    exo_cast_drop(&run->cast);
+    return st;
+}
+
+/* After `regroup`. ranks: which are members, and their processes. PEER_LOST: some members cannot connect
+ * to others, and those of one process were left out; the others need another epoch. */
+static exo_status
+hear_of_unreached(struct run *run, exo_fit_reach *ranks, exo_err *err)
+{
+    const uint32_t count = run->cast.count;
+    char cause[EXO_ERR_TEXT];
+    exo_status st = read_regrouped(run, ranks, cause, err);
+    if (st != EXO_OK || !cause[0])
+        return st;
+    bool *leaves = exo_calloc(count, sizeof *leaves);
+    if (!leaves)
+        return exo_fail(err, EXO_NOMEM, "no memory for %u nodes", count);
+    const uint32_t left = exo_fit_find_unreached(ranks, count, run->elastic->home, leaves);
+    for (uint32_t r = 0; left > 0 && r < count; r++)
+        if (leaves[r])
+            leave_out_unreached(run, r, cause);
+    exo_free(leaves);
+    return exo_fail(err, left > 0 ? EXO_PEER_LOST : EXO_TIMEOUT, "%s", cause);
+}
+
 /* Sends all members into the next epoch. */
 static exo_status
 regroup(struct run *run, const struct members *members, exo_err *err)
@@ -182,7 +255,8 @@ regroup(struct run *run, const struct members *members, exo_err *err)
     uint32_t count = exo_fit_num_members(run), at = 0;
     uint32_t *ranks = exo_calloc(count, sizeof *ranks);
     uint64_t *nodes = exo_calloc(count, sizeof *nodes), *actors = exo_calloc(count, sizeof *actors);
-    exo_status st = ranks && nodes && actors
+    exo_fit_reach *reach = exo_calloc(run->cast.count, sizeof *reach);
+    exo_status st = ranks && nodes && actors && reach
                         ? EXO_OK
                         : exo_fail(err, EXO_NOMEM, "no memory for the members of a run");
     for (uint32_t r = 0; st == EXO_OK && r < run->cast.count; r++) {
@@ -192,12 +266,13 @@ regroup(struct run *run, const struct members *members, exo_err *err)
         st = exo_ref_export(run->cast.runtime, run->cast.actors[r], &id, err);
         ranks[at] = r;
         nodes[at] = id.node;
+        reach[r] = (exo_fit_reach){.is_member = true, .process = id.node};
         actors[at++] = id.id;
     }
     Exo__Train__NodeRegroup m = EXO__TRAIN__NODE_REGROUP__INIT;
     m.epoch = ++run->elastic->epoch;
     m.furthest = members->furthest;
-    m.has_home = true;
+    m.has_home = m.has_reads = m.reads = true;
     m.home = run->elastic->home = members->home;
     m.ranks = ranks;
     m.nodes = nodes;
@@ -205,6 +280,9 @@ regroup(struct run *run, const struct members *members, exo_err *err)
     m.n_ranks = m.n_nodes = m.n_actors = count;
     if (st == EXO_OK)
         st = exo_fit_have_all(run, "regroup", &m.base, err);
+    if (st == EXO_OK)
+        st = hear_of_unreached(run, reach, err);
+    exo_free(reach);
     exo_free(ranks);
     exo_free(nodes);
     exo_free(actors);
@@ -300,6 +378,7 @@ seat_node(struct run *run, uint32_t rank, const Exo__Train__NodeJoined *m)
     s->ready = (exo_ref){0};
     s->step = s->at = s->until = m->step;
     s->lives++;
+    s->put_off = 0;
     run->elastic->state_bytes = m->bytes;
     run->elastic->joins++;
     snprintf(text, sizeof text, "its state of %" PRIu64 " bytes has the SHA-256 %.64s", m->bytes,
@@ -336,6 +415,7 @@ has_joined(struct run *run, uint32_t rank, exo_future *answer, uint64_t step)
         EXO_LOG(WARN, TRAIN, "node=%u reason='%s' the node cannot join; another one is made", rank,
                 why.text);
         stop_node(run, &s->ready);
+        put_off(run, rank);
     }
     if (dead || s->asleep) /* asleep: it has not answered this request */
         s->ready = (exo_ref){0};

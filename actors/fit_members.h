@@ -33,7 +33,8 @@ struct exo_fit_seat {
     /* request to the node that is `ready`, which takes a state over while the others train; NULL:
      * none */
     exo_future *joining;
-    exo_time again; /* no request to the recruiter before that time */
+    exo_time again;   /* no request to the recruiter before that time */
+    unsigned put_off; /* how often such requests were put off since a node has joined */
 };
 
 struct exo_fit_elastic {

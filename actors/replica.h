@@ -212,9 +212,15 @@ typedef struct exo_epoch {
     uint32_t home; /* the rank that has the server of the strategy's communicator */
 } exo_epoch;
 
+enum {
+    EXO_EPOCH_NOBODY = -1
+};
+
 /* Begins an epoch. A step in doubt is done if `furthest` is beyond it, and is undone otherwise. *done:
- * the step in doubt is done. INVAL: the members are wrong; PEER_LOST: one of them is lost. */
-exo_status exo_replica_regroup(exo_replica *r, const exo_epoch *epoch, bool *done, exo_err *err);
+ * the step in doubt is done. INVAL: the members are wrong; PEER_LOST: one of them is lost; TIMEOUT: the rank
+ * *unreached lives, for all that is known, but does not answer, else *unreached is EXO_EPOCH_NOBODY. */
+exo_status exo_replica_regroup(exo_replica *r, const exo_epoch *epoch, bool *done,
+                               int64_t *unreached, exo_err *err);
 /* Gives the state, and before it its layout and its SHA-256, as bytes for exo_replica_join. */
 exo_status exo_replica_give(exo_replica *r, exo_payload *out, exo_err *err);
 /* Takes over the state of the node `from`, which exo_replica_give gives, and continues with batch

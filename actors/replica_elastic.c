@@ -231,18 +231,21 @@ open_group(exo_replica *r, exo_comm *comm, exo_group **whole, exo_group **out,
 }
 
 static exo_status
-connect_members(exo_replica *r, const exo_epoch *e, exo_err *err)
+connect_members(exo_replica *r, const exo_epoch *e, int64_t *unreached, exo_err *err)
 {
     const uint32_t *ranks = e->ranks;
     exo_ref *nodes = exo_calloc(r->fit->num_nodes, sizeof *nodes);
     exo_time deadline = exo_deadline(exo_runtime_clock(r->place.runtime), 10 * EXO_SECOND);
     exo_status st =
         nodes ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for %u nodes", r->fit->num_nodes);
-    for (size_t i = 0; st == EXO_OK && i < e->count; i++)
+    for (size_t i = 0; st == EXO_OK && i < e->count; i++) {
         if (ranks[i] == r->rank)
             nodes[ranks[i]] = r->place.self;
         else
             st = exo_ref_import(r->place.runtime, &e->actors[i], deadline, &nodes[ranks[i]], err);
+        if (st == EXO_TIMEOUT)
+            *unreached = ranks[i];
+    }
     if (st == EXO_OK)
         st = exo_comm_far_connect(r->comm, nodes, err);
     if (st == EXO_OK)
@@ -299,11 +302,13 @@ change_comms(exo_replica *r, const exo_epoch *e, exo_err *err)
 }
 
 exo_status
-exo_replica_regroup(exo_replica *r, const exo_epoch *e, bool *done, exo_err *err)
+exo_replica_regroup(exo_replica *r, const exo_epoch *e, bool *done, int64_t *unreached,
+                    exo_err *err)
 {
     exo_membership *m = &r->member;
     uint32_t place = 0;
     *done = false;
+    *unreached = EXO_EPOCH_NOBODY;
     exo_status st = check_members(r, e, &place, err);
     if (st == EXO_OK)
         st = resolve(r, e->furthest, done, err);
@@ -321,7 +326,7 @@ exo_replica_regroup(exo_replica *r, const exo_epoch *e, bool *done, exo_err *err
         st = exo_strategy_regroup(r->strategy, &r->node, e->ranks, m->fresh, err);
         m->fresh = m->fresh && st != EXO_OK;
     }
-    return st == EXO_OK && !r->fit->comm ? connect_members(r, e, err) : st;
+    return st == EXO_OK && !r->fit->comm ? connect_members(r, e, unreached, err) : st;
 }
 
 /* --- The state of another node ---------------------------------------------------------------- */

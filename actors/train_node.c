@@ -499,6 +499,17 @@ report(exo_call_context *call, void *self, const void *args, exo_payload *reply,
     return exo_protocol_pack(reply, &out.base, err);
 }
 
+/* Answers with the member to which this node could not connect: whether one of them leaves the run is the
+ * trainer's decision. */
+static exo_status
+tell_unreached(exo_payload *reply, int64_t rank, exo_err *err)
+{
+    Exo__Train__NodeRegrouped m = EXO__TRAIN__NODE_REGROUPED__INIT;
+    m.unreached = (uint32_t)rank;
+    m.cause = exo_args_text(err->text);
+    return exo_protocol_pack(reply, &m.base, err);
+}
+
 static exo_status
 regroup(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
@@ -506,8 +517,8 @@ regroup(exo_call_context *call, void *self, const void *args, exo_payload *reply
     const Exo__Train__NodeRegroup *m = args;
     exo_replica *r = NULL;
     bool done = false;
+    int64_t unreached = EXO_EPOCH_NOBODY;
     (void)call;
-    (void)reply;
     exo_status st = get_member(n, "regroup", &r, err);
     if (st == EXO_OK && (m->n_ranks < 1 || m->n_ranks > r->fit->num_nodes ||
                          m->n_nodes != m->n_ranks || m->n_actors != m->n_ranks))
@@ -527,11 +538,11 @@ regroup(exo_call_context *call, void *self, const void *args, exo_payload *reply
                              .home = m->has_home ? m->home : m->ranks[0]};
     for (size_t i = 0; i < m->n_ranks; i++)
         actors[i] = (exo_actor_id){.node = m->nodes[i], .id = m->actors[i]};
-    st = exo_replica_regroup(r, &epoch, &done, err);
+    st = exo_replica_regroup(r, &epoch, &done, &unreached, err);
     if (done)
         record(n, r->member.loss, r->node.lr);
     exo_free(actors);
-    return st;
+    return m->reads && unreached != EXO_EPOCH_NOBODY ? tell_unreached(reply, unreached, err) : st;
 }
 
 static exo_status
