@@ -78,8 +78,9 @@ struct account {
     atomic_uint kind;
     /* bytes that ZeroMQ has read and the net has not taken; a stranger's: all */
     atomic_size_t held;
-    bool listed;    /* in the list of strangers */
-    bool elsewhere; /* it came from another host, or may have */
+    atomic_ullong read; /* bytes that ZeroMQ has read, since the connection was made or admitted */
+    bool listed;        /* in the list of strangers */
+    bool elsewhere;     /* it came from another host, or may have */
     _Atomic uint64_t serial;
     unsigned ticks;
     const void *owner;
@@ -208,6 +209,7 @@ open_locked(int fd, enum kind kind, const void *owner)
     /* NULL is allowed: origins are unknown then */
     a->origins = kind == LISTENER ? exo_calloc(EXO_LIMIT_ORIGINS, sizeof *a->origins) : NULL;
     atomic_store(&a->held, 0);
+    atomic_store(&a->read, 0);
     intake.figures.connections += kind != LISTENER;
     atomic_store_explicit(&a->kind, kind, memory_order_release);
     return a;
@@ -454,6 +456,7 @@ recv(int fd, void *data, size_t size, int flags)
     }
     if (got <= 0 || kind == NONE || kind == LISTENER)
         return got;
+    atomic_fetch_add_explicit(&a->read, (unsigned long long)got, memory_order_relaxed);
     size_t held = atomic_fetch_add(&a->held, (size_t)got) + (size_t)got;
     if (held <=
         (kind == ADMITTED ? (size_t)EXO_LIMIT_INBOUND_BYTES : (size_t)EXO_LIMIT_STRANGER_BYTES))
@@ -491,6 +494,16 @@ exo_intake_took(exo_intake_ticket ticket, size_t bytes)
     size_t held = atomic_load(&a->held);
     while (!atomic_compare_exchange_weak(&a->held, &held, held - (held < bytes ? held : bytes)))
         continue;
+}
+
+uint64_t
+exo_intake_read(exo_intake_ticket ticket)
+{
+    lock();
+    struct account *a = find_ticket(ticket);
+    uint64_t bytes = kind_of(a) == ADMITTED ? atomic_load(&a->read) : 0;
+    unlock();
+    return bytes;
 }
 
 exo_intake_ticket

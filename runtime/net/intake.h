@@ -55,6 +55,9 @@ bool exo_intake_has_ended(exo_intake_ticket ticket);
 void exo_intake_dismiss(exo_intake_ticket ticket);
 /* The net has taken `bytes` of the connection from ZeroMQ. */
 void exo_intake_took(exo_intake_ticket ticket, size_t bytes);
+/* The number of bytes that ZeroMQ has read of the connection so far, also of a message that is not
+ * complete yet; 0: it has no account. */
+uint64_t exo_intake_read(exo_intake_ticket ticket);
 /* Whether a descriptor with that number leaves the reserve free. If not, a caller that can do
  * without the descriptor closes it. */
 bool exo_intake_has_room(int fd);

@@ -81,6 +81,7 @@ struct exo_peer {
     uint8_t route[EXO_NET_ROUTE];
     size_t route_size; /* 0: the socket is the peer's own */
     exo_intake_ticket intake;
+    uint64_t read;        /* bytes of the connection, up to the last tick (exo_intake_read) */
     unsigned ended_ticks; /* since the last message of a connection that has ended */
     exo_time heard_last;  /* `heard` at the last of these */
     bool announced;       /* the handler knows the peer, and will be told of its loss */

@@ -244,6 +244,27 @@ age_silence(net_end *e)
     pthread_mutex_unlock(&e->net->lock);
 }
 
+/* Over a slow link the parts of a large message take longer than the timeout, and beats wait behind them. */
+Test(net, does_not_lose_a_peer_whose_message_is_still_coming)
+{
+    net_end server = {0}, client = {0};
+    net_end_open(&server, "tcp://127.0.0.1:0", NULL);
+    net_end_open(&client, NULL, NULL);
+    exo_peer *peer = net_end_connect(&client, &server);
+    EVENTUALLY(server.opened == 1);
+    age_silence(&server);
+    pthread_mutex_lock(&server.net->lock);
+    server.net->peers->read = 0; /* bytes have come since the last tick */
+    exo_net_tick_locked(server.net, exo_now(exo_clock_real()));
+    cr_expect_not_null(server.net->peers);
+    pthread_mutex_unlock(&server.net->lock);
+    cr_expect_eq(server.lost, 0, "%s", server.cause);
+    EVENTUALLY((age_silence(&server), server.lost == 1)); /* none has */
+    exo_peer_drop(&peer);
+    net_end_close(&client);
+    net_end_close(&server);
+}
+
 Test(net, loses_another_host_that_falls_silent)
 {
     pid_t pid = start_child("another kernel");
