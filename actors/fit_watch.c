@@ -287,11 +287,10 @@ warn_of_waits(struct run *run)
                 continue;
             exo_text text = {0};
             say_wait(run, &text, r, peer);
-            EXO_LOG(
-                WARN, TRAIN, "node=%u waits_for=%u %s%s", r, peer, text.data ? text.data : "",
-                silent
-                    ? "; it does not answer: its process is stopped, or its host cannot be reached"
-                    : "");
+            EXO_LOG(WARN, TRAIN, "node=%u waits_for=%u %s%s", r, peer, text.data ? text.data : "",
+                    silent ? "; it does not answer: its process is stopped, its host cannot be "
+                             "reached, or the link to it is busy"
+                           : "");
             exo_free(text.data);
             p->told = p->told || silent;
             n->told_of = n->look.number;

@@ -114,7 +114,7 @@ exo_attempt_hear_locked(exo_socket *socket, bool with_key)
             break;
         case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
             return with_key ? "it does not accept this process's key: its NAME.key is not among "
-                              "those that the other end lets in"
+                              "those that the other end lets in, or has expired by its clock"
                             : "it lets nobody in from here without a key";
         case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
             if (value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)

@@ -303,7 +303,7 @@ fail_connect_locked(exo_net *net, exo_peer *peer, const char *endpoint, const ch
     const char *guess = exo_attempt_is_silent(peer->socket)
                             ? ": a connection was made, by which nothing is said: it "
                               "hangs, or is no process of exogym"
-                        : key ? ", or does not accept this node's key"
+                        : key ? ", or does not accept this node's key, or a firewall is between"
                               : "";
     char few[EXO_INTAKE_HINT];
     exo_intake_hint(endpoint, few);

@@ -490,7 +490,11 @@ bind_endpoint_locked(exo_net *net, const char *endpoint, char **bound, exo_err *
     exo_intake_end();
     if (bound_to != 0)
         return exo_fail(err, zmq_errno() == EADDRINUSE ? EXO_EXISTS : EXO_INVAL,
-                        "cannot listen on %s: %s", endpoint, zmq_strerror(zmq_errno()));
+                        "cannot listen on %s: %s", endpoint,
+                        zmq_errno() == ENODEV
+                            ? "this host has no such interface: give an address of its own, or "
+                              "0.0.0.0 for all of them"
+                            : zmq_strerror(zmq_errno()));
     if (zmq_getsockopt(s->zmq, ZMQ_LAST_ENDPOINT, real, &size) != 0 || !(*bound = exo_strdup(real)))
         return exo_fail(err, EXO_NOMEM, "no memory for an endpoint");
     if (ipc)
