@@ -2,6 +2,7 @@
  * which runs a fit. */
 #include <exogym/trainer.h>
 
+#include <fenv.h>
 #include <stdatomic.h>
 
 #include <exogym/memory.h>
@@ -56,8 +57,13 @@ exo_trainer_fit(exo_trainer *trainer, const char *strategy, exo_config *options,
     if (atomic_flag_test_and_set(&trainer->busy))
         return exo_fail(err, EXO_EXISTS,
                         "the trainer fits a run already: one at a time, or another trainer");
+    /* what the caller's thread computes has the bits of any other program's run */
+    fenv_t before;
+    fegetenv(&before);
+    fesetenv(FE_DFL_ENV);
     exo_status st = exo_fit_run(trainer->model, trainer->train, trainer->val, strategy, options,
                                 opts, NULL, NULL, NULL, result, err);
+    fesetenv(&before);
     atomic_flag_clear(&trainer->busy);
     return st;
 }
@@ -68,9 +74,13 @@ exo_trainer_fit_text(exo_trainer *trainer, const char *strategy, const char *opt
 {
     *result = (exo_fit_result){0};
     exo_config_doc *doc = NULL;
+    fenv_t before; /* numbers of the text are rounded, too */
+    fegetenv(&before);
+    fesetenv(FE_DFL_ENV);
     exo_status st = exo_config_parse(&doc, "options", options && *options ? options : "{}", err);
     if (st == EXO_OK)
         st = exo_trainer_fit(trainer, strategy, exo_config_root(doc), opts, result, err);
     exo_config_free(&doc);
+    fesetenv(&before);
     return st;
 }

@@ -8,6 +8,8 @@
 #include <exogym/clock.h>
 #include <exogym/memory.h>
 
+#include "base/thread.h"
+
 enum {
     SMALL = 256 << 10 /* bytes of an update that is taken on the maker's own thread */
 };
@@ -219,13 +221,15 @@ exo_uptake_begin(exo_uptake *in, exo_item **item, exo_err *err)
         return in->fault.code == EXO_OK ? EXO_OK
                                         : exo_fail(err, in->fault.code, "%s", in->fault.text);
     }
+    exo_status st = EXO_OK;
     if (!in->has_thread)
-        in->has_thread = pthread_create(&in->thread, NULL, uptake_main, in) == 0;
-    if (!in->has_thread) {
+        st = exo_thread_start(&in->thread, uptake_main, in, "taking weights", err);
+    if (st != EXO_OK) {
         exo_item_drop(&i);
         in->begun = false;
-        return exo_fail(err, EXO_NOMEM, "no thread to take weights: raise the limit of processes");
+        return st;
     }
+    in->has_thread = true;
     pthread_mutex_lock(&in->lock);
     in->item = i;
     pthread_cond_broadcast(&in->changed);

@@ -15,6 +15,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/thread.h"
 #include "nn/dataset_impl.h"
 
 struct place {
@@ -122,8 +123,8 @@ start_readers(exo_loader *l, exo_err *err)
         struct reader *r = &l->readers[i];
         r->loader = l;
         st = exo_sampler_init(&r->sampler, length, o->num_nodes, o->rank, o->shuffle, o->seed, err);
-        if (st == EXO_OK && pthread_create(&r->thread, NULL, reader_main, r) != 0)
-            st = exo_fail(err, EXO_FAILED, "a loader's thread cannot be started");
+        if (st == EXO_OK)
+            st = exo_thread_start(&r->thread, reader_main, r, "a loader", err);
         l->started += st == EXO_OK;
     }
     return st;

@@ -20,6 +20,7 @@
 
 #include "actor/flight.h"
 #include "actor/runtime_impl.h"
+#include "base/thread.h"
 
 enum {
     DEFAULT_CAPACITY = 1024,
@@ -341,13 +342,14 @@ ensure_thread_locked(exo_lane *lane, exo_err *err)
     pthread_t thread;
     exo_actor_hold(a);
     exo_runtime_thread_began(a->runtime);
-    if (pthread_create(&thread, NULL, lane_main, lane) != 0) {
+    exo_err reason = {0};
+    exo_status st = exo_thread_start(&thread, lane_main, lane, "a lane", &reason);
+    if (st != EXO_OK) {
         exo_runtime_thread_ended(a->runtime);
         exo_actor_drop(a); /* not the last reference: the caller holds another */
         return lane->servers
                    ? EXO_OK
-                   : exo_fail(err, EXO_FAILED, "no thread for the lane '%s' can be started",
-                              lane->lane_class->name);
+                   : exo_fail(err, st, "lane '%s': %s", lane->lane_class->name, reason.text);
     }
     pthread_detach(thread);
     lane->servers++;

@@ -8,6 +8,7 @@
 
 #include "actor/hooks.h"
 #include "actor/runtime_impl.h"
+#include "base/thread.h"
 
 struct exo_pool {
     exo_runtime *runtime;
@@ -88,9 +89,11 @@ exo_pool_open(exo_pool **out, exo_runtime *runtime, unsigned threads, exo_err *e
     for (unsigned i = 0; i < threads; i++) {
         pthread_t thread;
         exo_runtime_thread_began(runtime);
-        if (pthread_create(&thread, NULL, pool_main, p) != 0) {
+        exo_err reason = {0};
+        exo_status st = exo_thread_start(&thread, pool_main, p, "actors", &reason);
+        if (st != EXO_OK) {
             exo_runtime_thread_ended(runtime);
-            return i > 0 ? EXO_OK : exo_fail(err, EXO_FAILED, "no thread can be started");
+            return i > 0 ? EXO_OK : exo_fail(err, st, "%s", reason.text);
         }
         pthread_detach(thread);
     }

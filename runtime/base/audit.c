@@ -23,6 +23,7 @@
 
 #include "base/audit_line.h"
 #include "base/dir.h"
+#include "base/thread.h"
 #include "base/waiting.h"
 
 enum {
@@ -501,15 +502,15 @@ release(exo_audit *a)
 }
 
 /* Blocks all signals in the thread: the program's own threads handle them. */
-static int
-start_thread(exo_audit *a)
+static exo_status
+start_thread(exo_audit *a, exo_err *err)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int number = pthread_create(&a->thread, NULL, run, a);
+    exo_status st = exo_thread_start(&a->thread, run, a, "the audit log", err);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return number;
+    return st;
 }
 
 exo_status
@@ -531,8 +532,8 @@ exo_audit_open(exo_audit **out, const char *path, const exo_clock *clock, exo_er
                         : exo_fail(err, EXO_NOMEM, "no memory for an audit log");
     if (st == EXO_OK)
         st = open_file(path, &a->fd, err);
-    if (st == EXO_OK && start_thread(a) != 0)
-        st = exo_fail(err, EXO_FAILED, "no thread can be started for the audit log");
+    if (st == EXO_OK)
+        st = start_thread(a, err);
     if (st == EXO_OK)
         *out = a;
     else

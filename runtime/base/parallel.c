@@ -15,6 +15,8 @@
 #include <exogym/tensor.h>
 
 #include "base/environment.h"
+#include "base/float_mode.h"
+#include "base/thread.h"
 
 enum {
     MAX_THREADS = EXO_MAX_THREADS
@@ -24,9 +26,10 @@ struct loop {
     void (*piece)(void *context, size_t index);
     void *context;
     size_t count;
-    atomic_size_t next; /* the first piece that no thread has taken */
-    unsigned helpers;   /* inside the loop; guarded by pool.lock */
-    struct loop *link;  /* guarded by pool.lock */
+    exo_float_mode mode; /* of the caller */
+    atomic_size_t next;  /* the first piece that no thread has taken */
+    unsigned helpers;    /* inside the loop; guarded by pool.lock */
+    struct loop *link;   /* guarded by pool.lock */
 };
 
 static struct {
@@ -70,9 +73,13 @@ default_slots(void)
     return wanted ? wanted : exo_usable_cores();
 }
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static void watch_forks(void);
+
 static unsigned
 slots_locked(void)
 {
+    pthread_once(&once, watch_forks);
     if (pool.slots == 0)
         pool.slots = default_slots();
     return pool.slots;
@@ -196,6 +203,19 @@ helpable_locked(void)
     return NULL;
 }
 
+/* Runs pieces in the caller's mode, so that the results are the same on any thread. */
+static void
+help(struct loop *loop)
+{
+    const exo_float_mode own = exo_float_mode_get();
+    const bool same = exo_float_mode_same(&own, &loop->mode);
+    if (!same)
+        exo_float_mode_set(loop->mode);
+    run_pieces(loop);
+    if (!same)
+        exo_float_mode_set(own);
+}
+
 static void *
 helper_main(void *unused)
 {
@@ -212,7 +232,7 @@ helper_main(void *unused)
         pthread_mutex_unlock(&pool.lock);
 
         depth = 1; /* this thread holds the slot while it helps */
-        run_pieces(loop);
+        help(loop);
         depth = 0;
 
         pthread_mutex_lock(&pool.lock);
@@ -224,18 +244,34 @@ helper_main(void *unused)
     return NULL;
 }
 
+/* In a child of fork, which has this thread alone. */
+static void
+begin_anew(void)
+{
+    pool.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    pool.slot_free = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    pool.work = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    pool.helper_left = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    pool.used = depth > 0 && !paused;
+    pool.waiting = 0;
+    pool.threads = 0;
+    pool.loops = NULL;
+}
+
+static void
+watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, begin_anew);
+}
+
 static void
 start_helpers_locked(void)
 {
     while (pool.threads + 1 < slots_locked()) {
         pthread_t thread;
-        pthread_attr_t attr;
-        pthread_attr_init(&attr);
-        pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-        int failed = pthread_create(&thread, &attr, helper_main, NULL);
-        pthread_attr_destroy(&attr);
-        if (failed)
+        if (exo_thread_start(&thread, helper_main, NULL, "computation", NULL) != EXO_OK)
             return; /* the loop's owner then runs all pieces itself */
+        pthread_detach(thread);
         pool.threads++;
     }
 }
@@ -272,7 +308,8 @@ exo_parallel_for(size_t count, void (*piece)(void *context, size_t index), void 
             piece(context, i);
         return;
     }
-    struct loop loop = {.piece = piece, .context = context, .count = count};
+    struct loop loop = {
+        .piece = piece, .context = context, .count = count, .mode = exo_float_mode_get()};
     exo_compute_enter();
 
     pthread_mutex_lock(&pool.lock);

@@ -15,6 +15,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/thread.h"
 #include "base/waiting.h"
 #include "cluster/cluster_impl.h"
 #include "cluster/head.h"
@@ -328,9 +329,8 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
     if (st == EXO_OK && opts->role != EXO_ROLE_HEAD)
         st = find_head(c, opts->absence, deadline, err);
     if (st == EXO_OK) {
-        c->has_keeper = pthread_create(&c->keeper, NULL, exo_cluster_keep, c) == 0;
-        if (!c->has_keeper)
-            st = exo_fail(err, EXO_FAILED, "no thread can be started for the cluster");
+        st = exo_thread_start(&c->keeper, exo_cluster_keep, c, "the cluster", err);
+        c->has_keeper = st == EXO_OK;
     }
     *out = c;
     if (st != EXO_OK) {

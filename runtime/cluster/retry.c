@@ -11,6 +11,8 @@
 
 #include <exogym/memory.h>
 
+#include "base/thread.h"
+
 enum {
     /* lost actors whose callers may still reach a next life: the latest */
     REMEMBERED = 10000
@@ -162,7 +164,8 @@ wait_for_next_life(struct retry *r)
     exo_retrier *t = r->retrier;
     pthread_mutex_lock(&t->lock);
     if (!t->has_thread && !t->stopped)
-        t->has_thread = pthread_create(&t->thread, NULL, retrier_main, t) == 0;
+        t->has_thread =
+            exo_thread_start(&t->thread, retrier_main, t, "repeated calls", NULL) == EXO_OK;
     bool waits = t->has_thread && !t->stopped;
     if (waits) {
         atomic_fetch_add(&r->references, 1);

@@ -8,6 +8,7 @@
 
 #include "base/pace.h"
 #include "base/parallel.h"
+#include "base/thread.h"
 #include "base/waiting.h"
 #include "comm/far_impl.h"
 
@@ -47,10 +48,10 @@ start_thread(exo_far *f, exo_err *err)
 {
     if (f->threaded)
         return EXO_OK;
-    if (pthread_create(&f->thread, NULL, thread_main, f) != 0)
-        return exo_fail(err, EXO_FULL, "no thread for collectives beside the computation");
-    f->threaded = true;
-    return EXO_OK;
+    exo_status st =
+        exo_thread_start(&f->thread, thread_main, f, "collectives beside the computation", err);
+    f->threaded = st == EXO_OK;
+    return st;
 }
 
 void

@@ -26,6 +26,7 @@
 
 #include "base/pace.h"
 #include "base/parallel.h"
+#include "base/thread.h"
 #include "base/waiting.h"
 #include "comm/backend.h"
 #include "comm/server.h"
@@ -184,8 +185,11 @@ attach(exo_server *s, exo_err *err)
 {
     if (!s->apart)
         return EXO_OK;
-    if (is_home(s) && pthread_create(&s->thread, NULL, thread_main, s) != 0)
-        return exo_fail(err, EXO_FULL, "no thread for the server '%s'", s->class->name);
+    exo_status st = EXO_OK;
+    if (is_home(s))
+        st = exo_thread_start(&s->thread, thread_main, s, "a server of nodes", err);
+    if (st != EXO_OK)
+        return st;
     s->threaded = is_home(s);
     s->comm->extras->attach(s->comm->state, s);
     return EXO_OK;

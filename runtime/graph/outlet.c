@@ -17,6 +17,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/thread.h"
 #include "base/waiting.h"
 #include "graph/place.h"
 
@@ -434,13 +435,12 @@ static void *outlet_main(void *argument);
 static exo_status
 start_thread(exo_outlet *o, exo_err *err)
 {
+    exo_err reason = {0};
     if (!o->has_thread)
-        o->has_thread = pthread_create(&o->thread, NULL, outlet_main, o) == 0;
-    return o->has_thread
-               ? EXO_OK
-               : exo_fail(err, EXO_FULL,
-                          "edge %s: no thread for a channel: raise the limit of processes",
-                          o->edge->name);
+        o->has_thread =
+            exo_thread_start(&o->thread, outlet_main, o, "a channel", &reason) == EXO_OK;
+    return o->has_thread ? EXO_OK
+                         : exo_fail(err, EXO_FULL, "edge %s: %s", o->edge->name, reason.text);
 }
 
 /* Wakes or starts the outlet's thread. False: no thread can be started. */

@@ -24,6 +24,7 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
+#include "base/thread.h"
 #include "net/intake.h"
 #include "net/net_impl.h"
 
@@ -40,6 +41,10 @@ enum {
     /* ZMQ_ZERO_COPY_RECV. zmq.h has the name among its drafts only; libzmq has had the option since
      * 4.2. */
     ZERO_COPY_RECV = 10,
+    /* Of ZeroMQ's context and its first socket, with which its threads start: one for events and one
+     * that closes sockets. It ends the process if it cannot have them. */
+    ZEROMQ_THREADS = 2,
+    ZEROMQ_DESCRIPTORS = 10,
     EVENTS = 64,
     MESSAGES = 64,    /* that a turn receives at most before it settles */
     ENVELOPES = 4096, /* the same, of envelopes */
@@ -548,10 +553,12 @@ exo_status
 exo_net_start(exo_net *net, exo_err *err)
 {
     atomic_store(&net->started, true);
-    net->has_home = pthread_create(&net->home, NULL, home_main, net) == 0;
-    net->has_guard = net->has_home && pthread_create(&net->guard, NULL, guard_main, net) == 0;
-    return net->has_guard ? EXO_OK
-                          : exo_fail(err, EXO_FAILED, "no thread can be started for the net");
+    exo_status st = exo_thread_start(&net->home, home_main, net, "the net", err);
+    net->has_home = st == EXO_OK;
+    if (st == EXO_OK)
+        st = exo_thread_start(&net->guard, guard_main, net, "the net", err);
+    net->has_guard = st == EXO_OK;
+    return st;
 }
 
 /* Makes the locks and sets options to their defaults; cannot fail. */
@@ -595,6 +602,9 @@ make_parts(exo_net *net, const exo_net_opts *opts, exo_err *err)
     net->cluster = exo_strdup(opts->cluster ? opts->cluster : "");
     net->advertised = opts->advertised ? exo_strdup(opts->advertised) : NULL;
     net->bound = exo_calloc(opts->num_endpoints + 1, sizeof(char *));
+    exo_status st = exo_thread_try(ZEROMQ_THREADS, ZEROMQ_DESCRIPTORS, "ZeroMQ", err);
+    if (st != EXO_OK)
+        return st;
     net->context = zmq_ctx_new();
     if (net->context) {
         zmq_ctx_set(net->context, ZMQ_MAX_SOCKETS, SOCKETS);

@@ -26,6 +26,7 @@
 #include <exogym/memory.h>
 #include <zmq.h>
 
+#include "base/thread.h"
 #include "net/intake.h"
 
 enum {
@@ -665,15 +666,15 @@ bind_socket(exo_zap *zap, exo_err *err)
 }
 
 /* Starts the thread with all signals blocked: the program's own threads handle signals. */
-static int
-start_thread(exo_zap *zap)
+static exo_status
+start_thread(exo_zap *zap, exo_err *err)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int number = pthread_create(&zap->thread, NULL, run, zap);
+    exo_status st = exo_thread_start(&zap->thread, run, zap, "authentication", err);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return number;
+    return st;
 }
 
 exo_status
@@ -697,10 +698,8 @@ exo_zap_open(exo_zap **out, void *zmq_context, const exo_zap_opts *opts, exo_err
     if (st == EXO_OK)
         st = bind_socket(zap, err);
     if (st == EXO_OK) {
-        int number = start_thread(zap);
-        zap->started = number == 0;
-        if (number != 0)
-            st = exo_fail(err, EXO_FAILED, "cannot start a thread: %s", strerror(number));
+        st = start_thread(zap, err);
+        zap->started = st == EXO_OK;
     }
     if (st == EXO_OK) {
         *out = zap;

@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "programs/folder.h"
 #include "programs/text.h"
 
@@ -209,10 +210,11 @@ exo_node_stay(const exo_node_options *node, FILE *ready,
     l.node = node;
     l.signals = block_signals();
     signal(SIGPIPE, SIG_IGN);
-    if (pthread_create(&thread, NULL, listen_main, &l) != 0)
-        return exo_fail(err, EXO_FAILED, "no thread can be started");
+    exo_status st = exo_thread_start(&thread, listen_main, &l, "signals", err);
+    if (st != EXO_OK)
+        return st;
     pthread_detach(thread);
-    exo_status st = exo_runtime_open(&runtime, &(exo_runtime_opts){.threads = node->threads}, err);
+    st = exo_runtime_open(&runtime, &(exo_runtime_opts){.threads = node->threads}, err);
     if (st == EXO_OK && node->confine && node->confine(err) != EXO_OK) {
         clean(node);
         _exit(exo_report(err));

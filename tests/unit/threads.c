@@ -1,0 +1,233 @@
+/* Threads of the library in a program that has limits, or a floating-point environment of its own:
+ * a refused thread or descriptor is an error that names the limits, never the end of the process, and
+ * results have the bits of any other program's.
+ *
+ * Each test is a process, so it sets what belongs to a whole process. Read next: runtime/base/thread.h,
+ * runtime/base/float_mode.h. */
+#include <fcntl.h>
+#include <fenv.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <criterion/criterion.h>
+
+#include <exogym/exogym.h>
+
+#include "base/parallel.h"
+#include "base/thread.h"
+#include "support/points.h"
+#include "support/temp.h"
+
+enum {
+    FEW = 128, /* descriptors of a process */
+    PIECES = 64
+};
+
+static exo_err err;
+
+/* --- Limits ----------------------------------------------------------------------------------- */
+
+/* From now on no thread can be started: no memory is large enough for its stack. */
+static void
+refuse_threads(void)
+{
+    pthread_attr_t attr;
+    cr_assert_eq(pthread_attr_init(&attr), 0);
+    cr_assert_eq(pthread_attr_setstacksize(&attr, (size_t)1 << 47), 0);
+    cr_assert_eq(pthread_setattr_default_np(&attr), 0);
+    pthread_attr_destroy(&attr);
+}
+
+static exo_time
+soon(void)
+{
+    return exo_deadline(exo_clock_real(), 20 * EXO_SECOND);
+}
+
+/* Joins as a head, and leaves. */
+static exo_status
+be_head(exo_runtime *runtime, const char *folder)
+{
+    char state[128];
+    exo_cluster *head = NULL;
+    snprintf(state, sizeof state, "%s/state", folder);
+    const exo_cluster_opts opts = {.role = EXO_ROLE_HEAD, .folder = folder, .state = state};
+    exo_status st = exo_cluster_join(&head, runtime, &opts, soon(), &err);
+    if (head)
+        exo_cluster_leave(head);
+    exo_runtime_close(&runtime, soon(), NULL);
+    exo_cluster_free(&head);
+    return st;
+}
+
+Test(threads, a_refused_thread_is_an_error_that_names_the_limits)
+{
+    exo_runtime *runtime = NULL;
+    refuse_threads();
+    cr_expect_eq(exo_runtime_open(&runtime, NULL, &err), EXO_FAILED);
+    cr_expect_null(runtime);
+    cr_expect(strstr(err.text, "no thread can be started for actors: "), "%s", err.text);
+    cr_expect(strstr(err.text, "pids.max"), "%s", err.text);
+}
+
+/* ZeroMQ ends the process when it cannot start its threads. */
+Test(threads, a_cluster_without_threads_is_an_error)
+{
+    char folder[64];
+    exo_runtime *runtime = NULL;
+    temp_folder(folder, sizeof folder);
+    cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK, "%s", err.text);
+    refuse_threads();
+    cr_expect_eq(be_head(runtime, folder), EXO_FAILED);
+    cr_expect(strstr(err.text, "no thread can be started for ZeroMQ: "), "%s", err.text);
+    temp_remove(folder);
+}
+
+/* ZeroMQ ends the process, too, when it cannot have its descriptors. */
+Test(threads, a_cluster_lives_or_fails_with_any_number_of_descriptors, .timeout = 60)
+{
+    int taken[FEW], count = 0;
+    unsigned failed = 0;
+    char folder[64];
+    temp_folder(folder, sizeof folder);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){FEW, FEW}), 0);
+    while (count < FEW && (taken[count] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+        count++;
+    cr_assert_gt(count, 24);
+    for (int left = 0; left < 24; left++) {
+        exo_runtime *runtime = NULL;
+        cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK, "%s", err.text);
+        failed += be_head(runtime, folder) != EXO_OK;
+        close(taken[--count]);
+    }
+    cr_expect_geq(failed, 10); /* nothing works with fewer */
+    while (count > 0)
+        close(taken[--count]);
+    temp_remove(folder);
+}
+
+/* --- Trials and stacks ------------------------------------------------------------------------ */
+
+Test(threads, a_trial_leaves_no_thread_and_no_descriptor)
+{
+    int before = dup(0);
+    close(before);
+    cr_expect_eq(exo_thread_try(2, 4, "a test", &err), EXO_OK, "%s", err.text);
+    int after = dup(0);
+    close(after);
+    cr_expect_eq(before, after);
+}
+
+static void *
+stack_main(void *out)
+{
+    pthread_attr_t attr;
+    pthread_getattr_np(pthread_self(), &attr);
+    pthread_attr_getstacksize(&attr, out);
+    pthread_attr_destroy(&attr);
+    return NULL;
+}
+
+Test(threads, a_thread_has_a_stack_in_a_program_of_small_ones)
+{
+    pthread_t thread;
+    pthread_attr_t attr;
+    size_t size = 0;
+    cr_assert_eq(pthread_attr_init(&attr), 0);
+    cr_assert_eq(pthread_attr_setstacksize(&attr, 64 << 10), 0);
+    cr_assert_eq(pthread_setattr_default_np(&attr), 0);
+    pthread_attr_destroy(&attr);
+    cr_assert_eq(exo_thread_start(&thread, stack_main, &size, "a test", &err), EXO_OK, "%s",
+                 err.text);
+    cr_assert_eq(pthread_join(thread, NULL), 0);
+    cr_expect_geq(size, EXO_THREAD_STACK);
+}
+
+/* --- Floating-point environments -------------------------------------------------------------- */
+
+/* A sum as each piece of a loop rounds it. */
+struct pieces {
+    float sums[PIECES];
+    atomic_uint begun;
+};
+
+/* Between 1 and the next number, nearer to 1. */
+static float
+rounded_sum(void)
+{
+    volatile float one = 1, little = 0x1p-26F;
+    return one + little;
+}
+
+/* Waits until two threads are in the loop, so that a helper takes a piece. */
+static void
+look(void *context, size_t index)
+{
+    struct pieces *p = context;
+    p->sums[index] = rounded_sum();
+    if (atomic_fetch_add(&p->begun, 1) == 0)
+        while (atomic_load(&p->begun) < 2)
+            sched_yield();
+}
+
+static void
+expect_sums(int rounding, bool up)
+{
+    struct pieces p = {.begun = 0};
+    cr_assert_eq(fesetround(rounding), 0);
+    exo_parallel_for(PIECES, look, &p);
+    for (int i = 0; i < PIECES; i++)
+        cr_expect_eq(p.sums[i] > 1, up, "piece %d", i);
+    cr_expect_eq(rounded_sum() > 1, up);
+}
+
+Test(threads, pieces_of_a_loop_round_as_their_caller)
+{
+    exo_set_num_threads(2);
+    expect_sums(FE_UPWARD, true); /* starts the helper */
+    expect_sums(FE_TONEAREST, false);
+    expect_sums(FE_UPWARD, true);
+}
+
+/* Trains for two steps in an environment. *hash: of the result. */
+static void
+fit(int rounding, int traps, char hash[65])
+{
+    exo_model *model = NULL;
+    exo_trainer *trainer = NULL;
+    exo_fit_result result;
+    exo_dataset *train = points_new(64, 1, SIZE_MAX), *val = points_new(16, 2, SIZE_MAX);
+    exo_fit_opts opts = exo_fit_opts_init();
+    opts.num_nodes = 2;
+    opts.max_steps = 2;
+    opts.val_size = 8;
+    opts.save_dir = NULL;
+    model = points_mlp();
+    cr_assert_eq(exo_trainer_new(&trainer, model, train, val, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(fesetround(rounding), 0);
+    feenableexcept(traps);
+    exo_status st = exo_trainer_fit_text(
+        trainer, "diloco", "{H: 1, optimizer: {name: adamw, lr: 3e-4}}", &opts, &result, &err);
+    cr_expect_eq(fegetround(), rounding);
+    cr_expect_eq(fegetexcept(), traps);
+    fesetenv(FE_DFL_ENV);
+    cr_assert_eq(st, EXO_OK, "%s", err.text);
+    memcpy(hash, result.sha256, 65);
+    exo_params_free(&result.params);
+    exo_trainer_free(&trainer);
+    exo_model_drop(&model);
+    exo_dataset_drop(&train);
+    exo_dataset_drop(&val);
+}
+
+Test(threads, a_fit_has_the_same_bits_in_any_environment, .timeout = 120)
+{
+    char strange[65], plain[65];
+    fit(FE_UPWARD, FE_DIVBYZERO | FE_INVALID | FE_OVERFLOW, strange); /* starts the helpers */
+    fit(FE_TONEAREST, 0, plain);
+    cr_expect_str_eq(strange, plain);
+}
