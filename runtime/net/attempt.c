@@ -52,17 +52,27 @@ exo_attempt_end_locked(exo_socket *socket)
     socket->monitor = NULL;
 }
 
+/* A signal does not hide a frame: its descriptor would not tell of it again. */
+static int
+receive(void *monitor, void *data, size_t size)
+{
+    int got;
+    while ((got = zmq_recv(monitor, data, size, ZMQ_DONTWAIT)) < 0 && zmq_errno() == EINTR)
+        continue;
+    return got;
+}
+
 /* Reads the next event. False: there is none now. *event is 0 for a malformed one. */
 static bool
 next_event(void *monitor, uint16_t *event, uint32_t *value)
 {
     uint8_t head[sizeof *event + sizeof *value];
-    int size = zmq_recv(monitor, head, sizeof head, ZMQ_DONTWAIT), more = 0;
+    int size = receive(monitor, head, sizeof head), more = 0;
     size_t more_size = sizeof more;
     if (size < 0)
         return false;
     while (zmq_getsockopt(monitor, ZMQ_RCVMORE, &more, &more_size) == 0 && more)
-        if (zmq_recv(monitor, NULL, 0, ZMQ_DONTWAIT) < 0) /* the address */
+        if (receive(monitor, NULL, 0) < 0) /* the address */
             return false;
     *event = 0;
     if (size == (int)sizeof head) {

@@ -716,8 +716,8 @@ exo_net_close(exo_net **handle)
         exo_net_remove_socket_locked(net, net->sockets);
     pthread_mutex_unlock(&net->lock);
     exo_zap_close(&net->zap);
-    if (net->context)
-        zmq_ctx_term(net->context);
+    while (net->context && zmq_ctx_term(net->context) != 0 && zmq_errno() == EINTR)
+        continue; /* a signal ends the wait, and its threads would stay */
     exo_wire_reader_release(&net->reader);
     exo_free(net->rung);
     if (net->epoll >= 0)

@@ -4,9 +4,11 @@
  *
  * Each test is a process, so it sets what belongs to a whole process. Read next: runtime/base/thread.h,
  * runtime/base/float_mode.h. */
+#include <dirent.h>
 #include <fcntl.h>
 #include <fenv.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +21,7 @@
 
 #include "base/parallel.h"
 #include "base/thread.h"
+#include "support/eventually.h"
 #include "support/points.h"
 #include "support/temp.h"
 
@@ -107,6 +110,59 @@ Test(threads, a_cluster_lives_or_fails_with_any_number_of_descriptors, .timeout 
     cr_expect_geq(failed, 10); /* nothing works with fewer */
     while (count > 0)
         close(taken[--count]);
+    temp_remove(folder);
+}
+
+/* --- Signals ---------------------------------------------------------------------------------- */
+
+static atomic_bool interrupted_enough;
+
+static void
+ignore(int number)
+{
+    (void)number;
+}
+
+static void *
+interrupt_main(void *thread)
+{
+    while (!atomic_load(&interrupted_enough)) {
+        pthread_kill(*(pthread_t *)thread, SIGUSR1);
+        usleep(20);
+    }
+    return NULL;
+}
+
+static unsigned
+entries(const char *path)
+{
+    unsigned count = 0;
+    DIR *dir = opendir(path);
+    cr_assert_not_null(dir);
+    while (readdir(dir))
+        count++;
+    closedir(dir);
+    return count;
+}
+
+Test(threads, a_member_that_signals_interrupt_leaves_nothing_behind, .timeout = 60)
+{
+    char folder[64];
+    pthread_t self = pthread_self(), interrupter;
+    exo_runtime *runtime = NULL;
+    const struct sigaction action = {.sa_handler = ignore}; /* without SA_RESTART */
+    sigaction(SIGUSR1, &action, NULL);
+    temp_folder(folder, sizeof folder);
+    cr_assert_eq(pthread_create(&interrupter, NULL, interrupt_main, &self), 0);
+    const unsigned threads = entries("/proc/self/task"), descriptors = entries("/proc/self/fd");
+    for (int i = 0; i < 10; i++) {
+        cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(be_head(runtime, folder), EXO_OK, "%s", err.text);
+    }
+    atomic_store(&interrupted_enough, true);
+    cr_expect_eq(entries("/proc/self/fd"), descriptors);
+    EVENTUALLY(entries("/proc/self/task") <= threads); /* detached ones take a moment to end */
+    cr_assert_eq(pthread_join(interrupter, NULL), 0);
     temp_remove(folder);
 }
 
