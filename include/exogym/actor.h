@@ -137,8 +137,8 @@ EXO_API exo_status exo_runtime_open(exo_runtime **out, const exo_runtime_opts *o
 /* Stops every actor and frees everything; sets *runtime to NULL and accepts NULL in it. Running
  * methods are interrupted and see exo_call_cancelled. Waits until `deadline` for these methods and
  * for every `stop`, also for a `stop` that another thread is about to run. TIMEOUT: the text has the
- * number of threads and actors that did not end, and their memory is leaked. Not from inside a
- * method. */
+ * number of threads and actors that did not end, and their memory is leaked. UNSUPPORTED: this process
+ * was forked from that of the runtime, which stays as it is. Not from inside a method. */
 EXO_API exo_status exo_runtime_close(exo_runtime **runtime, exo_time deadline, exo_err *err);
 /* The clock that the runtime was opened with. Lives at least as long as the runtime. */
 EXO_API const exo_clock *exo_runtime_clock(const exo_runtime *runtime);

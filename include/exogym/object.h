@@ -13,8 +13,9 @@
  * the bytes. The shared memory has no name in the file system, so a killed process leaves nothing
  * behind. docs/objects.md explains the mechanism.
  *
- * Threads: any thread may read; nobody writes after the seal. The kernel lets no other process
- * write, before or after the seal.
+ * Threads: any thread, for all functions; nobody writes after the seal. The kernel lets no other
+ * process write, before or after the seal. A child of fork can read the objects that it inherits, and
+ * drop them; the parent's are not affected.
  */
 #ifndef EXOGYM_OBJECT_H
 #define EXOGYM_OBJECT_H
@@ -30,7 +31,8 @@ typedef struct exo_object exo_object; /* counted references */
 
 /* Makes an object of `size` bytes, to be filled and sealed. The caller drops it. Errors: FULL (this
  * process's share of memory is used up, which is $EXOGYM_STORE or half of the machine's memory; the
- * text has the figures), NOMEM. */
+ * text has the figures), NOMEM, IO (the system refuses shared memory that readers cannot change, or
+ * there is no /proc; the text says why). */
 EXO_API exo_status exo_object_new(exo_object **out, uint64_t size, exo_err *err);
 /* Makes a sealed copy of `data` (size). Errors: as exo_object_new. */
 EXO_API exo_status exo_object_put(exo_object **out, const void *data, uint64_t size, exo_err *err);

@@ -129,10 +129,19 @@ thread_ends(void *unused)
     give_to_depot(chain);
 }
 
+/* In a child of fork, where the thread that may have changed it is not. The child makes new ones. */
+static void
+forget_depot(void)
+{
+    depot.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    depot.count = 0;
+}
+
 static void
 make_key(void)
 {
     depot.has_key = pthread_key_create(&depot.key, thread_ends) == 0;
+    pthread_atfork(NULL, NULL, forget_depot);
 }
 
 /* Whether thread_ends will run: a thread that is not sure of that keeps no futures. */

@@ -23,6 +23,7 @@
 
 #include "actor/runtime_impl.h"
 #include "base/environment.h"
+#include "base/forks.h"
 #include "base/parallel.h"
 #include "base/printable.h"
 
@@ -54,6 +55,7 @@ struct epitaph {
 
 struct exo_runtime {
     const exo_clock *clock;
+    unsigned forks; /* exo_forks() of the process that opened it */
     exo_pool *pool;
     _Atomic(exo_slot *) chunks[CHUNKS]; /* each is written once, under lock */
     pthread_mutex_t lock;
@@ -601,6 +603,7 @@ exo_runtime_open(exo_runtime **out, const exo_runtime_opts *opts, exo_err *err)
     pthread_cond_init(&rt->changed, &attr);
     pthread_condattr_destroy(&attr);
     rt->clock = opts && opts->clock ? opts->clock : exo_clock_real();
+    rt->forks = exo_forks();
     rt->dead = exo_calloc(REMEMBERED, sizeof *rt->dead);
     unsigned threads = opts && opts->threads ? opts->threads : exo_usable_cores();
     st = rt->dead ? EXO_OK : exo_fail(err, EXO_NOMEM, "no memory for a runtime");
@@ -675,6 +678,11 @@ exo_runtime_close(exo_runtime **runtime, exo_time deadline, exo_err *err)
     if (!rt)
         return EXO_OK;
     *runtime = NULL;
+    if (rt->forks != exo_forks())
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "this process was forked from that of the runtime, whose threads it does not "
+            "have: leave the runtime alone here");
     pthread_mutex_lock(&rt->lock);
     rt->closing = true;
     pthread_mutex_unlock(&rt->lock);

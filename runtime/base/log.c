@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,21 @@ static exo_log_sink log_sink; /* guarded by lock */
 static void *log_context;     /* guarded by lock */
 static _Atomic int threshold = -1;
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* In a child of fork, where the thread that may have held it is not. */
+static void
+renew_lock(void)
+{
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
+static void
+watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, renew_lock);
+}
+
 static int
 current_threshold(void)
 {
@@ -33,8 +49,8 @@ current_threshold(void)
     for (int i = 0; wanted && i < 4; i++)
         if (strcmp(wanted, level_names[i]) == 0)
             level = i;
-    threshold = level;
-    return level;
+    int unset = -1; /* a level that another thread has set meanwhile stays */
+    return atomic_compare_exchange_strong(&threshold, &unset, level) ? level : unset;
 }
 
 void
@@ -66,6 +82,7 @@ exo_log_write(exo_log_level level, const char *subsystem, const char *format, ..
     va_end(args);
     exo_printable_here(line, sizeof line, length >= (int)sizeof line - start);
 
+    pthread_once(&once, watch_forks);
     pthread_mutex_lock(&lock);
     if (log_sink)
         log_sink(log_context, level, line);

@@ -10,11 +10,27 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static exo_store *store; /* guarded by lock; never closed */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* A child of fork makes a store of its own; its parent's serves the parent alone. */
+static void
+forget_store(void)
+{
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    store = NULL;
+}
+
+static void
+watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forget_store);
+}
 
 exo_status
 exo_store_default(exo_store **out, exo_err *err)
 {
     exo_status st = EXO_OK;
+    pthread_once(&once, watch_forks);
     pthread_mutex_lock(&lock);
     if (!store) {
         const char *given = getenv("EXOGYM_STORE");

@@ -26,6 +26,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/forks.h"
 #include "store/store_impl.h"
 
 enum {
@@ -214,6 +215,14 @@ free_store(exo_store *store)
     exo_free(store);
 }
 
+/* Whether this is a forked child, and the store its parent's: they share the segments and the locks
+ * on slots, so the child leaves both alone. */
+static bool
+is_inherited(const exo_store *store)
+{
+    return store->forks != exo_forks();
+}
+
 exo_status
 exo_store_open(exo_store **out, const exo_store_opts *opts, exo_err *err)
 {
@@ -248,6 +257,7 @@ exo_store_open(exo_store **out, const exo_store_opts *opts, exo_err *err)
     /* -1 (no limit) becomes a number that is never reached */
     store->most_mapped = (uint64_t)sysconf(_SC_OPEN_MAX) / 2;
     store->holders = 1;
+    store->forks = exo_forks();
     link_init(&store->kept);
     link_init(&store->idle);
     for (unsigned i = 0; i < EXO_STORE_CLASSES; i++)
@@ -269,6 +279,8 @@ exo_store_close(exo_store **store)
     if (!s)
         return;
     *store = NULL;
+    if (is_inherited(s))
+        return;
     pid_t self = s->self.id;
     atomic_compare_exchange_strong(&open_in, &self, 0);
 
@@ -577,6 +589,10 @@ exo_object_drop(exo_object **object)
 
     exo_store *store = o->store;
     struct segment *s = o->segment, *victims = NULL;
+    if (is_inherited(store)) {
+        exo_free(o);
+        return;
+    }
     pthread_mutex_lock(&store->lock);
     /* another import may have replaced an object that is being dropped */
     bool last_of_slot = s->objects[o->slot] == o;

@@ -59,6 +59,7 @@ struct exo_object {
 
 struct exo_store {
     exo_process self;
+    unsigned forks; /* exo_forks() of the process that opened it */
     uint64_t capacity, keep;
     /* segments of other processes: each takes a descriptor, and other code needs some, too */
     uint64_t most_mapped;
