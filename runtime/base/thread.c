@@ -25,13 +25,12 @@ enum {
 
 /* Adds a limit to the text, if there is one. */
 static void
-add_limit(char *text, int resource, uint64_t unit, const char *what)
+add_limit(char *text, const struct rlimit *limit, uint64_t unit, const char *what)
 {
-    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
     size_t length = strlen(text);
-    if (getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    if (limit->rlim_cur != RLIM_INFINITY)
         snprintf(text + length, LIMITS - length, "%" PRIu64 " %s, ",
-                 (uint64_t)limit.rlim_cur / unit, what);
+                 (uint64_t)limit->rlim_cur / unit, what);
 }
 
 /* The kernel has one number for all limits, so the text names all of them. */
@@ -39,9 +38,13 @@ static exo_status
 refused(int number, const char *purpose, exo_err *err)
 {
     char limits[LIMITS] = "";
-    add_limit(limits, RLIMIT_NPROC, 1, "processes and threads of this user (ulimit -u)");
-    add_limit(limits, RLIMIT_AS, 1 << 20, "MiB of addresses (ulimit -v)");
-    add_limit(limits, RLIMIT_STACK, 1 << 10, "KiB of its stack (ulimit -s)");
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NPROC, &limit) == 0)
+        add_limit(limits, &limit, 1, "processes and threads of this user (ulimit -u)");
+    if (getrlimit(RLIMIT_AS, &limit) == 0)
+        add_limit(limits, &limit, 1 << 20, "MiB of addresses (ulimit -v)");
+    if (getrlimit(RLIMIT_STACK, &limit) == 0)
+        add_limit(limits, &limit, 1 << 10, "KiB of its stack (ulimit -s)");
     return exo_fail(err, EXO_FAILED,
                     "no thread can be started for %s: %s; limits: %spids.max of the control group",
                     purpose, strerror(number), limits);
