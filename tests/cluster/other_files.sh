@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# A path that leads to other files on the host of a worker than on that of the user is found before the
+# first step. One host has two such files here, because /proc/self/cwd is another folder for each process.
+# shellcheck disable=SC2154 # start sets variables by name
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
+
+export TMPDIR=$folder
+mkdir elsewhere
+printf 'The quick brown fox jumps over the lazy dog. %.0s' {1..20} >words.txt
+cp words.txt elsewhere/words.txt
+cat >job.yaml <<'JOB'
+name: files
+model: {name: gpt, layers: 1, heads: 1, width: 8, context: 8}
+data: {name: text, path: /proc/self/cwd/words.txt, block: 8}
+nodes: 2
+train: {max_steps: 2, batch_size: 2, val_size: none}
+strategy: ddp
+JOB
+
+# job OPTIONS...: runs it on the cluster.
+job() {
+    timeout 120 "$EXOGYM" run job.yaml --head "ipc://$place/head" --save-dir runs --no-plot --overwrite "$@" >out 2>err </dev/null
+}
+
+head
+cd elsewhere && worker w1
+cd .. || exit 1
+job || fail "the same files: $(tail -3 err)"
+echo 'and more' >>elsewhere/words.txt
+job && fail 'other files were not noticed'
+has err 'the data of node_0 have'
+has err 'the same files must be on all hosts'
+rm elsewhere/words.txt
+job && fail 'missing files were not noticed'
+has err 'on w1: /proc/self/cwd/words.txt: No such file or directory'
+x stop || fail 'stop'
+ended 15 "$head_pid" 0
+finish
