@@ -5,6 +5,7 @@
 #include "programs/plot.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <spawn.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -92,12 +93,29 @@ done:
     return st;
 }
 
+/* Whether the file has a picture's end. gnuplot's PNG writer does not notice a full disk, and ends
+ * with 0 after a part of the picture. */
+static bool
+is_complete(const char *path, bool svg)
+{
+    const char *const end = svg ? "</svg>" : "IEND\xae\x42\x60\x82";
+    char bytes[16];
+    struct stat info;
+    int fd = exo_dir_open(path, O_RDONLY, 0);
+    if (fd < 0)
+        return false;
+    ssize_t got = fstat(fd, &info) == 0 && info.st_size >= (off_t)sizeof bytes
+                      ? pread(fd, bytes, sizeof bytes, info.st_size - (off_t)sizeof bytes)
+                      : 0;
+    close(fd);
+    return got == (ssize_t)sizeof bytes && memmem(bytes, sizeof bytes, end, strlen(end));
+}
+
 /* Runs a script, whose picture gets the name `out`. */
 static exo_status
-draw(const exo_text *script, const char *out, exo_err *err)
+draw(const exo_text *script, bool svg, const char *out, exo_err *err)
 {
     char *temporary = exo_text_make(NULL, "%s.partial-XXXXXX", out);
-    struct stat info;
     exo_status st = EXO_OK;
     if (script->failed || !temporary) {
         st = exo_fail(err, EXO_NOMEM, "out of memory");
@@ -111,8 +129,8 @@ draw(const exo_text *script, const char *out, exo_err *err)
     st = run_gnuplot(script, picture, err);
     if (close(picture) != 0 && st == EXO_OK)
         st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
-    if (st == EXO_OK && (stat(temporary, &info) != 0 || info.st_size == 0))
-        st = exo_fail(err, EXO_IO, "gnuplot could not write '%s'", out);
+    if (st == EXO_OK && !is_complete(temporary, svg))
+        st = exo_fail(err, EXO_IO, "gnuplot could not write all of '%s': is the disk full?", out);
     if (st == EXO_OK && exo_dir_rename(temporary, out, 0) != 0)
         st = exo_fail(err, EXO_IO, "cannot write '%s': %s", out, strerror(errno));
     if (st != EXO_OK)
@@ -152,7 +170,7 @@ exo_plot(const char *const *folders, size_t count, const char *title, const char
             exo_plot_script(&script, &data, title, svg);
     }
     if (st == EXO_OK)
-        st = draw(&script, out, err);
+        st = draw(&script, svg, out, err);
     exo_free(script.data);
     exo_plot_release(&data);
     return st;

@@ -41,6 +41,17 @@ expect 1 "exogym: $folder/runs/compare/ddp/metrics.csv:2: field 4 is no number" 
 printf '%s\n' $header >runs/compare/ddp/metrics.csv
 expect 2 "exogym: $folder/runs/compare/ddp/metrics.csv: there is no evaluation in it yet" plot runs/compare -o a.png
 [ ! -e a.png ] || fail 'half a picture is left'
+
+# gnuplot's PNG writer ends with 0 on a full disk, after a part of the picture.
+mkdir fake
+printf '#!/bin/sh\n%s "$@" | head -c 2000\n' "$(command -v gnuplot)" >fake/gnuplot
+chmod +x fake/gnuplot
+for picture in a.png a.svg; do
+    PATH=$PWD/fake:$PATH "$EXOGYM" plot runs/other -o $picture >out 2>err
+    [ $? = 1 ] || fail "a part of $picture: not status 1"
+    has err "exogym: gnuplot could not write all of '$picture': is the disk full?"
+    [ -z "$(find . -name 'a.*')" ] || fail 'half a picture is left'
+done
 PATH=/nonexistent "$EXOGYM" plot runs/other -o a.png >out 2>err
 [ $? = 1 ] || fail 'without gnuplot: not status 1'
 has err 'exogym: gnuplot is not installed (Debian: apt install gnuplot-nox)'
