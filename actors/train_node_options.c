@@ -119,6 +119,11 @@ check_edges(const struct nodes *n, exo_err *err)
     exo_strategy_edge edges[EXO_STRATEGY_MAX_EDGES] = {{.carries = "exchange"}};
     size_t count = 1;
     exo_config *place = place_of(n->actor->config, "strategy");
+    exo_status st = exo_strategy_check_edges(n->strategy, exo_model_infos(n->model),
+                                             exo_model_num_infos(n->model),
+                                             exo_model_numel(n->model), n->actor->count, err);
+    if (st != EXO_OK)
+        return st;
     exo_strategy_edges(n->strategy, exo_model_infos(n->model), exo_model_num_infos(n->model),
                        exo_model_numel(n->model), n->actor->count, edges, &count);
     for (size_t i = 0; i < count; i++)

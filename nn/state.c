@@ -141,6 +141,9 @@ exo_state_add_shaped(exo_state *state, const char *name, exo_dtype dtype, void *
     for (size_t i = 0; i < state->count; i++)
         if (strcmp(state->entries[i].name, e.name) == 0)
             exo_fail(&state->error, EXO_EXISTS, "the state has two entries '%s'", e.name);
+    if (!data && e.bytes > 0)
+        exo_fail(&state->error, EXO_INVAL, "the entry '%s' of the state has no memory: NULL",
+                 e.name);
     if (num_dims > EXO_MAX_DIMS || strcmp(e.name, "__metadata__") == 0)
         exo_fail(&state->error, EXO_INVAL, "'%s' cannot be an entry of a state", e.name);
     state->entries[state->count++] = e;
@@ -172,6 +175,13 @@ void
 exo_state_add_u64(exo_state *state, const char *name, uint64_t *value)
 {
     exo_state_add_shaped(state, name, EXO_I64, value, 0, NULL);
+}
+
+exo_status
+exo_state_check(const exo_state *state, exo_err *err)
+{
+    return state->error.code == EXO_OK ? EXO_OK
+                                       : exo_fail(err, state->error.code, "%s", state->error.text);
 }
 
 /* --- Entries on a device ---------------------------------------------------------------------- */

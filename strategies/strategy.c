@@ -251,6 +251,24 @@ exo_strategy_is_ordered(const exo_strategy *strategy)
     return c->is_ordered && c->is_ordered(strategy->self);
 }
 
+/* Lists the state as a checkpoint does. A class that cannot list it fails before the first step, not at
+ * the first checkpoint, which may be hours later. */
+static exo_status
+check_state(exo_strategy *strategy, exo_node *node, exo_err *err)
+{
+    exo_state *state = NULL;
+    exo_err reason = {0};
+    exo_status st = exo_state_new(&state, err);
+    if (st != EXO_OK)
+        return st;
+    exo_strategy_state(strategy, node, state);
+    st = exo_state_check(state, &reason);
+    exo_state_free(&state);
+    return st == EXO_OK ? EXO_OK
+                        : exo_fail(err, st, "the strategy '%s': %s", strategy->strategy_class->name,
+                                   reason.text);
+}
+
 exo_status
 exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err)
 {
@@ -271,6 +289,8 @@ exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err)
         st = make_optimizer(strategy, node, err);
     if (st == EXO_OK && c->start)
         st = c->start(strategy->self, node, err);
+    if (st == EXO_OK && c->state && !c->keep) /* keep allocates what state lists */
+        st = check_state(strategy, node, err);
     if (st != EXO_OK)
         exo_optim_free(&node->optim);
     return st;
@@ -420,8 +440,46 @@ exo_strategy_edges(const exo_strategy *strategy, const exo_param_info *infos, si
     *count = c->model_edges
                  ? c->model_edges(strategy->self, infos, num_infos, numel, num_nodes, out)
                  : c->edges(strategy->self, numel, num_nodes, out);
-    assert(*count <= EXO_STRATEGY_MAX_EDGES);
+    if (*count > EXO_STRATEGY_MAX_EDGES) /* exo_strategy_check_edges refuses it */
+        *count = EXO_STRATEGY_MAX_EDGES;
     return true;
+}
+
+/* What is wrong with a declared exchange; NULL: nothing. */
+static const char *
+edge_fault(const exo_strategy_edge *edge)
+{
+    if (!edge->carries)
+        return "no `carries`: \"gradients\" or \"parameters\"";
+    if (strcmp(edge->carries, "gradients") != 0 && strcmp(edge->carries, "parameters") != 0)
+        return "another `carries` than \"gradients\" and \"parameters\"";
+    if (!edge->route)
+        return "no `route`, such as \"all_reduce\"";
+    if (!(edge->elements >= 0 && edge->elements <= DBL_MAX))
+        return "`elements` that are no number from 0 on";
+    return edge->every == 0 ? "`every` 0: the steps from one round to the next" : NULL;
+}
+
+exo_status
+exo_strategy_check_edges(const exo_strategy *strategy, const exo_param_info *infos,
+                         size_t num_infos, size_t numel, uint32_t num_nodes, exo_err *err)
+{
+    const exo_strategy_class *c = strategy->strategy_class;
+    const char *function = c->model_edges ? "model_edges" : "edges";
+    exo_strategy_edge edges[EXO_STRATEGY_MAX_EDGES] = {{0}};
+    size_t count = c->model_edges
+                       ? c->model_edges(strategy->self, infos, num_infos, numel, num_nodes, edges)
+                   : c->edges ? c->edges(strategy->self, numel, num_nodes, edges)
+                              : 0;
+    if (count > EXO_STRATEGY_MAX_EDGES)
+        return exo_fail(err, EXO_INVAL,
+                        "the strategy '%s': %s declares %zu exchanges of at most %d", c->name,
+                        function, count, EXO_STRATEGY_MAX_EDGES);
+    for (size_t i = 0; i < count; i++)
+        if (edge_fault(&edges[i]))
+            return exo_fail(err, EXO_INVAL, "the strategy '%s': %s declares an exchange with %s",
+                            c->name, function, edge_fault(&edges[i]));
+    return EXO_OK;
 }
 
 void

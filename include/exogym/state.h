@@ -23,8 +23,8 @@ EXO_API exo_status exo_state_new(exo_state **out, exo_err *err);
 EXO_API void exo_state_free(exo_state **state);
 
 /* Adds an entry for the caller's memory, which must outlive the state. The name is copied. The
- * shape is (numel), or `dims` (num_dims). The state remembers an error, such as two equal names,
- * and save and load report it. */
+ * shape is (numel), or `dims` (num_dims). The state remembers an error, such as two equal names or
+ * NULL for elements, and save and load report it. */
 EXO_API void exo_state_add(exo_state *state, const char *name, exo_dtype dtype, void *data,
                            size_t numel);
 EXO_API void exo_state_add_shaped(exo_state *state, const char *name, exo_dtype dtype, void *data,
@@ -42,6 +42,9 @@ EXO_API void exo_state_add_u64(exo_state *state, const char *name, uint64_t *val
 EXO_API void exo_state_prefix(exo_state *state, const char *prefix);
 /* Adds a key and its value to the header's __metadata__. */
 EXO_API void exo_state_metadata(exo_state *state, const char *key, const char *value);
+
+/* Returns the remembered error of adding; OK: there is none. */
+EXO_API exo_status exo_state_check(const exo_state *state, exo_err *err);
 
 /* Writes the entries to `path`, atomically: nothing is left half-written. Errors: IO (names the
  * file and the reason, such as a full disk), the remembered error of adding, NOMEM. */

@@ -324,7 +324,8 @@ EXO_API bool exo_strategy_is_ordered(const exo_strategy *strategy);
 /* Makes the inner optimizer and the strategy's own state for `node`. The caller has filled in the
  * members from rank to group, and sets meters and inside if there are such; this function sets
  * those from optim to grad_norm. The owner of the node frees node->optim (NULL after an error).
- * Once for each strategy. */
+ * Once for each strategy. INVAL and EXISTS: `state` of the class lists memory that is not there, or two
+ * entries of one name; with `keep`, only the first checkpoint finds that. */
 EXO_API exo_status exo_strategy_start(exo_strategy *strategy, exo_node *node, exo_err *err);
 /* Whether the class has gradient_ready. */
 EXO_API bool exo_strategy_awaits_gradients(const exo_strategy *strategy);
@@ -379,6 +380,11 @@ EXO_API uint64_t exo_strategy_version(const exo_strategy *strategy);
 EXO_API bool exo_strategy_edges(const exo_strategy *strategy, const exo_param_info *infos,
                                 size_t num_infos, size_t numel, uint32_t num_nodes,
                                 exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES], size_t *count);
+/* Checks what `edges` or `model_edges` of the class declares. INVAL names the strategy and the member
+ * that is wrong. */
+EXO_API exo_status exo_strategy_check_edges(const exo_strategy *strategy,
+                                            const exo_param_info *infos, size_t num_infos,
+                                            size_t numel, uint32_t num_nodes, exo_err *err);
 /* Ends the strategy's communication. The host calls it before it closes the groups of the node.
  * Allowed for strategies that were not started, too. */
 EXO_API void exo_strategy_leave(exo_strategy *strategy);

@@ -124,6 +124,10 @@ add_edges(exo_config_maker *m, exo_config *root, const exo_job *job, const exo_j
     size_t count = 0;
     if (m->status == EXO_OK)
         m->status = exo_strategy_new(&strategy, run->strategy, run->options, m->err);
+    if (m->status == EXO_OK)
+        m->status = exo_strategy_check_edges(
+            strategy, exo_model_infos(job->model), exo_model_num_infos(job->model),
+            exo_model_numel(job->model), job->opts.num_nodes, m->err);
     if (m->status == EXO_OK &&
         !exo_strategy_edges(strategy, exo_model_infos(job->model), exo_model_num_infos(job->model),
                             exo_model_numel(job->model), job->opts.num_nodes, own, &count)) {

@@ -387,6 +387,107 @@ Test(strategy, a_class_is_released_after_failures_too)
     cr_expect_str_eq(calls, "init start release");
 }
 
+/* --- What a class says of itself -------------------------------------------------------------- */
+
+static struct {
+    exo_strategy_edge edge;
+    size_t count;
+    void *data;
+    const char *names[2];
+} said;
+
+static size_t
+said_edges(const void *self, size_t numel, uint32_t num_nodes,
+           exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+{
+    (void)self;
+    (void)numel;
+    (void)num_nodes;
+    out[0] = said.edge;
+    return said.count;
+}
+
+static void
+said_state(void *self, exo_state *state)
+{
+    (void)self;
+    exo_state_add(state, said.names[0], EXO_F32, said.data, 2);
+    exo_state_add(state, said.names[1], EXO_F32, said.data, 2);
+}
+
+static const exo_strategy_class said_class = {
+    .name = "said", .step = life_step, .edges = said_edges, .state = said_state};
+
+Test(strategy, a_wrong_exchange_is_named_by_the_strategy_and_the_member)
+{
+    const struct {
+        exo_strategy_edge edge;
+        size_t count;
+        const char *error;
+    } rows[] = {
+        {{"parameters", "all_reduce", 3, 1, NULL, 0}, 1, NULL},
+        {{NULL, NULL, 0, 0, NULL, 0}, 0, NULL},
+        {{"parameters", "all_reduce", 3, 1, NULL, 0}, 9, "declares 9 exchanges of at most 4"},
+        {{NULL, "all_reduce", 3, 1, NULL, 0}, 1, "with no `carries`"},
+        {{"params", "all_reduce", 3, 1, NULL, 0}, 1, "with another `carries`"},
+        {{"parameters", NULL, 3, 1, NULL, 0}, 1, "with no `route`"},
+        {{"parameters", "all_reduce", -3, 1, NULL, 0}, 1, "with `elements`"},
+        {{"parameters", "all_reduce", NAN, 1, NULL, 0}, 1, "with `elements`"},
+        {{"parameters", "all_reduce", 3, 0, NULL, 0}, 1, "with `every` 0"},
+    };
+    exo_strategy *strategy = NULL;
+    cr_assert_eq(exo_strategy_register(&said_class, NULL), EXO_OK);
+    cr_assert_eq(exo_strategy_parse(&strategy, "said", "{}", NULL), EXO_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        exo_err err = {0};
+        said.edge = rows[i].edge;
+        said.count = rows[i].count;
+        exo_status st = exo_strategy_check_edges(strategy, NULL, 0, 4, 2, &err);
+        cr_expect_eq(st, rows[i].error ? EXO_INVAL : EXO_OK, "row %zu", i);
+        if (rows[i].error)
+            cr_expect(strstr(err.text, "the strategy 'said': edges ") &&
+                          strstr(err.text, rows[i].error),
+                      "row %zu: %s", i, err.text);
+    }
+    exo_strategy_free(&strategy);
+}
+
+Test(strategy, a_state_that_no_checkpoint_can_have_ends_the_start)
+{
+    float params[4] = {0}, grads[4] = {0}, own[2] = {0};
+    const struct {
+        void *data;
+        const char *names[2];
+        exo_status status;
+        const char *error;
+    } rows[] = {
+        {own, {"a", "b"}, EXO_OK, ""},
+        {own, {"a", "a"}, EXO_EXISTS, "the strategy 'said': the state has two entries 'a'"},
+        {NULL,
+         {"a", "b"},
+         EXO_INVAL,
+         "the strategy 'said': the entry 'a' of the state has no memory: NULL"},
+    };
+    cr_assert_eq(exo_strategy_register(&said_class, NULL), EXO_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        exo_err err = {0};
+        exo_strategy *strategy = NULL;
+        exo_node node = {.num_nodes = 1,
+                         .max_steps = 1,
+                         .numel = 4,
+                         .params = exo_host_array(EXO_F32, params, 4),
+                         .grads = exo_host_array(EXO_F32, grads, 4)};
+        said.data = rows[i].data;
+        memcpy(said.names, rows[i].names, sizeof said.names);
+        cr_assert_eq(exo_strategy_parse(&strategy, "said", "{}", &err), EXO_OK);
+        cr_expect_eq(exo_strategy_start(strategy, &node, &err), rows[i].status, "row %zu", i);
+        cr_expect_str_eq(err.text, rows[i].error);
+        cr_expect_eq(node.optim == NULL, rows[i].status != EXO_OK);
+        exo_strategy_free(&strategy);
+        exo_optim_free(&node.optim);
+    }
+}
+
 /* --- Traffic ---------------------------------------------------------------------------------- */
 
 /* Trains nodes of 101 parameters. The counted bytes must be the declared bytes, up to the tolerance. */
