@@ -1,7 +1,12 @@
-/* Compares the meaning of two configurations. See exo_config_differs in config_edit.h. No state. */
+/* Compares the meaning of two configurations, and hashes that of one. See exo_config_differs in
+ * config_edit.h. No state. */
 #include "base/config_tree.h"
 
+#include <math.h>
+#include <stdint.h>
 #include <string.h>
+
+#include <exogym/memory.h>
 
 #include "base/config_units.h"
 
@@ -181,4 +186,79 @@ exo_config_differs(const exo_config *before, const exo_config *now, const char *
                    exo_text *path)
 {
     return differs(before, now, skipped, path);
+}
+
+/* --- Hashes ----------------------------------------------------------------------------------- */
+
+static uint64_t
+hash_bytes(uint64_t hash, const void *data, size_t size)
+{
+    const unsigned char *bytes = data;
+    for (size_t i = 0; i < size; i++) /* FNV-1a */
+        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return hash ^ hash >> 29;
+}
+
+/* Quotes do not matter here: a quoted scalar may mean the same as one without. */
+static uint64_t
+hash_scalar(uint64_t hash, const char *text)
+{
+    bool whole = false;
+    const char *truth = exo_config_boolean(text);
+    if (truth)
+        return hash_bytes(hash, truth, strlen(truth));
+    double value = exo_config_is_number(text, &whole) ? exo_config_to_double(text) //
+                                                      : exo_unit_value(text);
+    value += 0.0; /* -0 is 0 */
+    return isnan(value) ? hash_bytes(hash, text, strlen(text))
+                        : hash_bytes(hash, &value, sizeof value);
+}
+
+/* A name alone means the same as a mapping with that name. */
+static uint64_t
+hash_path(const exo_text *path)
+{
+    static const char last[] = ".name";
+    const size_t size = sizeof last - 1;
+    size_t length = path->length;
+    while (length >= size && memcmp(path->data + length - size, last, size) == 0)
+        length -= size;
+    return hash_bytes(UINT64_C(0xcbf29ce484222325), path->data, length);
+}
+
+/* The sum over all scalars and lists within `node` that mean more than a missing value, each with its
+ * path: neither the order of keys nor fallbacks matter. */
+static uint64_t
+hash_within(const exo_config *node, const char *const *skipped, exo_text *path)
+{
+    if (node->is_fallback || exo_config_is_null(node) ||
+        is_skipped(path->data ? path->data : "", skipped))
+        return 0;
+    const uint64_t place = hash_path(path);
+    if (node->kind == EXO_CONFIG_SCALAR)
+        return hash_scalar(place, node->text);
+    uint64_t sum = 0;
+    if (node->kind == EXO_CONFIG_LIST)
+        sum = hash_bytes(place, &node->length, sizeof node->length);
+    for (size_t i = 0; i < node->length; i++) {
+        const char *key = node->entries[i].key;
+        const size_t length = path->length;
+        if (key)
+            exo_text_add(path, "%s%s", length ? "." : "", key);
+        else
+            exo_text_add(path, "%s%zu", length ? "." : "", i);
+        sum += hash_within(node->entries[i].value, skipped, path);
+        cut_path(path, length);
+    }
+    return sum;
+}
+
+exo_status
+exo_config_hash(const exo_config *whole, const char *const *skipped, uint64_t *hash, exo_err *err)
+{
+    exo_text path = {0};
+    *hash = hash_within(whole, skipped, &path);
+    const bool failed = path.failed;
+    exo_free(path.data);
+    return failed ? exo_fail(err, EXO_NOMEM, "out of memory") : EXO_OK;
 }

@@ -87,6 +87,11 @@ void exo_config_mark_fallback(exo_config *node);
 bool exo_config_differs(const exo_config *before, const exo_config *now, const char *const *skipped,
                         exo_text *path);
 
+/* A hash of the meaning, to find equal ones among many: two whole copies by the same
+ * readers between which exo_config_differs finds no difference have the same hash. Others rarely have. Errors: NOMEM. */
+exo_status exo_config_hash(const exo_config *whole, const char *const *skipped, uint64_t *hash,
+                           exo_err *err);
+
 /* --- Places ----------------------------------------------------------------------------------- */
 
 /* Writes "file:line:column", or the override's name: "--set a.b". */

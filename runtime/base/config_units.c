@@ -421,6 +421,21 @@ fraction_of(const char *text, double *out, bool *percent)
     return true;
 }
 
+double
+exo_unit_value(const char *text)
+{
+    const struct unit *const all[] = {time_units, rate_units, byte_units};
+    struct amount amount;
+    double part;
+    bool percent;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (amount_of(text, all[i], &amount))
+            return amount.exact           ? (double)amount.whole
+                   : all[i] == time_units ? rint(amount.value)
+                                          : amount.value;
+    return fraction_of(text, &part, &percent) ? part : (double)NAN;
+}
+
 bool
 exo_unit_same(const char *a, const char *b)
 {

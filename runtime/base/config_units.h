@@ -29,6 +29,10 @@ const char *exo_unit_float(float value, char out[EXO_UNIT_TEXT]);
  * False if one is no amount. */
 bool exo_unit_same(const char *a, const char *b);
 
+/* The number that an amount in any unit, or a number alone, stands for: seconds are nanoseconds, and
+ * percent hundredths. Texts that exo_unit_same calls the same have the same number. NaN: no amount. */
+double exo_unit_value(const char *text);
+
 /* exo_config_bytes for an expected size, which may be any real number from 0. */
 exo_status exo_config_bytes_expected(exo_config *map, const char *key, double fallback, double *out,
                                      exo_err *err);

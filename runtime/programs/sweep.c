@@ -11,6 +11,7 @@
 
 #include "base/config_edit.h"
 #include "base/input.h"
+#include "nn/text/map64.h"
 #include "programs/commands.h"
 #include "programs/dry_run.h"
 #include "programs/run_job.h"
@@ -37,6 +38,8 @@ struct sweep {
     exo_config_doc **configs; /* (num_runs) their configs, owned */
     size_t *first;            /* (num_cells) each cell's first run; owned */
     size_t num_first;
+    exo_map64 cells; /* by the hash of a cell's configs: one more than the latest such cell */
+    size_t *same;    /* (num_cells) one more than the cell before with this hash; owned */
     int label_width;
     json_t *rows; /* sweep_table.h */
 };
@@ -134,11 +137,12 @@ open_cell(const struct sweep *s, size_t index, struct cell *cell, exo_err *err)
 
 /* --- Checks ----------------------------------------------------------------------------------- */
 
+static const char *const named[] = {"strategy.label", NULL}; /* a cell's name is in it */
+
 /* Whether the runs of the cell that is remembered last are those of an earlier one. */
 static bool
 repeats(const struct sweep *s, size_t earlier)
 {
-    static const char *const named[] = {"strategy.label", NULL}; /* the cell's name is in it */
     const size_t last = s->first[s->num_first - 1], begin = s->first[earlier];
     const size_t count = s->num_runs - last;
     if (s->first[earlier + 1] - begin != count)
@@ -155,26 +159,59 @@ repeats(const struct sweep *s, size_t earlier)
     return true;
 }
 
+/* A hash of the runs of the cell that is remembered last, for a key of the table. */
+static exo_status
+hash_last(const struct sweep *s, uint64_t *key, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    *key = 0;
+    for (size_t i = s->first[s->num_first - 1]; st == EXO_OK && i < s->num_runs; i++) {
+        uint64_t hash;
+        st = exo_config_hash(exo_config_root(s->configs[i]), named, &hash, err);
+        *key = exo_hash64(*key ^ hash);
+    }
+    *key -= *key == EXO_MAP64_NONE;
+    return st;
+}
+
+/* Finds the first cell whose runs are those of the one that is remembered last, among the cells with
+ * the same hash, and enters that one. *earlier is num_first: none. */
+static exo_status
+find_repetition(struct sweep *s, size_t *earlier, exo_err *err)
+{
+    uint64_t key;
+    const size_t last = s->num_first - 1;
+    *earlier = s->num_first;
+    exo_status st = hash_last(s, &key, err);
+    if (st != EXO_OK)
+        return st;
+    const uint64_t latest = exo_map64_get(&s->cells, key);
+    s->same[last] = latest == EXO_MAP64_NONE ? 0 : (size_t)latest;
+    exo_map64_set(&s->cells, key, last + 1);
+    for (size_t next = s->same[last]; next > 0; next = s->same[next - 1])
+        if (repeats(s, next - 1))
+            *earlier = next - 1;
+    return EXO_OK;
+}
+
 /* Two notations of a value give the same job, and so does a key that another --grid sets again, such as
  * `strategy` after `strategy.H`. */
 static exo_status
-check_repetition(const struct sweep *s, exo_err *err)
+check_repetition(struct sweep *s, exo_err *err)
 {
-    exo_status st = EXO_OK;
-    for (size_t cell = 0; st == EXO_OK && cell + 1 < s->num_first; cell++) {
-        if (!repeats(s, cell))
-            continue;
-        char *one = exo_grid_suffix(&s->grid, cell, err),
-             *other = exo_grid_suffix(&s->grid, s->num_first - 1, err);
-        st = one && other
-                 ? exo_fail(err, EXO_INVAL,
-                            "--grid: the cells '%.80s' and '%.80s' are the same job: leave "
-                            "one out, or give a key that another one contains last",
-                            one + 1, other + 1)
-                 : EXO_NOMEM;
-        exo_free(one);
-        exo_free(other);
-    }
+    size_t cell;
+    exo_status st = find_repetition(s, &cell, err);
+    if (st != EXO_OK || cell == s->num_first)
+        return st;
+    char *one = exo_grid_suffix(&s->grid, cell, err),
+         *other = exo_grid_suffix(&s->grid, s->num_first - 1, err);
+    st = one && other ? exo_fail(err, EXO_INVAL,
+                                 "--grid: the cells '%.80s' and '%.80s' are the same job: leave "
+                                 "one out, or give a key that another one contains last",
+                                 one + 1, other + 1)
+                      : EXO_NOMEM;
+    exo_free(one);
+    exo_free(other);
     return st;
 }
 
@@ -188,7 +225,12 @@ make_room(struct sweep *s, const exo_job *job, exo_err *err)
     s->configs = configs ? configs : s->configs;
     if (!s->first)
         s->first = exo_calloc(s->grid.num_cells, sizeof *s->first);
-    return runs && configs && s->first ? EXO_OK : exo_fail(err, EXO_NOMEM, "out of memory");
+    if (!s->same)
+        s->same = exo_calloc(s->grid.num_cells, sizeof *s->same);
+    const bool table = s->cells.slots || exo_map64_init(&s->cells, s->grid.num_cells);
+    return runs && configs && s->first && s->same && table
+               ? EXO_OK
+               : exo_fail(err, EXO_NOMEM, "out of memory");
 }
 
 /* Writes the configs of the job's runs, and keeps them. A minibatch that is not chosen yet is the same
@@ -421,6 +463,8 @@ done:
     exo_free(s.runs);
     exo_free(s.configs);
     exo_free(s.first);
+    exo_free(s.same);
+    exo_map64_release(&s.cells);
     exo_free(s.folder);
     exo_grid_release(&s.grid);
     json_decref(s.rows);

@@ -58,6 +58,15 @@ differ(exo_config_doc *before, exo_config_doc *now)
     return found;
 }
 
+static uint64_t
+hash_of(exo_config_doc *doc, const char *skipped)
+{
+    const char *const all[] = {skipped, NULL};
+    uint64_t hash = 0;
+    cr_assert_eq(exo_config_hash(exo_config_root(doc), all, &hash, NULL), EXO_OK);
+    return hash;
+}
+
 /* --- A reader of all types -------------------------------------------------------------------- */
 
 struct values {
@@ -212,6 +221,12 @@ Test(config_whole, fallbacks_read_back_to_the_bit)
         cr_assert_str_eq(json, last);
         cr_expect_not(differ(sparse, whole), "missing and given are the same: %s", json);
         cr_expect_not(differ(second, whole) || differ(whole, third), "%s", json);
+        exo_config_doc *given = parse(json); /* for the same reader */
+        read_all(given, &fallback, &again);
+        exo_config_doc *fourth = whole_of(given);
+        cr_expect_eq(hash_of(fourth, NULL), hash_of(whole, NULL), "%s", json);
+        exo_config_free(&given);
+        exo_config_free(&fourth);
         exo_free(json);
         exo_free(last);
         exo_config_free(&sparse);
@@ -393,10 +408,12 @@ Test(config_whole, the_same_is_meant_however_it_is_written)
         {"{a: [1, 2]}", "{a: [2, 1]}", "a"},
         {"{a: [1]}", "{a: 1}", "a"},
     };
+    size_t apart = 0; /* by their hashes, in which quotes and kinds of units do not count */
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         exo_config_doc *a = parse(same[i][0]), *b = parse(same[i][1]);
         cr_expect_not(differ(a, b), "%s and %s", same[i][0], same[i][1]);
         cr_expect_not(differ(b, a), "%s and %s", same[i][1], same[i][0]);
+        cr_expect_eq(hash_of(a, NULL), hash_of(b, NULL), "%s and %s", same[i][1], same[i][0]);
         exo_config_free(&a);
         exo_config_free(&b);
     }
@@ -411,9 +428,12 @@ Test(config_whole, the_same_is_meant_however_it_is_written)
         path = (exo_text){0};
         cr_expect_not(exo_config_differs(exo_config_root(a), exo_config_root(b), skipped, &path));
         exo_free(path.data);
+        cr_expect_eq(hash_of(a, others[i][2]), hash_of(b, others[i][2]), "%s", others[i][0]);
+        apart += hash_of(a, NULL) != hash_of(b, NULL);
         exo_config_free(&a);
         exo_config_free(&b);
     }
+    cr_expect_geq(apart, 11);
 }
 
 /* A pattern is a whole path, in which a star is one key. */
@@ -483,6 +503,47 @@ Test(config_whole, a_fallback_may_have_been_missing)
         exo_config_free(&before);
         exo_config_free(&now);
         exo_config_free(&whole);
+    }
+}
+
+/* Among whole copies, equal ones have equal hashes, however their values were given. */
+Test(config_whole, the_same_whole_copies_have_the_same_hash)
+{
+    static const char *const texts[] = {
+        "options: {}",
+        "options: {rule: {}}",
+        "options: {rule: sgd}",
+        "options: {rule: {name: sgd, lr: 0.7}}",
+        "options: {rule: {lr: 7e-1}}",
+        "options: {rule: {name: 'sgd'}}",
+        "options: {rule: {name: sgd, lr: 0.6}}",
+        "options: {rule: {lr: 0.6}}",
+        "options: {rule: adam}",
+        "options: {rule: {name: adam, lr: 0.1}}",
+    };
+    enum {
+        NUM = sizeof texts / sizeof *texts
+    };
+    exo_config_doc *given[NUM], *whole[NUM];
+    size_t same = 0;
+    for (size_t i = 0; i < NUM; i++) {
+        given[i] = parse(texts[i]);
+        read_rule(given[i]);
+        whole[i] = whole_of(given[i]);
+    }
+    for (size_t i = 0; i < NUM; i++) {
+        for (size_t j = 0; j < NUM; j++) {
+            if (i == j || differ(whole[i], whole[j]))
+                continue;
+            same++;
+            cr_expect_eq(hash_of(whole[i], NULL), hash_of(whole[j], NULL), "%s and %s", texts[i],
+                         texts[j]);
+        }
+    }
+    cr_expect_geq(same, 6);
+    for (size_t i = 0; i < NUM; i++) {
+        exo_config_free(&given[i]);
+        exo_config_free(&whole[i]);
     }
 }
 
