@@ -74,8 +74,9 @@ typedef struct exo_far {
     /* (size) calls so far with this member and each other one. Owner: the thread that calls; it
      * owns `among`, too */
     uint64_t *calls;
-    /* the set of members of the present call, as `members` of a header */
+    /* the set of members of the present call, as `members` of a header, and its deadline */
     uint32_t among;
+    exo_time deadline;
     exo_far_message *inbox;
     /* 1 plus the rank of the member whose message the call waits for; 0: none */
     uint32_t awaited;
@@ -136,7 +137,7 @@ exo_far_rank_at(const exo_collective_args *args, uint32_t place)
 void exo_far_describe(exo_far_header *out, const exo_far *far, uint32_t to, uint32_t phase,
                       const exo_collective_args *args, size_t bytes);
 /* Sends a header and its data: count fp32 values, encoded if there is an encoder, else
- * header->bytes bytes. Waits on emulated links only. */
+ * header->bytes bytes. Waits on emulated links only, until the deadline of the present call. */
 exo_status exo_far_send(exo_far *far, uint32_t to, exo_far_header *header, exo_encoder *encoder,
                         const void *data, size_t count, exo_err *err);
 /* An exo_delivery_lost: a message of the communicator to the rank `to`. All members would wait for it,

@@ -176,6 +176,7 @@ meet_all(exo_far *f, exo_time deadline, exo_link_figure *row, exo_err *err)
         memset(data, 1, LARGEST); /* real pages */
     row[rank] = (exo_link_figure){0};
     f->among = 0;
+    f->deadline = deadline;
     for (uint32_t round = 0; st == EXO_OK && round + 1 < players; round++) {
         pair.peer = opponent(players, round, rank);
         if (pair.peer < size)

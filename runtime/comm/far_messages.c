@@ -1,9 +1,7 @@
 /* The messages among the members of a collective: how they are sent, and how they wait for their
  * call. See far_impl.h. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <exogym/memory.h>
 #include <exogym/object.h>
@@ -119,31 +117,73 @@ exo_far_describe(exo_far_header *h, const exo_far *f, uint32_t to, uint32_t phas
                           .bytes = bytes};
 }
 
-static void
-say_passing(exo_far *f, bool passing)
+/* Waits until `at`, on the communicator's clock, but no longer than until the communicator breaks or
+ * `deadline` has passed. Returns whether it waited until `at`. */
+static bool
+pass_until(exo_far *f, exo_time at, exo_time deadline)
 {
+    const exo_time slice = f->clock == exo_clock_real() ? EXO_SECOND : 2 * EXO_MS;
+    const exo_time until = at < deadline ? at : deadline;
     pthread_mutex_lock(&f->lock);
-    f->passing = passing;
+    f->passing = true;
+    for (exo_time left; f->broken.code == EXO_OK && (left = until - exo_now(f->clock)) > 0;)
+        exo_condition_wait_for(&f->changed, &f->lock, left < slice ? left : slice);
+    f->passing = false;
+    const bool passed = f->broken.code == EXO_OK && at <= deadline;
     pthread_mutex_unlock(&f->lock);
+    return passed;
 }
 
-/* Waits until a message of `bytes` would have left on the edge's links; *passing: the rest of its
- * way. */
-static void
-pass_links(exo_far *f, uint32_t to, uint64_t bytes, exo_time *passing)
+/* The end of a wait for links that did not end well: that of the communicator, or of its deadline. */
+static exo_status
+fail_by_links(exo_far *f, exo_err *err)
+{
+    char text[EXO_ERR_TEXT];
+    pthread_mutex_lock(&f->lock);
+    snprintf(text, sizeof text, "%s: the links do not let it through before the deadline",
+             exo_collective_name(f->operation));
+    exo_far_break_locked(f, EXO_TIMEOUT, text);
+    const exo_err reason = f->broken;
+    pthread_mutex_unlock(&f->lock);
+    return exo_fail(err, reason.code, "%s", reason.text);
+}
+
+/* What is sent after that tells of it, and does not wait for the links. */
+static bool
+is_broken(exo_far *f)
+{
+    pthread_mutex_lock(&f->lock);
+    const bool broken = f->broken.code != EXO_OK;
+    pthread_mutex_unlock(&f->lock);
+    return broken;
+}
+
+/* Whether the message is one of the present call, whose deadline then is the message's, too. */
+static bool
+is_of_call(const exo_far_header *header)
+{
+    return header->phase != EXO_FAR_SERVER && header->phase != EXO_FAR_POST;
+}
+
+/* Waits until a message would have left on the edge's links, and writes the rest of its way to the
+ * header. In an outage without an end a message of a call waits for the deadline of the call. One of a
+ * server is lost, as on the virtual clock: *lost. */
+static exo_status
+pass_links(exo_far *f, uint32_t to, exo_far_header *header, bool *lost, exo_err *err)
 {
     exo_transit transit;
-    exo_time now = exo_now(f->clock) - f->edge.origin;
+    const exo_time deadline = is_of_call(header) ? f->deadline : INT64_MAX;
     exo_links_send(f->edge.links, f->hosts[f->opts.rank], f->hosts[to], f->edge.flow,
-                   bytes + EXO_COMM_HEADER + EXO_COMM_ENVELOPE, now, &transit);
-    *passing = transit.arrives - transit.sent;
-    exo_time at = transit.sent + f->edge.origin;
-    const struct timespec until = {.tv_sec = (time_t)(at / EXO_SECOND),
-                                   .tv_nsec = (long)(at % EXO_SECOND)};
-    say_passing(f, true);
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
-        ;
-    say_passing(f, false);
+                   header->bytes + EXO_COMM_HEADER + EXO_COMM_ENVELOPE,
+                   exo_now(f->clock) - f->edge.origin, &transit);
+    const bool arrives = transit.arrives != INT64_MAX;
+    *lost = !arrives && !is_of_call(header);
+    if (*lost)
+        return EXO_OK;
+    header->passing = arrives ? transit.arrives - transit.sent : 0;
+    /* later than each deadline, also than one that is INT64_MAX: such a call waits for a break */
+    const exo_time at = arrives ? transit.sent + f->edge.origin : INT64_MAX;
+    return pass_until(f, at, deadline) && arrives ? EXO_OK : fail_by_links(f, err);
 }
 
 /* Writes `data` as header->bytes bytes, encoded if there is an encoder. */
@@ -199,10 +239,15 @@ exo_far_send(exo_far *f, uint32_t to, exo_far_header *header, exo_encoder *encod
         exo_free(copy); /* no object: only a codec fails */
         return st;
     }
-    if (f->edge.links && header->phase != EXO_FAR_FAILED)
-        pass_links(f, to, header->bytes, &header->passing);
+    bool lost = false;
+    if (f->edge.links && header->phase != EXO_FAR_FAILED && !is_broken(f))
+        st = pass_links(f, to, header, &lost, err);
     memcpy(copy, header, sizeof *header);
-    const exo_payload payload = payload_of(&object, copy, sizeof *header + header->bytes);
+    exo_payload payload = payload_of(&object, copy, sizeof *header + header->bytes);
+    if (st != EXO_OK || lost) {
+        exo_payload_release(&payload);
+        return st;
+    }
     pthread_mutex_lock(&f->lock);
     f->counts[to] += header->phase != EXO_FAR_FAILED;
     pthread_mutex_unlock(&f->lock);

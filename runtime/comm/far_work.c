@@ -255,6 +255,7 @@ exo_far_run(exo_far *f, const exo_collective_args *args, exo_time since, exo_tim
     if (st == EXO_OK) {
         exo_compute_pause();
         f->among = members_of(args);
+        f->deadline = deadline;
         bool done = false;
         st = exo_encoder_use_for(&f->encoder, args, &reason);
         if (st == EXO_OK)

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 #include "graph/prove.h"
 #include "graph/warn.h"
 #include "programs/apply.h"
+#include "programs/child.h"
 #include "programs/commands.h"
 #include "programs/job.h"
 #include "programs/schema.h"
@@ -313,6 +315,8 @@ run_graphviz(const char *text, const char *format, const char *out, exo_err *err
         exo_file_abort(&file);
         return st;
     }
+    const struct timeval patience = {.tv_sec = EXO_CHILD_PATIENCE / EXO_SECOND};
+    setsockopt(ends[1], SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[0], STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, fileno(file.stream), STDOUT_FILENO);
@@ -337,8 +341,8 @@ run_graphviz(const char *text, const char *format, const char *out, exo_err *err
         left -= (size_t)wrote;
     }
     close(ends[1]);
-    while (st == EXO_OK && waitpid(child, &status, 0) < 0 && errno == EINTR)
-        continue;
+    if (st == EXO_OK)
+        st = exo_child_await(child, "graphviz's dot", EXO_CHILD_PATIENCE, &status, err);
     if (st == EXO_OK && (left > 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0))
         st = exo_fail(err, EXO_FAILED, "graphviz's dot could not draw the graph");
     if (st == EXO_OK)

@@ -18,6 +18,7 @@
 #include <exogym/memory.h>
 
 #include "base/dir.h"
+#include "programs/child.h"
 #include "programs/commands.h"
 #include "programs/plot_script.h"
 #include "programs/plot_versions.h"
@@ -80,9 +81,8 @@ run_gnuplot(const exo_text *script, int picture, exo_err *err)
         st = exo_fail(err, EXO_FAILED, "cannot start gnuplot: %s", strerror(failure));
         goto done;
     }
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-        continue;
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    st = exo_child_await(child, "gnuplot", EXO_CHILD_PATIENCE, &status, err);
+    if (st == EXO_OK && (!WIFEXITED(status) || WEXITSTATUS(status) != 0))
         st = fail_gnuplot(complaints, status, err);
 done:
     posix_spawn_file_actions_destroy(&actions);

@@ -404,3 +404,37 @@ Test(comm_far, links_take_the_time_of_the_model_at_least, .timeout = 60)
             exo_links_free(&model_links);
         }
 }
+
+/* Without a wait of its own a message in an outage that never ends, or not before the deadline, would
+ * pass at once, or its sender wait for ever. */
+Test(comm_far, an_outage_lasts_until_the_deadline, .timeout = 60)
+{
+    static const uint32_t hosts[2] = {0, 1};
+    static const exo_host_spec specs[2] = {{.name = "a", .up = 1e9, .down = 1e9},
+                                           {.name = "b", .up = 1e9, .down = 1e9}};
+    static const exo_time lengths[] = {0, 3600 * EXO_SECOND}; /* 0: for ever */
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        const exo_link_change change = {.length = lengths[i], .factor = 0};
+        const exo_link_spec link = {
+            .bandwidth = 1e9, .transport = EXO_LINK_IDEAL, .changes = &change, .num_changes = 1};
+        exo_links *links = NULL;
+        far_members members;
+        exo_group *group = NULL;
+        exo_err err = {0};
+        float value = 1;
+        cr_assert_eq(exo_links_new(&links, specs, 2, &link, 1, NULL), EXO_OK);
+        const exo_comm_edge edge = {
+            .name = "edge", .links = links, .hosts = hosts, .origin = exo_now(exo_clock_real())};
+        far_members_open(&members, 2, &edge);
+        cr_assert_eq(exo_group_open(&group, members.comms[0], 0, "member", NULL), EXO_OK);
+        exo_group_set_timeout(group, 200 * EXO_MS);
+        cr_expect_eq(exo_all_reduce(group, exo_host_array(EXO_F32, &value, 1), EXO_MEAN, &err),
+                     EXO_TIMEOUT);
+        cr_expect(
+            strstr(err.text, "all_reduce: the links do not let it through before the deadline"),
+            "%s", err.text);
+        exo_group_close(&group);
+        far_members_close(&members);
+        exo_links_free(&links);
+    }
+}

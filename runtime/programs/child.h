@@ -1,0 +1,17 @@
+/* The end of a program that this process has started and that works for it, such as gnuplot. */
+#ifndef EXO_PROGRAMS_CHILD_H
+#define EXO_PROGRAMS_CHILD_H
+
+#include <sys/types.h>
+
+#include <exogym/clock.h>
+#include <exogym/status.h>
+
+#define EXO_CHILD_PATIENCE (10 * 60 * EXO_SECOND) /* a picture of a large graph takes minutes */
+
+/* Waits until the child has ended, and writes its status. One that has not ended after `patience` is
+ * killed: TIMEOUT, with its name. */
+exo_status exo_child_await(pid_t child, const char *name, exo_time patience, int *status,
+                           exo_err *err);
+
+#endif

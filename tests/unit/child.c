@@ -1,0 +1,40 @@
+/* Waits for programs that this process has started: they end, or they are ended. */
+#include <criterion/criterion.h>
+
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "programs/child.h"
+
+/* A child that ends with that status, or never (-1). */
+static pid_t
+child_of(int status)
+{
+    const pid_t child = fork();
+    cr_assert_geq(child, 0);
+    if (child > 0)
+        return child;
+    while (status < 0)
+        pause();
+    _exit(status);
+}
+
+Test(child, its_status_is_told)
+{
+    int status = 0;
+    cr_assert_eq(exo_child_await(child_of(3), "it", 600 * EXO_SECOND, &status, NULL), EXO_OK);
+    cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+}
+
+Test(child, one_that_does_not_end_is_killed, .timeout = 60)
+{
+    int status = 0;
+    exo_err err = {0};
+    const pid_t child = child_of(-1);
+    cr_expect_eq(exo_child_await(child, "gnuplot", EXO_SECOND, &status, &err), EXO_TIMEOUT);
+    cr_expect(strstr(err.text, "gnuplot had not ended after 1 s and was killed"), "%s", err.text);
+    cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    cr_expect_eq(kill(child, 0), -1);
+}
