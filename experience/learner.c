@@ -331,28 +331,40 @@ add_up(exo_student *s, bool first)
         exo_vec_add(s->sum, s->sum, exo_params_grads_array(s->params));
 }
 
-/* Refuses a gradient that would spoil the parameters: its norm is not finite, or its square, which
- * optimizers keep, is not once it is clipped. */
-static exo_status
-check_gradient(const exo_learner *l, float norm, exo_err *err)
+/* Whether a gradient of this norm does not spoil the parameters: it is finite, and so is its square, which
+ * optimizers keep, once it is clipped. */
+static bool
+is_harmless(const exo_learner *l, float norm)
 {
     float most = l->max_norm > 0 ? (float)l->max_norm : INFINITY, taken = norm < most ? norm : most;
-    return isfinite(norm) && isfinite(taken * taken)
-               ? EXO_OK
-               : exo_learner_not_finite(l, "the square of the gradient", err);
+    return isfinite(norm) && isfinite(taken * taken);
+}
+
+/* Adds up the gradients of all learners; *own: the norm of this one's. A gradient that is not finite is
+ * refused before the sum, which would make every learner name items of its own. */
+static exo_status
+sum_gradient(const exo_learner *l, exo_group *group, exo_array total, float *own, exo_err *err)
+{
+    exo_status st = group && l->size > 1 ? exo_clip_grad_norm(total, INFINITY, own, err) : EXO_OK;
+    if (st == EXO_OK && !isfinite(*own))
+        st = exo_learner_not_finite(l, "the gradient", "", err);
+    return st == EXO_OK ? exo_learner_add_up(group, total, err) : st;
 }
 
 /* A model's step with the sum of the gradients of all learners. */
 static exo_status
 student_step(const exo_learner *l, exo_student *s, exo_group *group, double *norm, exo_err *err)
 {
-    float length = 0, most = l->max_norm > 0 && !s->strategy ? (float)l->max_norm : INFINITY;
+    float own = 0, length = 0,
+          most = l->max_norm > 0 && !s->strategy ? (float)l->max_norm : INFINITY;
     exo_array total = exo_student_gradient(s);
-    exo_status st = s->strategy ? EXO_OK : exo_learner_add_up(group, total, err);
+    exo_group *others = s->strategy ? NULL : group;
+    exo_status st = sum_gradient(l, others, total, &own, err);
     if (st == EXO_OK)
         st = exo_clip_grad_norm(total, most, &length, err);
-    if (st == EXO_OK)
-        st = check_gradient(l, length, err);
+    if (st == EXO_OK && !is_harmless(l, length))
+        st = exo_learner_sum_not_finite(l, is_harmless(l, own) ? others : NULL,
+                                        "the square of the gradient", err);
     if (st != EXO_OK || s->strategy)
         return st == EXO_OK ? exo_student_step_strategy(s, norm, err) : st;
     exo_optim_step(s->optim, exo_params_values_array(s->params), total, s->spec.lr);
@@ -460,11 +472,11 @@ exo_learner_step(exo_learner *l, exo_group *group, uint64_t m, exo_learner_figur
     st = add_slices(l, m, f->steps, counts, sums, off, err);
     /* not after the sum, which would make every learner name items of its own */
     if (st == EXO_OK && !isfinite(sums[EXO_STEP_LOSS]))
-        st = exo_learner_not_finite(l, "the loss", err);
+        st = exo_learner_not_finite(l, "the loss", "", err);
     if (st == EXO_OK)
         st = exo_learner_add_up(group, exo_host_array(EXO_F32, sums, EXO_STEP_SUMS), err);
     if (st == EXO_OK && !isfinite(sums[EXO_STEP_LOSS]))
-        st = exo_learner_not_finite(l, "the loss", err);
+        st = exo_learner_sum_not_finite(l, group, "the loss", err);
     if (st == EXO_OK)
         st = student_step(l, &l->actor, group, &f->norm, err);
     if (st == EXO_OK && l->critic.model)

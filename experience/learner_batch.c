@@ -1,5 +1,6 @@
 /* The batch of an update: answers by slice, their advantages, their order. See learner_impl.h. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -240,13 +241,13 @@ exo_learner_slice(const exo_learner *l, size_t slice)
 /* --- Blame ------------------------------------------------------------------------------------ */
 
 exo_status
-exo_learner_not_finite(const exo_learner *l, const char *what, exo_err *err)
+exo_learner_not_finite(const exo_learner *l, const char *what, const char *why, exo_err *err)
 {
     const exo_learner_batch *b = &l->batch;
     size_t token = 0, lowest = 0, largest = 0; /* answers */
     if (b->count == 0)
-        return exo_fail(err, EXO_FAILED, "%s of version %llu is not finite", what,
-                        (unsigned long long)l->version);
+        return exo_fail(err, EXO_FAILED, "%s of version %llu is not finite%s", what,
+                        (unsigned long long)l->version, why);
     for (size_t n = 0; n < b->count; n++) {
         for (size_t t = b->tokens[n]; t < b->tokens[n + 1]; t++)
             if (b->behaviour[t] < b->behaviour[b->tokens[lowest] + token]) {
@@ -259,13 +260,25 @@ exo_learner_not_finite(const exo_learner *l, const char *what, exo_err *err)
     const exo_experience *low = b->picks[lowest].from, *large = b->picks[largest].from;
     return exo_fail(
         err, EXO_FAILED,
-        "%s of version %llu is not finite. Of this trainer's items, item %llu of maker %llu has "
+        "%s of version %llu is not finite%s. Of this trainer's items, item %llu of maker %llu has "
         "the largest score, %g, and item %llu of maker %llu the lowest log-probability, %g at "
         "token %zu of answer %zu: scale the reward down, or look at these makers",
-        what, (unsigned long long)l->version, (unsigned long long)large->id,
+        what, (unsigned long long)l->version, why, (unsigned long long)large->id,
         (unsigned long long)large->maker, (double)b->scores[largest], (unsigned long long)low->id,
         (unsigned long long)low->maker, (double)b->behaviour[b->tokens[lowest] + token], token,
         b->picks[lowest].answer);
+}
+
+exo_status
+exo_learner_sum_not_finite(const exo_learner *l, const exo_group *group, const char *what,
+                           exo_err *err)
+{
+    char why[96] = "";
+    if (group && l->size > 1)
+        snprintf(why, sizeof why,
+                 ", though this trainer's part is: the sum over the %u trainers overflows",
+                 l->size);
+    return exo_learner_not_finite(l, what, why, err);
 }
 
 /* --- Advantages ------------------------------------------------------------------------------- */

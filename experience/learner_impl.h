@@ -131,8 +131,13 @@ exo_status exo_learner_list(exo_learner *l, exo_experience *items, size_t count,
 /* The answers of a slice, of `slices` that this learner has; NULL mask: none. */
 exo_token_batch exo_learner_slice(const exo_learner *l, size_t slice);
 /* FAILED: `what` ("the loss") of the next version is not finite; names the answers of the batch with the
- * largest score and with the lowest log-probability. */
-exo_status exo_learner_not_finite(const exo_learner *l, const char *what, exo_err *err);
+ * largest score and with the lowest log-probability. why: more words, "": none. */
+exo_status exo_learner_not_finite(const exo_learner *l, const char *what, const char *why,
+                                  exo_err *err);
+/* The same of a sum over the learners of `group` (NULL: there is no sum), to which this one has added
+ * something finite. */
+exo_status exo_learner_sum_not_finite(const exo_learner *l, const exo_group *group,
+                                      const char *what, exo_err *err);
 /* Computes advantages and returns from scores and log-probabilities. */
 void exo_learner_judge(exo_learner *l);
 /* The order of the answers of each slice in an epoch: that of the list in the first, then drawn. */

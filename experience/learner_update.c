@@ -78,10 +78,10 @@ count_all(exo_learner *l, exo_group *group, const exo_experience *items, size_t 
     sums[SCORE] = (float)score;
     exo_status st = isfinite(sums[SCORE])
                         ? exo_learner_add_up(group, exo_host_array(EXO_F32, sums, COUNT), err)
-                        : exo_learner_not_finite(l, "the sum of the scores", err);
+                        : exo_learner_not_finite(l, "the sum of the scores", "", err);
     *all = sums[ANSWERS] > 0 ? (double)sums[ITEMS] : 0;
     if (st == EXO_OK && !isfinite(sums[SCORE]))
-        st = exo_learner_not_finite(l, "the sum of the scores", err);
+        st = exo_learner_sum_not_finite(l, group, "the sum of the scores", err);
     if (st != EXO_OK || *all <= 0)
         return st;
     f->items += *all;

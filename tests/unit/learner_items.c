@@ -187,6 +187,28 @@ learn_one_item(void *argument)
     return NULL;
 }
 
+/* Two learners that add up learn from an item each. */
+static void
+learn_together(const char *algorithm, struct summand s[2])
+{
+    exo_config_doc *docs[2] = {NULL};
+    exo_comm *comm = NULL;
+    pthread_t threads[2];
+    cr_assert_eq(exo_comm_local(&comm, 2, exo_clock_real(), NULL), EXO_OK);
+    for (uint32_t k = 0; k < 2; k++) {
+        s[k].learner = learner_of(&docs[k], algorithm, k, 2, &s[k].err);
+        cr_assert_eq(exo_group_open(&s[k].group, comm, k, "trainer", NULL), EXO_OK);
+        cr_assert_eq(pthread_create(&threads[k], NULL, learn_one_item, &s[k]), 0);
+    }
+    for (int k = 0; k < 2; k++)
+        pthread_join(threads[k], NULL);
+    for (int k = 0; k < 2; k++) {
+        exo_learner_free(&s[k].learner);
+        exo_config_free(&docs[k]);
+    }
+    exo_comm_drop(&comm);
+}
+
 /* The other trainer fails because that one is gone, and accuses no item. */
 Test(learner_items, only_the_trainer_whose_items_are_not_finite_names_them)
 {
@@ -195,30 +217,68 @@ Test(learner_items, only_the_trainer_whose_items_are_not_finite_names_them)
         void (*spoil)(exo_experience *);
         const char *what;
     } cases[] = {{"grpo", set_large_scores, "the sum of the scores"},
+                 {"{name: dr_grpo, length: 4}", set_largest_scores, "the gradient of version 0"},
                  {"reinforce++", set_low_log_prob, "the loss"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        exo_config_doc *docs[2] = {NULL};
-        exo_comm *comm = NULL;
-        pthread_t threads[2];
         struct summand s[2] = {{.spoil = leave}, {.id = 1, .spoil = cases[i].spoil}};
-        cr_assert_eq(exo_comm_local(&comm, 2, exo_clock_real(), NULL), EXO_OK);
-        for (uint32_t k = 0; k < 2; k++) {
-            s[k].learner = learner_of(&docs[k], cases[i].algorithm, k, 2, &s[k].err);
-            cr_assert_eq(exo_group_open(&s[k].group, comm, k, "trainer", NULL), EXO_OK);
-            cr_assert_eq(pthread_create(&threads[k], NULL, learn_one_item, &s[k]), 0);
-        }
-        for (int k = 0; k < 2; k++)
-            pthread_join(threads[k], NULL);
+        learn_together(cases[i].algorithm, s);
         cr_expect_eq(s[0].status, EXO_PEER_LOST, "case %zu: %s", i, s[0].err.text);
         cr_expect_eq(s[1].status, EXO_FAILED, "case %zu: %s", i, s[1].err.text);
         cr_expect_eq(strncmp(s[1].err.text, cases[i].what, strlen(cases[i].what)), 0, "%s",
                      s[1].err.text);
-        for (int k = 0; k < 2; k++) {
-            exo_learner_free(&s[k].learner);
-            exo_config_free(&docs[k]);
-        }
-        exo_comm_drop(&comm);
     }
+}
+
+static void
+set_scores_of_half_the_range(exo_experience *e)
+{
+    for (size_t a = 0; a < ANSWERS; a++)
+        e->scores[a] = 2e38 / ANSWERS;
+}
+
+static double opposite; /* score; of one test, which no other runs beside in its process */
+
+static void
+set_opposite_to(exo_experience *e)
+{
+    e->scores[0] = opposite;
+    e->scores[1] = -opposite;
+}
+
+/* Whichever of the two says so first. */
+static void
+expect_sum_overflows(const struct summand s[2], const char *what)
+{
+    for (int k = 0; k < 2; k++) {
+        char words[160];
+        snprintf(words, sizeof words,
+                 "%s of version 0 is not finite, though this trainer's part is: the sum over the 2 "
+                 "trainers overflows. Of this trainer's items, item %d",
+                 what, k);
+        cr_expect(s[k].status == EXO_PEER_LOST ||
+                      (s[k].status == EXO_FAILED && strstr(s[k].err.text, words)),
+                  "%d: %s", k, s[k].err.text);
+    }
+    cr_expect(s[0].status == EXO_FAILED || s[1].status == EXO_FAILED);
+}
+
+/* Neither trainer alone is to blame: the error says that their sum is not finite. */
+Test(learner_items, a_sum_that_overflows_is_told_as_such)
+{
+    struct summand s[2] = {{.spoil = set_scores_of_half_the_range},
+                           {.id = 1, .spoil = set_scores_of_half_the_range}};
+    learn_together("grpo", s);
+    expect_sum_overflows(s, "the sum of the scores");
+    /* the least score, to a factor of 1.5, at which the square of the sum's norm overflows: that of
+     * each half does not */
+    s[0].status = s[1].status = EXO_OK;
+    for (opposite = 1e16; s[0].status == EXO_OK && s[1].status == EXO_OK && opposite < 1e25;
+         opposite *= 1.5) {
+        s[0] = (struct summand){.spoil = set_opposite_to};
+        s[1] = (struct summand){.id = 1, .spoil = set_opposite_to};
+        learn_together("{name: dr_grpo, length: 4}, max_norm: 0", s);
+    }
+    expect_sum_overflows(s, "the square of the gradient");
 }
 
 static void
