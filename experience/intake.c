@@ -147,6 +147,16 @@ deal_more(exo_intake *in, exo_graph_actor *actor, uint64_t draw, exo_err *err)
     return st == EXO_OK ? exo_intake_send_version(in, actor, err) : st;
 }
 
+/* EXISTS: it came before. INVAL: something else came with its number. */
+static exo_status
+put(exo_intake *in, exo_item *item, const exo_experience *e, exo_err *err)
+{
+    exo_status st = exo_stock_put(&in->stock, item, e->id, err);
+    if (st == EXO_OK)
+        exo_stock_note(&in->stock, e);
+    return st == EXO_EXISTS ? exo_stock_compare(&in->stock, e, err) : st;
+}
+
 /* Puts an item into the stock, unless it came before, or its weights are of an earlier life of the
  * trainers, whose updates may be undone, or it is of no use. The item is held or dropped. */
 static exo_status
@@ -172,7 +182,7 @@ take_item(exo_intake *in, exo_graph_actor *actor, exo_item *item, exo_err *err)
         return EXO_OK;
     }
     if (st == EXO_OK && !late)
-        st = exo_stock_put(&in->stock, item, e.id, err);
+        st = put(in, item, &e, err);
     if (st == EXO_OK && !late && in->dealer)
         return deal_more(in, actor, e.id, err);
     if (st == EXO_OK && !late)

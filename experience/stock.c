@@ -17,8 +17,10 @@ exo_stock_release(exo_stock *s)
         exo_item_drop(&s->items[i]);
     exo_free(s->items);
     exo_free(s->taken);
+    exo_free(s->marks);
     s->items = NULL;
     s->taken = NULL;
+    s->marks = NULL;
     s->room = s->count = 0;
 }
 
@@ -33,19 +35,26 @@ grow(exo_stock *s, uint64_t needs, exo_err *err)
         return EXO_OK;
     exo_item **items = exo_calloc(room, sizeof *items);
     bool *taken = exo_calloc(room, sizeof *taken);
-    if (!items || !taken) {
+    exo_stock_mark *marks = exo_calloc(room, sizeof *marks);
+    if (!items || !taken || !marks) {
         exo_free(items);
         exo_free(taken);
+        exo_free(marks);
         return exo_fail(err, EXO_NOMEM, "no memory for %zu items", room);
     }
     for (uint64_t i = s->next; i < s->next + s->room; i++) {
         items[i % room] = s->items[i % s->room];
         taken[i % room] = s->taken[i % s->room];
     }
+    for (size_t i = 0; i < s->room; i++)
+        if (s->marks[i].known)
+            marks[s->marks[i].draw / s->size % room] = s->marks[i];
     exo_free(s->items);
     exo_free(s->taken);
+    exo_free(s->marks);
     s->items = items;
     s->taken = taken;
+    s->marks = marks;
     s->room = room;
     return EXO_OK;
 }
@@ -77,6 +86,29 @@ exo_stock_put(exo_stock *s, exo_item *item, uint64_t draw, exo_err *err)
     *place = item;
     s->count++;
     return EXO_OK;
+}
+
+void
+exo_stock_note(exo_stock *s, const exo_experience *e)
+{
+    s->marks[e->id / s->size % s->room] = (exo_stock_mark){
+        .draw = e->id, .prompt = e->prompt, .epoch = e->epoch, .maker = e->maker, .known = true};
+}
+
+exo_status
+exo_stock_compare(const exo_stock *s, const exo_experience *e, exo_err *err)
+{
+    const exo_stock_mark *m = s->room ? &s->marks[e->id / s->size % s->room] : NULL;
+    if (!m || !m->known || m->draw != e->id || (m->prompt == e->prompt && m->epoch == e->epoch))
+        return EXO_EXISTS;
+    return exo_fail(err, EXO_INVAL,
+                    "draw %llu came twice: item %llu of maker %llu has prompt %llu of epoch %llu, "
+                    "and the one before, of maker %llu, prompt %llu of epoch %llu. One of the two "
+                    "has the number of another draw: look at these makers",
+                    (unsigned long long)e->id, (unsigned long long)e->id,
+                    (unsigned long long)e->maker, (unsigned long long)e->prompt,
+                    (unsigned long long)e->epoch, (unsigned long long)m->maker,
+                    (unsigned long long)m->prompt, (unsigned long long)m->epoch);
 }
 
 /* Draws below it may not be overtaken by the next `count` draws that are taken. */

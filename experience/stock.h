@@ -16,20 +16,33 @@
 
 #include "experience/experience.h"
 
+/* What a draw was when it came: the prompts of an epoch are drawn once each, so no two draws agree. */
+typedef struct exo_stock_mark {
+    uint64_t draw, prompt, epoch, maker;
+    bool known;
+} exo_stock_mark;
+
 typedef struct exo_stock {
-    uint64_t rank, size; /* t and N */
-    uint64_t slack;      /* draws that may overtake one; 0: in order */
-    uint64_t next;       /* all below it were taken; the trainer's position */
-    uint64_t ahead;      /* the number of draws beyond `next` that were taken */
-    exo_item **items;    /* (room) item i is at i mod room; NULL: it has not come, or was taken */
-    bool *taken;         /* (room) the same of draws that were taken */
-    size_t room, count;  /* room: 0, or a power of two; count: items that are here */
+    uint64_t rank, size;   /* t and N */
+    uint64_t slack;        /* draws that may overtake one; 0: in order */
+    uint64_t next;         /* all below it were taken; the trainer's position */
+    uint64_t ahead;        /* the number of draws beyond `next` that were taken */
+    exo_item **items;      /* (room) item i is at i mod room; NULL: it has not come, or was taken */
+    bool *taken;           /* (room) the same of draws that were taken */
+    exo_stock_mark *marks; /* (room) of the last draw at that place that came */
+    size_t room, count;    /* room: 0, or a power of two; count: items that are here */
 } exo_stock;
 
 void exo_stock_release(exo_stock *stock);
 /* Puts an item in, which moves to the stock if the status is OK. EXISTS: it came before, or was taken;
  * INVAL: it belongs to another trainer; NOMEM. */
 exo_status exo_stock_put(exo_stock *stock, exo_item *item, uint64_t draw, exo_err *err);
+/* Remembers the prompt of an item that was put in. */
+void exo_stock_note(exo_stock *stock, const exo_experience *experience);
+/* Compares an item that came again with the first one, as far as that is remembered. INVAL: it has another
+ * prompt, so one of the two has the number of another draw. Else EXISTS. */
+exo_status exo_stock_compare(const exo_stock *stock, const exo_experience *experience,
+                             exo_err *err);
 /* Whether `count` draws can be taken: they are here, and so are those that may not be overtaken. */
 bool exo_stock_has(const exo_stock *stock, size_t count);
 /* Whether every draw of this trainer below `draws` is here or was taken. */

@@ -57,6 +57,7 @@ enum change {
     STALE,          /* the first token is of an older version */
     FOREIGN,        /* it is not of the vocabulary */
     NOT_A_NUMBER,   /* its log-probability is none */
+    OTHER_DRAW,     /* it has the number of the next draw of its maker */
     KEPT            /* as it is */
 };
 
@@ -164,6 +165,8 @@ with_other_token(const exo_item *item)
     }
     e.tokens[0] = plan.change == FOREIGN ? VOCABULARY : e.tokens[0];
     e.log_probs[0] = plan.change == NOT_A_NUMBER ? NAN : e.log_probs[0];
+    e.id += plan.change == OTHER_DRAW ? 2 : 0;
+    exo_experience_sign(&e, copy);
     return copy;
 }
 
@@ -423,6 +426,7 @@ Test(altered_items, items_that_no_maker_makes_are_refused, .timeout = 300)
         {STALE, "with which makers may make the items below"},
         {FOREIGN, "token 0 of the answers of item 8 of maker 0 is 7, but the vocabulary is 7"},
         {NOT_A_NUMBER, "of maker 0: log_probs[0] is "},
+        {OTHER_DRAW, "draw 10 came twice: item 10 of maker 0 has prompt "},
     };
     exo_graph_class_register(&relay, NULL);
     exo_graph_class_register(&courier, NULL);
