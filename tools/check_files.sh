@@ -27,6 +27,7 @@ allowed=(
     'runtime/store/host.c fopen limits of the control group'
     'runtime/net/process.c fopen /proc'
     'runtime/programs/exogym-watcher.c fopen /sys'
+    'runtime/programs/local_cluster.c fopen /proc'
     'runtime/programs/doctor.c fopen,opendir /sys'
     'runtime/programs/folder.c remove,nftw a folder that this process made, nobody else may enter it'
     'runtime/programs/cluster_folder.c mkdtemp a folder of a random name, which nobody else may enter'

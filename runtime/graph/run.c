@@ -23,6 +23,7 @@
 #define CLOSE_GRACE     (30 * EXO_SECOND)
 #define CONNECT_TIMEOUT (60 * EXO_SECOND)
 #define REPORT_TIMEOUT  (5 * EXO_SECOND)
+#define LATE_REPORT     EXO_SECOND       /* the same of a run that has waited for its end in vain */
 #define SPAWN_AGAIN     (5 * EXO_SECOND) /* for each attempt at a next life */
 
 enum {
@@ -56,6 +57,7 @@ struct run {
     char **texts;    /* (changes) the graphs that the run has changed to, for workers */
     bool told_of_stall;
     bool over, stopped; /* the run ends by `until`, or by the caller's `stop` */
+    bool late;          /* actors that were told to end have not, in time */
 };
 
 static exo_time
@@ -520,21 +522,34 @@ on_answer(void *context, uint32_t i, exo_status status, const exo_err *err)
         cancel_all(run);
 }
 
+/* Writes the name of an actor that has not ended, with its worker. */
+static void
+name_late(const struct run *run, char out[512])
+{
+    char name[EXO_CAST_NAME], full[EXO_CAST_NAME], where[256] = "";
+    const uint32_t late = exo_cast_late(&run->cast);
+    exo_stall_name(run->spec, late, name, sizeof name);
+    run->cast.name(run, late, full);
+    if (run->opts->where)
+        run->opts->where(run->opts->explain_context, run->opts->space, full, where, sizeof where);
+    snprintf(out, 512, "%s%s%s%s", name, where[0] ? " (" : "", where, where[0] ? ")" : "");
+}
+
 /* Appends the actors that have not ended in time to the error that ended the run. */
 static exo_status
 blame_late(const struct run *run, uint32_t left, exo_status st, exo_err *err)
 {
-    char name[EXO_CAST_NAME], others[48] = "", cause[EXO_ERR_TEXT];
+    char name[512], others[48] = "", cause[EXO_ERR_TEXT];
     const char *has = left > 1 ? "have" : "has";
     double grace = (double)run->grace * 1e-9;
-    exo_stall_name(run->spec, exo_cast_late(&run->cast), name, sizeof name);
+    name_late(run, name);
     if (left > 1)
         snprintf(others, sizeof others, " and %u other%s", left - 1, left > 2 ? "s" : "");
-    if (st == EXO_OK)
+    if (st == EXO_OK || run->stopped)
         return exo_fail(err, EXO_TIMEOUT, "%s%s %s not ended within %.3g s", name, others, has,
                         grace);
     memcpy(cause, err->text, sizeof cause);
-    return exo_fail(err, st, "%.*s; %s%s %s not ended since, for %.3g s", EXO_ERR_TEXT - 250, cause,
+    return exo_fail(err, st, "%.*s; %s%s %s not ended since, for %.3g s", EXO_ERR_TEXT - 450, cause,
                     name, others, has, grace);
 }
 
@@ -581,6 +596,7 @@ await_all(struct run *run, exo_err *err)
                                   .owed = owed,
                                   .when = ended_at};
     uint32_t left = exo_cast_await(&run->cast, &hooks);
+    run->late = left > 0;
     /* on the virtual clock, a stall may have cancelled all actors since the last look */
     look_for_stall(run);
     exo_status st = conclude(run, err);
@@ -599,7 +615,7 @@ await_all(struct run *run, exo_err *err)
 static exo_status
 read_reports(struct run *run, exo_err *err)
 {
-    exo_status st = ask_for_looks(run, REPORT_TIMEOUT, err);
+    exo_status st = ask_for_looks(run, run->late ? LATE_REPORT : REPORT_TIMEOUT, err);
     exo_status read = exo_graph_report_add_all(run->result, run->cast.count, report_of, run,
                                                st == EXO_OK ? err : NULL);
     return st == EXO_OK ? read : st;

@@ -98,9 +98,12 @@ typedef struct exo_graph_run_opts {
     void (*failed)(void *context, const char *why, uint32_t life);
     /* Writes why the actor of that name died, "" if the cause is not known; may be NULL. */
     void (*explain)(void *context, const char *space, const char *name, char *out, size_t size);
+    /* Writes which worker has the actor of that name, "" if that is not known; may be NULL. */
+    void (*where)(void *context, const char *space, const char *name, char *out, size_t size);
     /* Says why no worker will ever take an actor any more; NULL: one may. May be NULL. */
     const char *(*forlorn)(const void *workers);
-    /* `context`: first argument of the calls above; `explain_context`: of `explain` */
+    /* `context`: first argument of the calls above; `explain_context`: of `explain` and
+     * `where` */
     void *context, *explain_context;
     const void *workers; /* the argument of `forlorn` */
     /* a non-zero value, set by any thread, ends the run with CANCELLED; may be NULL */
@@ -110,7 +113,7 @@ typedef struct exo_graph_run_opts {
 /* Runs the graph; blocks until it has ended. Errors: the first actor's own, with its name;
  * PEER_LOST with the actor that died, and the cause; CANCELLED after `stop`; FAILED if the graph
  * stalls, with the cycle of waits (stall.h). Actors that were told to end and have not are named
- * after that error; without another error the status is TIMEOUT. The caller releases the result.
+ * after that error, the first one with its worker; without another error the status is TIMEOUT. The caller releases the result.
  * The result is valid after an error, too: meters, ledger and use of time up to the end. Of an
  * actor that died it has the last report, at most `interval` old. */
 exo_status exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts,

@@ -484,7 +484,41 @@ exo_local_cluster_open(exo_local_cluster *c, const exo_local_cluster_opts *opts,
     return st;
 }
 
-/* Asks all processes to end, and kills those that do not end in time. */
+/* Whether a process of this host is stopped, as by SIGSTOP. */
+static bool
+is_stopped(const char *number)
+{
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/%.20s/stat", number);
+    FILE *file = fopen(path, "re");
+    const bool read = file && fgets(text, sizeof text, file);
+    if (file)
+        fclose(file);
+    const char *name_end = read ? strrchr(text, ')') : NULL;
+    return name_end && strncmp(name_end, ") T", 3) == 0;
+}
+
+/* Whether a process, or a child of it as a watcher's worker, is stopped: it does not end when it is asked
+ * to. */
+static bool
+cannot_end(pid_t pid)
+{
+    char path[64], number[24], text[256] = "", *rest = NULL;
+    snprintf(number, sizeof number, "%d", (int)pid);
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)pid);
+    FILE *file = fopen(path, "re");
+    if (file && !fgets(text, sizeof text, file))
+        text[0] = '\0';
+    if (file)
+        fclose(file);
+    bool stopped = is_stopped(number);
+    for (char *child = strtok_r(text, " \n", &rest); child && !stopped;
+         child = strtok_r(NULL, " \n", &rest))
+        stopped = is_stopped(child);
+    return stopped;
+}
+
+/* Asks all processes to end, and kills those that do not end in time, or cannot. */
 static void
 stop_all(exo_local_cluster *c)
 {
@@ -496,8 +530,8 @@ stop_all(exo_local_cluster *c)
         if (i == c->num_workers && pid > 0)
             kill(pid, SIGTERM);
         while (pid > 0 && waitpid(pid, NULL, WNOHANG) == 0) {
-            if (exo_now(exo_clock_real()) >= deadline) {
-                kill(pid, SIGKILL);
+            if (exo_now(exo_clock_real()) >= deadline || cannot_end(pid)) {
+                kill(pid, SIGKILL); /* a watcher's worker dies with it */
                 waitpid(pid, NULL, 0);
                 break;
             }

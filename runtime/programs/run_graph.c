@@ -13,6 +13,7 @@
 
 #include "base/dir.h"
 #include "base/file.h"
+#include "base/printable.h"
 #include "graph/run.h"
 #include "programs/apply.h"
 #include "programs/graph_folder.h"
@@ -375,6 +376,41 @@ open_folder(struct show *show, exo_err *err)
     return st == EXO_OK ? exo_changes_begin(folder, spec, err) : st;
 }
 
+/* The entry of an array whose key is the text, and whose other key is the other text; NULL: none. */
+static const json_t *
+entry_with(const json_t *array, const char *key, const char *text, const char *other_key,
+           const char *other)
+{
+    for (size_t i = 0; text && i < json_array_size(array); i++) {
+        const json_t *entry = json_array_get(array, i);
+        const char *value = json_string_value(json_object_get(entry, key)),
+                   *more = other_key ? json_string_value(json_object_get(entry, other_key)) : "";
+        if (value && strcmp(value, text) == 0 && (!other_key || (more && strcmp(more, other) == 0)))
+            return entry;
+    }
+    return NULL;
+}
+
+static void
+find_worker(void *cluster, const char *space, const char *name, char *out, size_t size)
+{
+    char *text = NULL, shown[128];
+    const exo_time patience = exo_deadline(exo_clock_real(), EXO_SECOND);
+    if (exo_cluster_list(cluster, patience, &text, NULL) != EXO_OK)
+        return;
+    json_t *all = json_loads(text, 0, NULL);
+    exo_free(text);
+    const json_t *actor =
+        entry_with(json_object_get(all, "actors"), "name", name, "namespace", space);
+    const char *worker = json_string_value(json_object_get(actor, "node"));
+    const json_t *node = entry_with(json_object_get(all, "nodes"), "name", worker, NULL, NULL);
+    if (node)
+        snprintf(out, size, "in %s, process %lld",
+                 exo_printable(shown, sizeof shown, worker, EXO_SHOWN_LINE),
+                 (long long)json_integer_value(json_object_get(node, "pid")));
+    json_decref(all);
+}
+
 static exo_status
 run_graph(struct show *show, exo_err *err)
 {
@@ -394,6 +430,7 @@ run_graph(struct show *show, exo_err *err)
                                     .context = show,
                                     .explain = here ? NULL : opts->explain,
                                     .explain_context = here ? NULL : opts->cluster->cluster,
+                                    .where = here ? NULL : find_worker,
                                     .forlorn = here ? NULL : exo_local_cluster_forlorn,
                                     .workers = opts->cluster,
                                     .stop = opts->stop};

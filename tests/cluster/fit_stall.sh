@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A training job in workers whose nodes wait for each other ends soon, with who waits for whom in
 # which call of which collective; one whose worker is stopped says so within a second or two, and
-# ends at its deadline with that. Where workers have no descriptor left, the run says so.
+# ends at its deadline with that. A graph whose worker is stopped ends without it, and names it. Where
+# workers have no descriptor left, the run says so.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 export TMPDIR=$folder
@@ -21,6 +22,25 @@ term_pid=$!
 started+=("$term_pid")
 until_true 60 grep -q 'it does not answer' term.err || fail "no worker is stopped: $(tail -3 term.err)"
 kill -TERM "$term_pid"
+
+# Nor does a graph.
+cat >flow.yaml <<YAML
+name: flow
+plugins: [$EXO_BUILD/tests/plugins/numbers.so]
+actors:
+  source: {class: source, count: 2, config: {items: 1000000, pause_us: 10000}}
+  sink: {class: sink}
+edges:
+  - {from: source, to: sink, carries: numbers}
+YAML
+"$EXOGYM" run flow.yaml --save-dir runs --workers 2 >flow.out 2>flow.err </dev/null &
+flow_pid=$!
+started+=("$flow_pid")
+until_true 60 grep -q 'sink_0: count' flow.err || fail "the graph does not run: $(tail -3 flow.err)"
+watcher=$(pgrep -P "$flow_pid" -f 'name worker_1')
+stopped=$(child_of "$watcher")
+kill -STOP "$stopped"
+kill -TERM "$flow_pid"
 
 # stalls HOW NODES WORDS...: it ends with 1 and all the words, and not at its deadline, which is
 # longer than this test may take.
@@ -89,5 +109,9 @@ poor 72 items.yaml
 
 ended 120 "$term_pid" 1
 grep -Eq 'exogym: uneven: node_[01] has not answered for 10 s: the run stops without a checkpoint' term.err || fail "SIGTERM: $(tail -3 term.err)"
+
+ended 120 "$flow_pid" 1
+grep -Eq "^exogym: (source|sink)_[01] \(in worker_1, process $stopped\)( and [12] others?)? ha(s|ve) not ended within 30 s" flow.err ||
+    fail "a graph with a stopped worker: $(tail -3 flow.err)"
 
 finish
