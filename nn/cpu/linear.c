@@ -101,7 +101,7 @@ struct loop {
     const void *a, *b;
     const float *bias;
     void *c;
-    size_t rows, cols;     /* of c                                            */
+    size_t cols;           /* of c                                            */
     const float *residual; /* (rows, cols) that c is to have first; NULL: none */
     exo_activation activation;
     exo_dtype type;
@@ -115,8 +115,9 @@ product_piece(void *context, size_t piece)
 {
     struct loop *l = context;
     exo_err err = {0};
-    size_t first = piece * EXO_MATMUL_PIECE,
-           count = exo_piece_length(l->rows, EXO_MATMUL_PIECE, piece) * l->cols;
+    size_t first, rows;
+    exo_matmul_rows(l->matmul, piece, &first, &rows);
+    const size_t count = rows * l->cols;
     if (l->residual)
         memcpy((float *)l->c + first * l->cols, l->residual + first * l->cols,
                count * sizeof(float));
@@ -146,7 +147,6 @@ exo_cpu_linear(exo_device *device, const exo_linear_args *k, exo_err *err)
                         .b = k->weight,
                         .bias = k->bias,
                         .c = k->before ? k->before : k->y,
-                        .rows = p->shape.rows,
                         .cols = p->shape.out,
                         .residual = k->residual,
                         .activation = k->activation,
@@ -167,7 +167,6 @@ exo_cpu_linear_grad_x(exo_device *device, const exo_linear_grad_x_args *k, exo_e
                         .a = k->dy,
                         .b = k->weight,
                         .c = k->dx,
-                        .rows = p->shape.rows,
                         .cols = p->shape.in,
                         .activation = k->activation,
                         .type = (exo_dtype)p->shape.dtype,

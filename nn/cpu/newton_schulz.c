@@ -136,9 +136,10 @@ product_piece(void *context, size_t piece)
     exo_err err = {0};
     exo_failure_note(&l->failure,
                      exo_matmul_run(l->matmul, piece, l->left, l->right, NULL, l->out, &err), &err);
+    size_t first, count;
+    exo_matmul_rows(l->matmul, piece, &first, &count);
     if (l->polynomial)
-        finish_polynomial(l, piece * EXO_MATMUL_PIECE,
-                          exo_piece_length(l->side, EXO_MATMUL_PIECE, piece));
+        finish_polynomial(l, first, count);
 }
 
 static exo_status
