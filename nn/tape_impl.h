@@ -71,7 +71,7 @@ struct exo_tensor {
 
 enum {
     EXO_MAX_INPUTS = 10,
-    EXO_MAX_SAVED = 4
+    EXO_MAX_SAVED = 12
 };
 
 typedef struct exo_op exo_op;

@@ -119,6 +119,7 @@ exo_cpu_decoder_scratch(const exo_decoder_shape *shape, exo_scratch_use use)
         return bytes;
     case EXO_SCRATCH_BACKWARD:
     case EXO_SCRATCH_ROWS:
+    case EXO_SCRATCH_LOGITS:
     case EXO_SCRATCH_CHOICE:
         break;
     }

@@ -4,7 +4,8 @@
  * Rows are cut into chunks, and the vocabulary into blocks, which are shared out to lanes. The cuts
  * depend on shapes only, so sums have one order. A wide head keeps the logits of one chunk over the
  * whole vocabulary, and computes their gradients from them. Any other head keeps the logits of one
- * chunk and one block per runner, and computes them again for gradients.
+ * chunk and one block per runner, and computes them again for gradients, except those of its first
+ * tiles if it gets memory for them.
  *
  * State: a plan belongs to its operation, which runs one call at a time. Read next: softmax.h,
  * gemm.h. */
@@ -24,8 +25,10 @@
 #include "nn/cpu/softmax.h"
 
 enum {
-    LANES = 8,
+    LANES = EXO_HEAD_LANES,
     CHUNK_ELEMENTS = 1 << 24, /* logits of a chunk over the whole vocabulary: 64 MiB */
+    KEPT_ELEMENTS = 3 << 23,  /* logits from forward to backward: 96 MiB */
+    KEPT_OF_BF16 = 1 << 24,   /* the same beside operands of bf16: 64 MiB */
     MIN_CHUNK = 64,
     MAX_CHUNK = 1024,
     MIN_BLOCK = 64,
@@ -43,6 +46,9 @@ struct head_plan {
     size_t chunks, blocks;
     /* Chunks whose gradients are computed together. Parts of dx take memory for each of them. */
     size_t span;
+    /* Tiles of each lane, its first ones, whose logits forward keeps if it gets memory for them. */
+    size_t kept;
+    size_t kept_room; /* numbers: of a lane's memory for them */
     exo_gemm *logits[2][2], *grad_x[2][2], *grad_w[2][2];
 };
 
@@ -74,6 +80,13 @@ static size_t
 columns_of(const struct head_plan *p, size_t block)
 {
     return exo_piece_length(p->shape.vocabulary, p->block, block);
+}
+
+/* The most logits of a tile. */
+static size_t
+size_of_tile(const struct head_plan *p)
+{
+    return rows_of(p, 0) * columns_of(p, 0);
 }
 
 /* The pitch of a block's logits. An invariant head writes them a panel of weights at a time. */
@@ -134,6 +147,12 @@ cut(struct head_plan *p, const exo_head_shape *shape)
     /* If the span is more than 1, all parts of dx together take at most half the memory of the
      * weights' gradient. */
     p->span = shape->wide ? 1 : clamp(shape->vocabulary / (2 * LANES * p->chunk), 1, p->chunks);
+    const size_t all = exo_pieces(p->blocks, LANES) * p->chunks,
+                 room = (shape->dtype == EXO_BF16 ? KEPT_OF_BF16 : KEPT_ELEMENTS) / LANES,
+                 fit = room / size_of_tile(p);
+    p->kept = shape->wide || shape->invariant ? 0 : clamp(fit, 0, all);
+    /* A full room has a round size, which other buffers of a pass have, too. */
+    p->kept_room = p->kept == fit && fit > 0 ? room : p->kept * size_of_tile(p);
 }
 
 exo_status
@@ -233,6 +252,8 @@ exo_cpu_head_scratch(const exo_head_shape *shape, exo_scratch_use use)
     cut(&p, shape);
     if (use == EXO_SCRATCH_ROWS && p.span < p.chunks)
         return 0;
+    if (use == EXO_SCRATCH_LOGITS)
+        return shape->gradients ? p.kept_room * sizeof(float) : 0;
     return lay_out(&h, &p, use, NULL);
 }
 
@@ -256,12 +277,13 @@ struct loop {
 
 /* A tile of the logits, one chunk x one block, on one runner. */
 struct tile {
-    size_t runner;
+    size_t runner, lane;
     size_t block, columns, column; /* the block's number, size and first element */
     const void *weight;            /* (columns, width) of the shape's dtype */
     size_t chunk, rows, row;
     float *logits; /* (rows, columns) */
     size_t stride; /* of a row of the logits */
+    bool kept;     /* the logits stay from forward to backward */
 };
 
 static struct loop
@@ -290,10 +312,11 @@ elements(const void *of, size_t skip, size_t dtype)
 }
 
 static struct tile
-part_of(const struct head *h, size_t runner, size_t block)
+part_of(const struct head *h, size_t runner, size_t lane, size_t block)
 {
     const struct head_plan *p = h->plan;
     struct tile part = {.runner = runner,
+                        .lane = lane,
                         .block = block,
                         .columns = columns_of(p, block),
                         .column = block * p->block};
@@ -312,6 +335,19 @@ part_of(const struct head *h, size_t runner, size_t block)
     return part;
 }
 
+/* Where the tile's logits stay from forward to backward; NULL: they do not. */
+static float *
+kept_logits(const struct head *h, const struct tile *part)
+{
+    const struct head_plan *p = h->plan;
+    size_t begin, end;
+    if (!h->k.logits)
+        return NULL;
+    lane_blocks(p, part->lane, &begin, &end);
+    const size_t index = (part->block - begin) * p->chunks + part->chunk;
+    return index < p->kept ? (float *)h->k.logits[part->lane] + index * size_of_tile(p) : NULL;
+}
+
 static void
 move_to_chunk(const struct head *h, struct tile *part, size_t chunk)
 {
@@ -324,6 +360,9 @@ move_to_chunk(const struct head *h, struct tile *part, size_t chunk)
                                  : part->columns;
     part->logits = h->buffer + (p->shape.wide ? part->column
                                               : part->runner * rows_of(p, 0) * stride_of_block(p));
+    float *kept = kept_logits(h, part);
+    part->kept = kept != NULL;
+    part->logits = kept ? kept : part->logits;
 }
 
 static const void *
@@ -398,7 +437,7 @@ forward_lane(void *context, size_t runner, size_t lane)
     size_t begin, end;
     lane_blocks(h->plan, lane, &begin, &end);
     for (size_t b = begin; b < end; b++) {
-        struct tile part = part_of(h, runner, b);
+        struct tile part = part_of(h, runner, lane, b);
         if (h->packed)
             pack_weights(h, &part);
         for (size_t c = l->begin; c < l->end; c++) {
@@ -544,7 +583,7 @@ gradients_lane(void *context, size_t runner, size_t lane)
     lane_blocks(p, lane, &begin, &end);
     memset(partial, 0, l->rows * width * sizeof *partial);
     for (size_t b = begin; b < end; b++) {
-        struct tile part = part_of(h, runner, b);
+        struct tile part = part_of(h, runner, lane, b);
         float *dw = h->k.dweight ? h->k.dweight + part.column * width : NULL;
         if (h->k.take_rows) {
             dw = h->rows + runner * columns_of(p, 0) * width;
@@ -552,7 +591,7 @@ gradients_lane(void *context, size_t runner, size_t lane)
         }
         for (size_t c = l->begin; c < l->end; c++) {
             move_to_chunk(h, &part, c);
-            if (!p->shape.wide)
+            if (!p->shape.wide && !part.kept)
                 compute_logits(l, &part);
             add_gradients(l, &part, partial, dw);
         }

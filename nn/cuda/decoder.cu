@@ -129,6 +129,7 @@ exo_cuda_decoder_scratch(const exo_decoder_shape *shape, exo_scratch_use use)
         return exo_cuda_choose_scratch(shape->spec.vocabulary);
     case EXO_SCRATCH_BACKWARD:
     case EXO_SCRATCH_ROWS:
+    case EXO_SCRATCH_LOGITS:
         break;
     }
     return 0;

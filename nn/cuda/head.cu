@@ -90,7 +90,7 @@ lay_out(const exo_head_shape *s, void *scratch)
 size_t
 exo_cuda_head_scratch(const exo_head_shape *shape, exo_scratch_use use)
 {
-    return use == EXO_SCRATCH_ROWS ? 0 : lay_out(shape, NULL).bytes;
+    return use == EXO_SCRATCH_ROWS || use == EXO_SCRATCH_LOGITS ? 0 : lay_out(shape, NULL).bytes;
 }
 
 /* --- Kernels: a block is a row of a tile ------------------------------------------------------ */

@@ -377,6 +377,8 @@ typedef enum exo_scratch_use {
     /* Of a backward kernel that hands over rows (exo_head_args.take_rows). A scratch of 0 bytes
      * says that this device cannot do so for the shape. */
     EXO_SCRATCH_ROWS,
+    /* Of each of the EXO_HEAD_LANES buffers of exo_head_args.logits; 0: the device keeps none. */
+    EXO_SCRATCH_LOGITS,
     EXO_SCRATCH_WEIGHTS, /* the weights of a decoder */
     EXO_SCRATCH_CACHE,   /* the cache of one of its sequences */
     EXO_SCRATCH_CHOICE,  /* of `choose` */

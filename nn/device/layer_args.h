@@ -368,6 +368,10 @@ typedef struct exo_head_shape {
     size_t invariant;
 } exo_head_shape;
 
+enum {
+    EXO_HEAD_LANES = 8 /* parts of the vocabulary */
+};
+
 /* Arguments of `head` and `head_backward`. head_backward runs after `head`, and computes the
  * gradients of a head that is not wide. */
 typedef struct exo_head_args {
@@ -388,6 +392,9 @@ typedef struct exo_head_args {
     /* Added to. Each may be NULL. */
     float *dx, *dweight;
     void *scratch;
+    /* (EXO_HEAD_LANES) buffers of EXO_SCRATCH_LOGITS bytes, in which `head` leaves some of the logits
+     * for head_backward, which computes only the others again. NULL: none. */
+    void *const *logits;
     /* Only on a device that is the host, with EXO_SCRATCH_ROWS. Takes rows [first, first + count)
      * of the weights' gradient, which then is not added to dweight. Each row is handed over once,
      * on any thread. NULL: none. */

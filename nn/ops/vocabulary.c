@@ -3,8 +3,8 @@
  *
  * Cross-entropy computes its gradients in the forward pass if the weights are small (KEPT_BYTES),
  * and saves them for backward. Otherwise, and always for log-probabilities and entropies, backward
- * computes the logits again. State: the plan, in the operation's cache. Read next:
- * nn/cpu/head.c. */
+ * computes the logits again; cross-entropy saves as many of them as the device asks for. State: the
+ * plan, in the operation's cache. Read next: nn/cpu/head.c. */
 #include <exogym/sequence.h>
 
 #include <math.h>
@@ -28,7 +28,8 @@ enum {
     LOG_SUMS, /* saved: (rows) */
     X_GRAD,   /* saved: x's gradient (rows, width), if forward computed it */
     W_GRAD,   /* saved: the weights' gradient (vocabulary, width), likewise */
-    WEIGHTS   /* saved: the weights as bf16, under autocast, if wide */
+    WEIGHTS,  /* saved: the weights as bf16, under autocast, if wide */
+    LOGITS    /* saved: the first of EXO_HEAD_LANES buffers of logits, if forward keeps some */
 };
 
 /* Weights up to this size get their gradient in the forward pass. On a GPU, where
@@ -111,6 +112,7 @@ head_of(const exo_op *op)
                            .cast = op->saved[WEIGHTS],
                            .targets = targets ? targets->data : NULL,
                            .scale = op->factor,
+                           .logits = op->saved[LOGITS] ? op->saved + LOGITS : NULL,
                            .log_sum = op->saved[LOG_SUMS]};
 }
 
@@ -339,6 +341,19 @@ keep_gradients(exo_tape *tape, exo_op *op, exo_head_args *h, size_t counted)
     return factor;
 }
 
+/* Makes room for the logits that forward leaves to backward. False: recorded. */
+static bool
+keep_logits(exo_tape *tape, exo_op *op)
+{
+    const struct state *s = op->state;
+    const exo_device *device = exo_tape_device(tape);
+    const size_t bytes =
+        device->device_class->scratch(device, EXO_SHAPE_HEAD, &s->shape, EXO_SCRATCH_LOGITS);
+    for (size_t i = 0; bytes > 0 && i < EXO_HEAD_LANES; i++)
+        op->saved[LOGITS + i] = exo_tape_buffer(tape, bytes);
+    return exo_tape_error(tape, NULL) == EXO_OK;
+}
+
 /* Runs the forward kernel, with scratch for it. False: recorded. */
 static bool
 forward(exo_tape *tape, const exo_op *op, exo_head_args *h)
@@ -361,6 +376,9 @@ exo_linear_cross_entropy(exo_tape *tape, exo_tensor *x, exo_tensor *weight, exo_
     const struct state *s = op->state;
     size_t rows = op->in[INPUT]->dims[0];
     op->factor = 1.0f;
+    const bool learns = op->in[INPUT]->needs_grad || op->in[WEIGHT]->needs_grad;
+    if (!s->shape.wide && s->counted > 0 && learns && !keep_logits(tape, op))
+        return NULL;
     exo_head_args h = head_of(op);
     float *picked = h.picked = exo_tape_buffer(tape, rows * sizeof *picked), *factor = NULL;
     if (picked && s->shape.wide && s->counted > 0)

@@ -63,6 +63,7 @@ exo_ref_decoder_scratch(const exo_decoder_shape *shape, exo_scratch_use use)
         return cache_floats(shape) * sizeof(float);
     case EXO_SCRATCH_BACKWARD:
     case EXO_SCRATCH_ROWS:
+    case EXO_SCRATCH_LOGITS:
     case EXO_SCRATCH_CHOICE:
         break;
     }

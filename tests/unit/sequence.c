@@ -10,6 +10,8 @@
 
 #include <exogym/exogym.h>
 
+#include "base/bf16.h"
+#include "nn/device/device_impl.h"
 #include "nn/ref/ref.h"
 #include "nn/ref/ref_sequence.h"
 #include "support/numbers.h"
@@ -305,6 +307,91 @@ Test(sequence, heads_are_the_plain_ones)
         }
     check_head(1100, 4, 70, false, false);   /* more rows than a chunk */
     check_head(3, 256, 65600, false, false); /* the weights' gradient is too large to be kept */
+}
+
+/* Memory of the device cpu for a head. */
+static void *
+head_memory(const exo_head_shape *shape, exo_scratch_use use)
+{
+    const exo_device *cpu = exo_device_cpu();
+    const size_t bytes = cpu->device_class->scratch(cpu, EXO_SHAPE_HEAD, shape, use);
+    cr_assert_gt(bytes, 0);
+    void *memory = exo_alloc_aligned(bytes);
+    cr_assert_not_null(memory);
+    return memory;
+}
+
+/* The gradients dx, then dw, of a head whose backward finds some logits if `keeps`. */
+static float *
+head_gradients(const exo_head_shape *shape, const void *x, const float *w, bool keeps)
+{
+    enum {
+        UNWRITTEN = 12345
+    };
+    exo_device *cpu = exo_device_cpu();
+    const exo_kernels *kernels = cpu->device_class->kernels;
+    const size_t rows = shape->rows, nx = rows * shape->width,
+                 nw = shape->vocabulary * shape->width;
+    size_t counted;
+    int32_t *targets = new_targets(rows, shape->vocabulary, &counted);
+    float *gradients = calloc(nx + nw, sizeof *gradients);
+    void *logits[EXO_HEAD_LANES] = {0};
+    exo_plan *plan = NULL;
+    exo_err err = {0};
+    cr_assert_eq(exo_plan_new(&plan, cpu, EXO_SHAPE_HEAD, shape, &err), EXO_OK, "%s", err.text);
+    for (size_t i = 0; keeps && i < EXO_HEAD_LANES; i++) {
+        logits[i] = head_memory(shape, EXO_SCRATCH_LOGITS);
+        *(float *)logits[i] = UNWRITTEN;
+    }
+    exo_head_args h = {.plan = plan,
+                       .x = x,
+                       .weight = w,
+                       .targets = targets,
+                       .scale = 1,
+                       .log_sum = array(rows, 1),
+                       .picked = array(rows, 1),
+                       .logits = keeps ? logits : NULL,
+                       .scratch = head_memory(shape, EXO_SCRATCH_FORWARD)};
+    cr_assert_eq(kernels->head(cpu, &h, &err), EXO_OK, "%s", err.text);
+    exo_free(h.scratch);
+    h.scratch = head_memory(shape, EXO_SCRATCH_BACKWARD);
+    h.factor = array(rows, 3);
+    h.dx = gradients;
+    h.dweight = gradients + nx;
+    cr_assert_eq(kernels->head_backward(cpu, &h, &err), EXO_OK, "%s", err.text);
+    for (size_t i = 0; keeps && i < EXO_HEAD_LANES; i++) {
+        cr_expect_neq(*(float *)logits[i], UNWRITTEN);
+        exo_free(logits[i]);
+    }
+    exo_free(h.scratch);
+    exo_plan_free(&plan);
+    free(targets);
+    return gradients;
+}
+
+/* 600 x 66,000 logits take more memory than there is for those that are kept. */
+Test(sequence, kept_logits_are_those_computed_again)
+{
+    for (size_t bf16 = 0; bf16 < types(); bf16++) {
+        const exo_head_shape shape = {.rows = 600,
+                                      .width = 4,
+                                      .vocabulary = 66000,
+                                      .dtype = bf16 ? EXO_BF16 : EXO_F32,
+                                      .gradients = 1};
+        const size_t nx = shape.rows * shape.width, nw = shape.vocabulary * shape.width;
+        float *x = array(nx, 1), *w = array(nw, 2);
+        uint16_t rounded[2400];
+        cr_assert_eq(nx, sizeof rounded / sizeof rounded[0]);
+        for (size_t i = 0; i < nx; i++)
+            rounded[i] = exo_to_bf16(x[i]);
+        const void *in = bf16 ? (const void *)rounded : x;
+        float *again = head_gradients(&shape, in, w, false),
+              *kept = head_gradients(&shape, in, w, true);
+        cr_expect_arr_eq(kept, again, (nx + nw) * sizeof *again);
+        free(again);
+        free(kept);
+        free_arrays();
+    }
 }
 
 /* --- A whole model ---------------------------------------------------------------------------- */
