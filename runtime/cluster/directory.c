@@ -9,6 +9,9 @@
 
 #include <exogym/memory.h>
 
+/* the time after a loss in which a node gets no new actors if others have room */
+#define SHUNNED (60 * EXO_SECOND)
+
 enum {
     MAX_LOST_NODES = 256 /* nodes that have ended and are remembered */
 };
@@ -342,13 +345,35 @@ exo_entry_unplace(exo_entry *entry)
     entry->spec->gpus = 0;
 }
 
-exo_status
-exo_directory_place(exo_directory *directory, exo_entry *entry, exo_err *err)
+void
+exo_node_note_loss(exo_cluster_node *node, const char *cause, exo_time now)
 {
-    const Exo__Cluster__Spawn *spec = entry->spec;
+    const exo_entry *a = node->entries;
+    while (a && (a->state != EXO_ENTRY_STARTING || a->unbegun))
+        a = a->next_there;
+    if (!a)
+        return;
+    node->lost_starts++;
+    node->shunned_until = now + SHUNNED;
+    set_text(&node->last_loss, cause);
+}
+
+void
+exo_node_forgive(exo_cluster_node *node)
+{
+    node->lost_starts = 0;
+    node->shunned_until = 0;
+    set_text(&node->last_loss, NULL);
+}
+
+/* The best place by the load among the nodes that are shunned, or among the others. NULL: none has
+ * room. */
+static exo_cluster_node *
+best_place(exo_directory *directory, const Exo__Cluster__Spawn *spec, exo_time now, bool shunned)
+{
     exo_cluster_node *best = NULL;
     for (exo_cluster_node *n = directory->nodes; n; n = n->hh.next) {
-        if (!n->alive || n->is_driver || !has_room(n, spec))
+        if (!n->alive || n->is_driver || (n->shunned_until > now) != shunned || !has_room(n, spec))
             continue;
         if (spec->node[0] && strcmp(n->name, spec->node) != 0)
             continue;
@@ -356,8 +381,28 @@ exo_directory_place(exo_directory *directory, exo_entry *entry, exo_err *err)
         if (!best || (spec->placement == EXO_PLACE_PACK ? load > least : load < least))
             best = n;
     }
+    return best;
+}
+
+exo_status
+exo_directory_place(exo_directory *directory, exo_entry *entry, exo_time now, exo_err *err)
+{
+    char name[80], loss[120];
+    const Exo__Cluster__Spawn *spec = entry->spec;
+    exo_cluster_node *best = best_place(directory, spec, now, false);
+    if (!best)
+        best = best_place(directory, spec, now, true);
     if (!best)
         return fail_place(directory, spec, err);
+    if (best->shunned_until > now && best->lost_starts >= EXO_LOST_STARTS)
+        return exo_fail(
+            err, EXO_FAILED,
+            "the worker '%s' was lost %u times in a row while actors started there (%s): "
+            "look whether its host is overloaded, and whether the link to it loses "
+            "large packets while small ones pass, as with a wrong MTU "
+            "(docs/cluster.md#failures)",
+            exo_cut(name, sizeof name, best->name), best->lost_starts,
+            exo_cut(loss, sizeof loss, best->last_loss ? best->last_loss : "lost"));
     exo_entry_take_place(entry, best, 0);
     return EXO_OK;
 }
@@ -426,6 +471,7 @@ free_node(exo_cluster_node *n)
     exo_free(n->cause);
     exo_free(n->running);
     exo_free(n->log);
+    exo_free(n->last_loss);
     exo_free(n->amounts);
     exo_free(n->gpus.free);
     exo_free(n->casualties);

@@ -11,7 +11,8 @@
 #include "cluster/quota.h"
 
 enum {
-    EXO_NAME = 256 /* longest name or namespace, with its 0 */
+    EXO_NAME = 256,     /* longest name or namespace, with its 0 */
+    EXO_LOST_STARTS = 3 /* losses of a node in a row, while actors start there, up to an error */
 };
 
 /* A call whose reply is deferred. */
@@ -72,6 +73,11 @@ typedef struct exo_cluster_node {
     size_t num_casualties;
     uint64_t holder; /* account that counts it while it is alive */
     int64_t since;
+    /* How often in a row it was lost while actors started there; until `shunned_until` others are
+     * preferred to it. `last_loss`: the cause of the latest such loss; NULL: none, or no memory. */
+    unsigned lost_starts;
+    exo_time shunned_until;
+    char *last_loss;
     UT_hash_handle hh;
 } exo_cluster_node;
 
@@ -229,8 +235,16 @@ void exo_directory_calm(exo_directory *directory, exo_entry *entry);
 /* Removes the actor from every list. */
 void exo_directory_unlist(exo_directory *directory, exo_entry *entry);
 
-/* Gives the actor a place by its spec. FULL: no node has room; NOT_FOUND: there is no such node. */
-exo_status exo_directory_place(exo_directory *directory, exo_entry *entry, exo_err *err);
+/* Gives the actor a place by its spec. A node that is shunned at the time `now` gets it only if no
+ * other one has room. FULL: no node has room; NOT_FOUND: there is no such node; FAILED: the only one
+ * with room was lost EXO_LOST_STARTS times while actors started there, and is still shunned. */
+exo_status exo_directory_place(exo_directory *directory, exo_entry *entry, exo_time now,
+                               exo_err *err);
+/* The node is lost, at the time `now`, because of `cause`. If actors start there it is shunned for a
+ * while. */
+void exo_node_note_loss(exo_cluster_node *node, const char *cause, exo_time now);
+/* An actor has started there: the node is as good as any other. */
+void exo_node_forgive(exo_cluster_node *node);
 /* Makes `node` the actor's place and takes its resources there, even if too few are free. gpus: those
  * that it has there already, a bit each; 0: spec->gpus becomes those that are chosen now. */
 void exo_entry_take_place(exo_entry *entry, exo_cluster_node *node, uint64_t gpus);

@@ -260,7 +260,7 @@ restart_due(struct head *h, exo_time at)
         if (a->state != EXO_ENTRY_RESTARTING)
             continue;
         if (a->restart_at <= at && tried++ < SLICE) {
-            if (exo_directory_place(&h->directory, a, &reason) == EXO_OK) {
+            if (exo_directory_place(&h->directory, a, at, &reason) == EXO_OK) {
                 exo_head_begin_life(h, a);
                 continue;
             }

@@ -341,6 +341,8 @@ node_gone(struct head *h, exo_cluster_node *node, const char *cause, bool clean)
 {
     if (!node->alive)
         return;
+    if (!clean)
+        exo_node_note_loss(node, cause, exo_head_now(h));
     node->alive = false;
     node->left = clean;
     exo_account_give(&h->directory.accounts, node->holder, EXO_QUOTA_NODES, 1);

@@ -46,7 +46,7 @@ place_all(struct head *h, exo_entry *const *all, size_t count, exo_err *err)
     exo_status st = EXO_OK;
     size_t placed = 0;
     while (st == EXO_OK && placed < count) {
-        st = exo_directory_place(&h->directory, all[placed], err);
+        st = exo_directory_place(&h->directory, all[placed], exo_head_now(h), err);
         placed += st == EXO_OK;
     }
     while (st != EXO_OK && placed > 0)
@@ -650,6 +650,8 @@ exo_head_started(struct head *h, exo_call_context *call, const void *args, exo_p
         exo_head_entry_died(h, a, o->reason, true);
         return EXO_OK;
     }
+    if (a->node)
+        exo_node_forgive(a->node);
     a->id = o->id;
     memcpy(a->idempotent, o->idempotent, o->idempotent_size);
     a->idempotent_size = o->idempotent_size;

@@ -1,0 +1,95 @@
+/* Where the head makes actors after workers were lost while actors started there, as over a link that
+ * loses large messages: heartbeats pass, so such a worker comes back each time. */
+#include <stdio.h>
+#include <string.h>
+
+#include <criterion/criterion.h>
+
+#include "support/head_world.h"
+
+#define A_WHILE (61 * EXO_SECOND)
+
+static head_world w;
+static struct world_member member;
+
+static void
+setup(void)
+{
+    world_open(&w, NULL);
+    world_describe(&member, "a", 0, EXO_ONE_FOR_ONE);
+    member.rule.when = EXO_RESTART_NEVER;
+}
+
+static void
+teardown(void)
+{
+    world_close(&w);
+}
+
+TestSuite(head_losses, .init = setup, .fini = teardown, .timeout = 60);
+
+/* Whether the actor 'a' starts or lives on the worker of that name. */
+static bool
+is_at(const char *worker)
+{
+    Exo__Cluster__Listing *listing = world_list(&w);
+    bool there = listing->n_actors == 1 && strcmp(listing->actors[0]->node_name, worker) == 0;
+    EXO_RELEASE(listing);
+    return there;
+}
+
+/* The worker w1 is lost while 'a' starts there, and comes back. */
+static void
+lose_the_start(void)
+{
+    exo_err err = {0};
+    exo_future *made = world_begin_spawn(&w, &member, 1);
+    cr_assert(is_at("w1"));
+    world_lose_worker(&w, "no sign of life for 5 s");
+    cr_expect_eq(exo_wait(made, INT64_MAX, NULL, &err), EXO_PEER_LOST, "%s", err.text);
+    exo_future_drop(&made);
+    world_register_worker(&w);
+}
+
+Test(head_losses, another_worker_is_preferred_for_a_while)
+{
+    lose_the_start();
+    world_register(&w, 2, "worker", "w2", "");
+    for (int i = 0; i < 2; i++) {
+        exo_future *made = world_begin_spawn(&w, &member, 1);
+        cr_expect(is_at(i == 0 ? "w2" : "w1"));
+        world_answer(&w, w.num_spawns - 1, EXO_OK, NULL);
+        cr_expect_eq(exo_wait(made, INT64_MAX, NULL, NULL), EXO_OK);
+        exo_future_drop(&made);
+        world_lose(&w, i == 0 ? 2 : 1, "its cable was cut");
+        world_register(&w, 2, "worker", "w2", "");
+        world_register_worker(&w);
+        world_tick(&w, A_WHILE);
+    }
+}
+
+Test(head_losses, a_worker_that_is_lost_at_each_start_is_named)
+{
+    exo_err err = {0};
+    for (int i = 0; i < EXO_LOST_STARTS; i++)
+        lose_the_start();
+    cr_expect_eq(world_ask(&w, "spawn", &member.spec.base, &err), EXO_FAILED, "%s", err.text);
+    cr_expect(strstr(err.text, "'w1' was lost 3 times"), "%s", err.text);
+    cr_expect(strstr(err.text, "no sign of life for 5 s"), "%s", err.text);
+    cr_expect(strstr(err.text, "MTU"), "%s", err.text);
+    world_tick(&w, A_WHILE);
+    lose_the_start(); /* it was tried again, and has the error at once now */
+    cr_expect_eq(world_ask(&w, "spawn", &member.spec.base, &err), EXO_FAILED, "%s", err.text);
+}
+
+Test(head_losses, a_start_that_succeeds_ends_the_row)
+{
+    for (int i = 0; i < EXO_LOST_STARTS - 1; i++)
+        lose_the_start();
+    world_spawn(&w, &member, 1);
+    world_lose_worker(&w, "its cable was cut"); /* while nothing starts */
+    world_register_worker(&w);
+    for (int i = 0; i < EXO_LOST_STARTS - 1; i++)
+        lose_the_start();
+    world_spawn(&w, &member, 1);
+}
