@@ -11,6 +11,7 @@
 #include <exogym/plugin.h>
 
 #include "actors/autocast.h"
+#include "actors/fit_check.h"
 #include "actors/fit_engine.h"
 #include "actors/fit_links.h"
 #include "actors/fit_opts.h"
@@ -490,11 +491,17 @@ plan_evaluation(exo_fit *fit, exo_config *document, exo_err *err)
 }
 
 static exo_status
+check_host(exo_fit *fit, exo_config *document, exo_err *err)
+{
+    return exo_fit_check_host(fit, document, err);
+}
+
+static exo_status
 make_fit(exo_fit *fit, exo_config *document, exo_err *err)
 {
     static exo_status (*const parts[])(exo_fit *, exo_config *, exo_err *) = {
-        load_plugins, read_numbers,  read_checkpoint, make_model,     make_data,
-        make_network, choose_engine, choose_links,    plan_evaluation};
+        load_plugins, read_numbers,  read_checkpoint, make_model,      make_data,
+        make_network, choose_engine, choose_links,    plan_evaluation, check_host};
     exo_status st = EXO_OK;
     for (size_t i = 0; st == EXO_OK && i < sizeof parts / sizeof *parts; i++)
         st = parts[i](fit, document, err);

@@ -75,7 +75,7 @@ exo_fit_elastic_close(struct run *run)
         struct exo_fit_seat *s = &e->seats[r];
         exo_time limit = exo_deadline(run->clock, CLOSE_LIMIT);
         if (s->recruit && exo_wait(s->recruit, limit, NULL, NULL) != EXO_TIMEOUT)
-            exo_recruiter_answer(s->recruit, &s->ready);
+            exo_recruiter_answer(s->recruit, &s->ready, NULL);
         stop_node(run, &s->ready);
         stop_node(run, &s->sleeper);
         exo_future_drop(&s->asleep);
@@ -325,6 +325,22 @@ ask_recruiter(struct run *run, uint32_t rank)
                           NULL);
 }
 
+/* Takes the recruiter's answer. That no worker has room for the node, or is there, is usual; another
+ * reason why the node cannot be made is logged, once for each time that it is absent. */
+static void
+take_recruit(struct run *run, uint32_t rank)
+{
+    struct exo_fit_seat *s = &run->elastic->seats[rank];
+    exo_err why = {0};
+    const bool made = exo_recruiter_answer(s->recruit, &s->ready, &why);
+    const bool usual = why.code == EXO_FULL || why.code == EXO_TIMEOUT || why.code == EXO_PEER_LOST;
+    exo_future_drop(&s->recruit);
+    if (!made && !usual && !s->refused)
+        EXO_LOG(WARN, TRAIN, "node=%u reason='%s' no node can be made in its place", rank,
+                why.text);
+    s->refused = !made && (s->refused || !usual);
+}
+
 /* Follows the search for nodes in place of the absent ones. */
 static void
 look_for_nodes(struct run *run)
@@ -340,8 +356,7 @@ look_for_nodes(struct run *run)
             s->sleeper = (exo_ref){0};
             exo_future_drop(&s->asleep);
         } else if (s->recruit && exo_future_ready(s->recruit)) {
-            exo_recruiter_answer(s->recruit, &s->ready);
-            exo_future_drop(&s->recruit);
+            take_recruit(run, r);
         } else if (!s->asleep && !s->recruit) {
             ask_recruiter(run, r);
         }

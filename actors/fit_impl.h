@@ -78,6 +78,7 @@ struct run {
      * run. */
     exo_traffic *traffic;
 
+    char data_digest[65];             /* of the training data here, for nodes on workers */
     char folder[EXO_CHECKPOINT_PATH]; /* "" without files */
     int lock;                         /* descriptor, or -1 */
     exo_metrics *metrics;

@@ -34,6 +34,7 @@ struct exo_fit_seat {
      * none */
     exo_future *joining;
     exo_time again;   /* no request to the recruiter before that time */
+    bool refused;     /* the reason why no node can be made in its place was logged */
     unsigned put_off; /* how often such requests were put off since a node has joined */
 };
 

@@ -380,21 +380,7 @@ save_tokenizer(const struct run *run, exo_err *err)
     return tokenizer && run->folder[0] ? exo_tokenizer_save(tokenizer, run->folder, err) : EXO_OK;
 }
 
-/* The files of a node's host may be other ones, under the same path. */
-static exo_status
-check_samples(const struct run *run, uint32_t rank, const Exo__Train__NodeReady *ready,
-              exo_err *err)
-{
-    const uint64_t here = exo_dataset_length(run->fit->train[rank]);
-    return !ready->has_samples || ready->samples == here
-               ? EXO_OK
-               : exo_fail(err, EXO_INVAL,
-                          "the data of node_%u have %" PRIu64 " samples on its host, and %" PRIu64
-                          " here: the same files must be on all hosts",
-                          rank, ready->samples, here);
-}
-
-/* Reads the nodes' states, which must be at the same step, and have the data of this process. */
+/* Reads the nodes' states, which must be at the same step. */
 static exo_status
 read_ready(struct run *run, exo_err *err)
 {
@@ -414,8 +400,6 @@ read_ready(struct run *run, exo_err *err)
             st = exo_fail(err, EXO_INVAL,
                           "%s: node_0 is at step %" PRIu64 ", node_%u at step %" PRIu64,
                           run->fit->resume_from, run->step, r, ready->step);
-        if (st == EXO_OK)
-            st = check_samples(run, r, ready, err);
         bytes += st == EXO_OK ? ready->bytes_sent : 0;
         exo_args_free(&reply);
     }

@@ -87,11 +87,11 @@ exo_recruiter_ask(exo_runtime *runtime, exo_ref recruiter, uint32_t rank, exo_pa
 }
 
 bool
-exo_recruiter_answer(exo_future *future, exo_ref *out)
+exo_recruiter_answer(exo_future *future, exo_ref *out, exo_err *err)
 {
     const exo_payload *reply = NULL;
     bool good =
-        exo_wait(future, INT64_MAX, &reply, NULL) == EXO_OK && reply && reply->size == sizeof *out;
+        exo_wait(future, INT64_MAX, &reply, err) == EXO_OK && reply && reply->size == sizeof *out;
     if (good)
         memcpy(out, reply->data, sizeof *out);
     return good;

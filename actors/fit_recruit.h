@@ -15,7 +15,7 @@ exo_status exo_recruiter_open(exo_runtime *runtime, const char *space,
  * may ask again. */
 exo_status exo_recruiter_ask(exo_runtime *runtime, exo_ref recruiter, uint32_t rank,
                              exo_payload *start, exo_future **out, exo_err *err);
-/* Reads the answer of a completed future; false: an error. */
-bool exo_recruiter_answer(exo_future *future, exo_ref *out);
+/* Reads the answer of a completed future; false: an error, in *err, which may be NULL. */
+bool exo_recruiter_answer(exo_future *future, exo_ref *out, exo_err *err);
 
 #endif

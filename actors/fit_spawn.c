@@ -9,11 +9,21 @@
 #include <exogym/memory.h>
 
 #include "actors/autocast.h"
+#include "actors/fit_check.h"
 #include "actors/fit_links.h"
 #include "base/grow_text.h"
 #include "report/json_text.h"
 
 #define RUN_HERE "here" /* name of the only run of its runtime */
+/* the least time for making all nodes: a worker may take as long for one */
+#define MAKING (60 * EXO_SECOND)
+
+/* Whether the nodes will write checkpoints. Those at a stop come on top. */
+static bool
+writes_there(const struct run *run)
+{
+    return run->folder[0] && (run->opts->checkpoint_interval > 0 || run->opts->final_checkpoint);
+}
 
 /* Adds the description of the record that nodes on workers share to `numbers` (fit.h). */
 static exo_status
@@ -52,6 +62,9 @@ describe_shared(const struct run *run, exo_time elapsed, json_t *numbers, exo_er
         json_object_set_new(more, "sequence", json_true());
     if (more && fit->stages > 1)
         json_object_set_new(more, "pipeline", json_integer((json_int_t)fit->stages));
+    if (more && st == EXO_OK)
+        st = exo_fit_describe_host(fit, run->data_digest, writes_there(run) ? run->folder : NULL,
+                                   more, err);
     if (st == EXO_OK && (!more || json_object_update(numbers, more) != 0))
         st = exo_fail(err, EXO_NOMEM, "no memory to describe a node");
     json_decref(more);
@@ -126,6 +139,10 @@ exo_status
 exo_fit_make_nodes(struct run *run, exo_err *err)
 {
     exo_status st = exo_fit_choose_engine(run, err);
+    if (st == EXO_OK && run->far)
+        st = exo_fit_digest_data(run->fit, run->data_digest, err);
+    if (st == EXO_OK && run->far && writes_there(run))
+        st = exo_fit_mark_folder(run->folder, run->lock, run->far->run, err);
     if (run->far)
         run->cast.runtime = run->far->runtime;
     else if (st == EXO_OK)

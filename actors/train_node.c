@@ -120,8 +120,6 @@ setup(exo_call_context *call, void *self, const void *args, exo_payload *reply, 
         ready.step = n->replica->node.step;
         ready.bytes_sent = n->replica->bytes_before;
         ready.epoch_batches = exo_loader_epoch_batches(n->replica->loader);
-        ready.has_samples = true;
-        ready.samples = exo_dataset_length(n->replica->fit->train[rank_of(n)]);
         st = pack_ready(n->replica, &ready, reply, err);
     }
     return give_up(n, st, err);

@@ -1,0 +1,174 @@
+/* Checks of a worker's host: see fit_check.h. No state. */
+#include "actors/fit_check.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <exogym/memory.h>
+
+#include "base/file.h"
+#include "base/grow_text.h"
+#include "nn/hash.h"
+
+enum {
+    PLACES = 64, /* samples of a data set that a digest has */
+    MAX_NAME = 4096
+};
+
+/* --- The data --------------------------------------------------------------------------------- */
+
+static size_t
+bytes_of(const exo_field *field)
+{
+    size_t bytes = exo_dtype_size(field->dtype);
+    for (size_t d = 0; d < field->num_dims; d++)
+        bytes *= field->dims[d];
+    return bytes;
+}
+
+static exo_status
+hash_samples(exo_hash *hash, const exo_dataset *data, exo_err *err)
+{
+    exo_field fields[EXO_MAX_FIELDS];
+    void *sample[EXO_MAX_FIELDS] = {0};
+    const exo_sample_key key = {0};
+    const size_t length = exo_dataset_length(data), count = exo_dataset_fields(data, fields),
+                 places = length < PLACES ? length : PLACES;
+    uint64_t sizes[1 + EXO_MAX_FIELDS] = {length};
+    exo_status st = EXO_OK;
+    for (size_t f = 0; f < count; f++) {
+        sizes[1 + f] = bytes_of(&fields[f]);
+        if (!(sample[f] = exo_calloc(1, sizes[1 + f])))
+            st = exo_fail(err, EXO_NOMEM, "no memory for a sample");
+    }
+    exo_hash_add(hash, sizes, sizeof sizes);
+    for (size_t i = 0; st == EXO_OK && i < places; i++) {
+        const size_t gaps = places > 1 ? places - 1 : 1, last = length - 1;
+        st = exo_dataset_get(data, last / gaps * i + last % gaps * i / gaps, &key, sample, err);
+        for (size_t f = 0; st == EXO_OK && f < count; f++)
+            exo_hash_add(hash, sample[f], sizes[1 + f]);
+    }
+    for (size_t f = 0; f < count; f++)
+        exo_free(sample[f]);
+    return st;
+}
+
+exo_status
+exo_fit_digest_data(const exo_fit *fit, char out[65], exo_err *err)
+{
+    exo_hash hash;
+    exo_status st = exo_hash_init(&hash, err);
+    if (st != EXO_OK)
+        return st;
+    for (uint32_t r = 0; st == EXO_OK && r < (fit->shared_data ? 1 : fit->num_nodes); r++)
+        st = hash_samples(&hash, fit->train[r], err);
+    if (st != EXO_OK)
+        exo_hash_release(&hash);
+    else if (!exo_hash_end(&hash, out))
+        st = exo_fail(err, EXO_FAILED, "libcrypto cannot compute the SHA-256 of the data");
+    return st;
+}
+
+static exo_status
+check_data(const exo_fit *fit, exo_config *document, exo_err *err)
+{
+    char here[65];
+    const char *there = NULL;
+    uint64_t samples = 0;
+    const uint64_t length = exo_dataset_length(fit->train[0]);
+    exo_status st = exo_config_string(document, "data_digest", NULL, &there, err);
+    if (st == EXO_OK && there)
+        st = exo_config_u64(document, "samples", 0, 0, INT64_MAX, &samples, err);
+    if (st != EXO_OK || !there)
+        return st;
+    if (samples != length)
+        return exo_fail(err, EXO_INVAL,
+                        "the data have %" PRIu64 " samples on this host, and %" PRIu64
+                        " on that of the run: the same files must be on all hosts",
+                        length, samples);
+    st = exo_fit_digest_data(fit, here, err);
+    if (st == EXO_OK && strcmp(here, there) != 0)
+        st = exo_fail(err, EXO_INVAL,
+                      "the data have other samples on this host than on that of the run: the same "
+                      "files must be on all hosts");
+    return st;
+}
+
+/* --- The folder ------------------------------------------------------------------------------- */
+
+exo_status
+exo_fit_mark_folder(const char *folder, int lock, const char *run, exo_err *err)
+{
+    const size_t size = strlen(run);
+    /* flushed, so that other hosts read it while it is open here */
+    if (ftruncate(lock, 0) != 0 || pwrite(lock, run, size, 0) != (ssize_t)size || fsync(lock) != 0)
+        return exo_fail(err, EXO_IO, "%s/.lock: %s", folder, strerror(errno));
+    return EXO_OK;
+}
+
+static exo_status
+check_folder(exo_config *document, exo_err *err)
+{
+    const char *folder = NULL, *run = NULL;
+    char *lock = NULL, *probe = NULL, *name = NULL;
+    size_t size = 0;
+    exo_file file;
+    exo_err reason = {0};
+    exo_status st = exo_config_string(document, "save_to", NULL, &folder, err);
+    if (st == EXO_OK)
+        st = exo_config_string(document, "run", "", &run, err);
+    if (st != EXO_OK || !folder)
+        return st;
+    if (!(lock = exo_text_make(err, "%s/.lock", folder)) ||
+        !(probe = exo_text_make(err, "%s/node", folder))) {
+        st = EXO_NOMEM;
+        goto done;
+    }
+    if (exo_file_read(lock, MAX_NAME, &name, &size, NULL) != EXO_OK || strcmp(name, run) != 0) {
+        st =
+            exo_fail(err, EXO_IO,
+                     "the run's folder %s is not on this host, or is another one here: nodes write "
+                     "their checkpoints into it, so all hosts must share it",
+                     folder);
+        goto done;
+    }
+    st = exo_file_create(&file, probe, &reason);
+    if (st == EXO_OK)
+        exo_file_abort(&file);
+    else
+        exo_fail(err, st, "nodes cannot write their checkpoints on this host: %s", reason.text);
+done:
+    exo_free(name);
+    exo_free(probe);
+    exo_free(lock);
+    return st;
+}
+
+/* --- Documents -------------------------------------------------------------------------------- */
+
+exo_status
+exo_fit_describe_host(const exo_fit *fit, const char *digest, const char *folder, json_t *document,
+                      exo_err *err)
+{
+    char absolute[PATH_MAX];
+    int failed = json_object_set_new(document, "data_digest", json_string(digest));
+    failed |= json_object_set_new(document, "samples",
+                                  json_integer((json_int_t)exo_dataset_length(fit->train[0])));
+    if (folder && !realpath(folder, absolute))
+        return exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
+    json_t *path = folder ? json_string(absolute) : NULL;
+    if (path) /* a path that is not UTF-8 is not checked */
+        failed |= json_object_set_new(document, "save_to", path);
+    return failed ? exo_fail(err, EXO_NOMEM, "no memory to describe a node") : EXO_OK;
+}
+
+exo_status
+exo_fit_check_host(const exo_fit *fit, exo_config *document, exo_err *err)
+{
+    exo_status st = check_data(fit, document, err);
+    return st == EXO_OK ? check_folder(document, err) : st;
+}
