@@ -61,8 +61,11 @@ has_failed(const struct waiting *w)
 static void
 be_patient(struct waiting *w)
 {
-    exo_cast_be_patient(&w->run->cast, has_failed(w) ? EXO_FIT_CLOSE_GRACE
-                                                     : w->run->fit->timeout + EXO_FIT_CLOSE_GRACE);
+    exo_time patience =
+        has_failed(w) ? EXO_FIT_CLOSE_GRACE : w->run->fit->timeout + EXO_FIT_CLOSE_GRACE;
+    if (w->stall.code == EXO_CANCELLED)
+        patience = EXO_SECOND;
+    exo_cast_be_patient(&w->run->cast, patience);
 }
 
 static void
@@ -98,6 +101,13 @@ find_unstoppable(const struct run *run, uint32_t *rank)
     return false;
 }
 
+/* Whether the run is to stop while nodes on workers are set up, when there is no state to save. */
+static bool
+is_to_stop_early(const struct run *run)
+{
+    return run->far && !run->is_set_up && run->opts->stop && *run->opts->stop;
+}
+
 static void
 on_idle(void *context)
 {
@@ -109,6 +119,12 @@ on_idle(void *context)
         return;
     }
     uint32_t silent = 0;
+    if (!failed && is_to_stop_early(run)) {
+        exo_fail(&w->stall, EXO_CANCELLED, EXO_FIT_UNBEGUN ": its nodes were not set up yet");
+        exo_fit_end_collectives(run, exo_cast_late(&run->cast), w->stall.text);
+        be_patient(w);
+        return;
+    }
     if (!failed && w->next && w->next->idle)
         w->next->idle(w->next->context);
     if (exo_fit_find_silent(run, &silent)) {

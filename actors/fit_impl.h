@@ -68,6 +68,7 @@ struct run {
      * goes to all nodes. */
     bool together;
     bool apart;             /* nodes do not wait for each other within a segment */
+    bool is_set_up;         /* the nodes are ready for a step */
     const exo_clock *clock; /* the real clock, for deadlines */
 
     exo_cast cast; /* the nodes, by rank; its runtime is theirs */
@@ -200,7 +201,8 @@ exo_status exo_fit_open_cast(struct run *run, exo_err *err);
  * NOMEM. */
 exo_status exo_fit_describe_node(const struct run *run, uint32_t rank, exo_time elapsed,
                                  exo_payload *out, exo_err *err);
-/* Makes the nodes, in this process or on workers. */
+/* Makes the nodes, in this process or on workers. All of them have the run's `timeout`, or a minute if
+ * that is longer. CANCELLED: opts->stop. */
 exo_status exo_fit_make_nodes(struct run *run, exo_err *err);
 
 /* --- fit_elastic.c (more in fit_elastic.h) ---------------------------------------------------- */

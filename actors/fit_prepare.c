@@ -418,6 +418,7 @@ set_up_nodes(struct run *run, exo_err *err)
                       "%s: the checkpoint is at step %" PRIu64 ", beyond max_steps %" PRIu64
                       ": increase max_steps",
                       run->fit->resume_from, run->step, run->fit->max_steps);
+    run->is_set_up = st == EXO_OK;
     return st;
 }
 

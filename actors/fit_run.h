@@ -7,6 +7,10 @@
 
 #include "graph/spec.h"
 
+/* With this begins the error of a run that was stopped while its nodes were made or set up: it has no
+ * state of its own yet. */
+#define EXO_FIT_UNBEGUN "stopped before the first step"
+
 /* For nodes on the workers of a cluster instead of in this process. The texts are YAML in flow
  * style and are borrowed for the duration of the fit. */
 typedef struct exo_fit_far {

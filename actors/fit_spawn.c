@@ -131,7 +131,8 @@ exo_fit_open_cast(struct run *run, exo_err *err)
                            .space = far ? far->run : NULL,
                            .name = node_name,
                            .explain = far ? far->explain : NULL,
-                           .explain_context = far ? far->context : NULL};
+                           .explain_context = far ? far->context : NULL,
+                           .stop = run->opts->stop};
     return exo_cast_open(&run->cast, err);
 }
 
@@ -147,13 +148,23 @@ exo_fit_make_nodes(struct run *run, exo_err *err)
         run->cast.runtime = run->far->runtime;
     else if (st == EXO_OK)
         st = open_here(run, err);
+    const exo_time limit = run->fit->timeout > MAKING ? run->fit->timeout : MAKING,
+                   deadline = exo_deadline(run->clock, limit);
     for (uint32_t r = 0; st == EXO_OK && r < run->fit->num_nodes; r++) {
+        exo_err reason = {0};
         exo_spawn_opts opts = {.resources = run->opts->resources,
                                .num_resources = run->opts->num_resources};
         st = exo_fit_describe_node(run, r, run->before.now, &opts.args, err);
         if (st == EXO_OK)
-            st = exo_cast_spawn(&run->cast, r, "train_node", &opts,
-                                exo_deadline(run->clock, run->fit->timeout), err);
+            st = exo_cast_spawn(&run->cast, r, "train_node", &opts, deadline, &reason);
+        if (st == EXO_TIMEOUT && exo_now(run->clock) >= deadline)
+            exo_fail(err, st, "node_%u of %u was not made within %lld s of the run's start: %s", r,
+                     run->fit->num_nodes, (long long)(limit / EXO_SECOND), reason.text);
+        else if (st == EXO_CANCELLED)
+            exo_fail(err, st, EXO_FIT_UNBEGUN ": %u of its %u nodes were made", r,
+                     run->fit->num_nodes);
+        else if (reason.code != EXO_OK)
+            exo_fail(err, st, "%s", reason.text);
     }
     return st;
 }

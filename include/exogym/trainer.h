@@ -134,7 +134,7 @@ typedef struct exo_fit_opts {
     void (*progress)(void *context, const exo_progress *progress);
     void *context; /* the first argument of progress */
     /* Set to non-zero by any thread or a signal handler: the fit saves a checkpoint and ends with
-     * CANCELLED. May be NULL. */
+     * CANCELLED; without one if its nodes are still being made on workers. May be NULL. */
     const EXO_ATOMIC(int) * stop;
 } exo_fit_opts;
 

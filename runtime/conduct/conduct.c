@@ -11,6 +11,8 @@
 
 #define SLICE (50 * EXO_MS) /* the longest wait between two calls of the hooks */
 #define PAUSE (10 * EXO_MS) /* between two calls while nobody was asked */
+/* the longest wait for the head and a worker between two looks at a request to stop */
+#define LOOK (2 * EXO_SECOND)
 
 exo_status
 exo_cast_open(exo_cast *cast, exo_err *err)
@@ -24,6 +26,32 @@ exo_cast_open(exo_cast *cast, exo_err *err)
                : exo_fail(err, EXO_NOMEM, "no memory for %u actors", cast->count);
 }
 
+/* Asks the head until the actor is there: a request joins the one before it, by the actor's name.
+ * Takes opts->args. */
+static exo_status
+spawn_joined(exo_cast *cast, uint32_t i, const char *class_name, exo_spawn_opts *opts,
+             exo_time deadline, exo_err *err)
+{
+    exo_payload args = opts->args;
+    exo_status st = EXO_TIMEOUT;
+    for (bool again = true; again;) {
+        exo_time look = exo_deadline(exo_clock_real(), LOOK);
+        if (cast->stop && *cast->stop) {
+            st = exo_fail(err, EXO_CANCELLED, "stopped before '%s' was made", opts->name);
+            break;
+        }
+        look = look < deadline ? look : deadline;
+        st = exo_payload_copy(&opts->args, args.data, args.size);
+        if (st == EXO_OK)
+            st = exo_spawn_class(cast->runtime, class_name, opts, look, &cast->actors[i], err);
+        exo_time now = exo_now(exo_clock_real());
+        again = st == EXO_TIMEOUT && now >= look && now < deadline;
+    }
+    opts->args = (exo_payload){0};
+    exo_payload_release(&args);
+    return st;
+}
+
 exo_status
 exo_cast_spawn(exo_cast *cast, uint32_t i, const char *class_name, exo_spawn_opts *opts,
                exo_time deadline, exo_err *err)
@@ -34,6 +62,8 @@ exo_cast_spawn(exo_cast *cast, uint32_t i, const char *class_name, exo_spawn_opt
     opts->namespace_name = cast->space;
     opts->get_if_exists = true;
     opts->placement = EXO_PLACE_SPREAD;
+    if (cast->joined)
+        return spawn_joined(cast, i, class_name, opts, deadline, err);
     return exo_spawn_class(cast->runtime, class_name, opts, deadline, &cast->actors[i], err);
 }
 

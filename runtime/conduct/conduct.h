@@ -53,7 +53,9 @@ typedef struct exo_cast {
     /* Writes why the actor of that name died, "" if the cause is not known; may be NULL. */
     void (*explain)(void *context, const char *space, const char *name, char *out, size_t size);
     void *explain_context;
-    bool told;         /* all actors were told to end */
+    bool told; /* all actors were told to end */
+    /* not 0: no further actor of a cluster is made; NULL: never */
+    const EXO_ATOMIC(int) * stop;
     exo_time patience; /* limit of exo_cast_await, on the real clock; INT64_MAX: none */
     /* Set by the cast. */
     exo_ref *actors;                 /* (count) id 0: not made */
@@ -66,8 +68,8 @@ typedef struct exo_cast {
 exo_status exo_cast_open(exo_cast *cast, exo_err *err);
 /* Makes actor `i` of a class, under its name, with the other fields of `opts`; takes opts->args. An
  * existing actor of that name is used: names of a cast are unique, so an earlier request made it
- * and the head was lost before its answer. Blocks until `deadline` at most. Errors: those of
- * exo_spawn_class. */
+ * and the head was lost before its answer. Blocks until `deadline` at most, and in a cluster until
+ * two seconds after `stop` was set. Errors: those of exo_spawn_class; CANCELLED: `stop`. */
 exo_status exo_cast_spawn(exo_cast *cast, uint32_t i, const char *class_name, exo_spawn_opts *opts,
                           exo_time deadline, exo_err *err);
 /* Drops all requests and ends the actors: sends a stop to actors in a cluster, without waiting, or

@@ -719,7 +719,8 @@ allocate(struct run *run, exo_err *err)
                        .name = name_of,
                        .names_itself = true,
                        .explain = run->opts->explain,
-                       .explain_context = run->opts->explain_context};
+                       .explain_context = run->opts->explain_context,
+                       .stop = run->opts->stop};
     for (size_t a = 0; a < run->spec->num_actors; a++)
         cast->count += run->spec->actors[a].count;
     run->said = exo_calloc(cast->count, sizeof *run->said);

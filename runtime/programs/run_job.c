@@ -144,10 +144,10 @@ keep_job(const exo_job *job, const char *text)
 }
 
 /* Prints the command that resumes the stopped run, ready to be pasted. text: of a job that was read
- * from a pipe, else NULL. */
+ * from a pipe, else NULL. begun: the command has left something to resume. */
 static void
 print_how_to_resume(const exo_job *job, const exo_job_run *run, const char *text,
-                    const exo_command_line *line)
+                    const exo_command_line *line, bool begun)
 {
     const exo_run_args *args = line->args;
     const char *program = program_invocation_name;
@@ -156,19 +156,21 @@ print_how_to_resume(const exo_job *job, const exo_job_run *run, const char *text
     exo_text_add_quoted(&command, strchr(program, '/') ? program : "exogym");
     exo_text_add(&command, " run");
     for (int i = 0; i < line->argc; i++) {
-        if (strcmp(line->argv[i], "--overwrite") == 0) /* the run was already started over */
+        /* the run was already started over */
+        if (begun && strcmp(line->argv[i], "--overwrite") == 0)
             continue;
         exo_text_add(&command, " ");
         exo_text_add_quoted(&command,
                             copy && line->argv[i] == args->job_path ? "-" : line->argv[i]);
     }
-    if (!args->resume)
+    if (begun && !args->resume)
         exo_text_add(&command, " --resume");
     if (copy) {
         exo_text_add(&command, " < ");
         exo_text_add_quoted(&command, copy);
     }
-    fprintf(stderr, "exogym: stopped in %s, its state is saved; to go on: %s\n", run->label,
+    fprintf(stderr, "exogym: stopped in %s, %s; to go on: %s\n", run->label,
+            begun ? "its state is saved" : "before its first step",
             command.data ? command.data : "the same with --resume");
     exo_free(command.data);
     exo_free(copy);
@@ -466,7 +468,8 @@ exo_run_job(const exo_job *job, const char *text, const exo_local_cluster *clust
         const char *lost = exo_local_cluster_lost(cluster);
         if (lost)
             fprintf(stderr, "exogym: %s\n", lost);
-        print_how_to_resume(job, &job->runs[at], text, line);
+        const bool unbegun = strncmp(err.text, EXO_FIT_UNBEGUN, strlen(EXO_FIT_UNBEGUN)) == 0;
+        print_how_to_resume(job, &job->runs[at], text, line, at > 0 || !unbegun);
         status = lost ? EXO_EXIT_FAILURE : EXO_EXIT_SIGNAL + exo_stop_reason;
     } else {
         status = st == EXO_OK ? show_results(job, results, args) : exo_report(&err);
