@@ -13,6 +13,7 @@
 
 #include <utlist.h>
 
+#include <exogym/log.h>
 #include <exogym/memory.h>
 
 #include "base/thread.h"
@@ -22,6 +23,9 @@
 #include "cluster/watch.h"
 #include "cluster/worker.h"
 #include "store/region.h"
+
+/* the time after which a worker that waits for its head says so */
+#define SILENT (2 * EXO_SECOND)
 
 exo_time
 exo_cluster_now(void)
@@ -243,6 +247,19 @@ name_process(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
     return EXO_OK;
 }
 
+/* A worker warns of the mistake, and goes on: processes of its host can reach it, and so can others
+ * through tunnels whose ends have the same address. */
+static void
+warn_if_hidden(const exo_cluster *c, const exo_cluster_opts *opts)
+{
+    if (opts->role == EXO_ROLE_WORKER && exo_cluster_place_is_hidden(&c->place, opts))
+        EXO_LOG(
+            WARN, CLUSTER,
+            "head=%s address=%s this worker cannot be reached from other hosts, and its head is on "
+            "one: give it --listen tcp://0.0.0.0:0, or --advertise if a tunnel leads to it",
+            c->place.head, c->address);
+}
+
 static exo_status
 fail_no_head(const exo_cluster *c, const exo_err *reason, exo_err *err)
 {
@@ -256,6 +273,23 @@ fail_no_head(const exo_cluster *c, const exo_err *reason, exo_err *err)
                     "no head can be reached (%.200s): start one with `exogym-head`", reason->text);
 }
 
+/* Tells the user of a worker, once, what it waits for: at once if the name of the head's host is not
+ * known, else when it has waited for a while. reason: of the latest attempt; NULL: there was none. */
+static bool
+tell_wait(const exo_cluster *c, exo_time began, exo_time deadline, const exo_err *reason)
+{
+    const char *unresolved = "";
+    if (c->role != EXO_ROLE_WORKER || (reason && exo_cluster_now() - began < SILENT))
+        return false;
+    const bool resolves = exo_cluster_place_resolves(c->place.head, &unresolved);
+    if (resolves && !reason)
+        return false;
+    EXO_LOG(WARN, CLUSTER, "head=%s waits_s=%lld the head is not there yet, and is waited for: %s",
+            c->place.head, (long long)((deadline - began + EXO_SECOND / 2) / EXO_SECOND),
+            resolves ? reason->text : unresolved);
+    return true;
+}
+
 /* Tries until the deadline, because the head may be starting, or as long as the head may be absent. */
 static exo_status
 find_head(exo_cluster *c, exo_time absence, exo_time deadline, exo_err *err)
@@ -263,11 +297,14 @@ find_head(exo_cluster *c, exo_time absence, exo_time deadline, exo_err *err)
     exo_status st;
     exo_err reason = {0};
     unsigned late = 0;
+    const exo_time began = exo_cluster_now();
+    bool told = tell_wait(c, began, deadline, NULL);
     const exo_time until = absence ? exo_cluster_now() + absence : deadline;
     while ((st = exo_cluster_meet_head(c, exo_cluster_patience(c, late), deadline, &reason)) ==
                EXO_TIMEOUT ||
            st == EXO_PEER_LOST) {
         const exo_time next = exo_cluster_now() + RETRY / 10;
+        told = told || tell_wait(c, began, deadline, &reason);
         if (next >= deadline || (next >= until && !exo_cluster_is_head_there(c)))
             return fail_no_head(c, &reason, err);
         late += st == EXO_TIMEOUT && exo_cluster_is_head_there(c);
@@ -312,6 +349,8 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
         st = open_audit(c, opts, err);
     if (st == EXO_OK)
         st = open_net(c, opts, err);
+    if (st == EXO_OK)
+        warn_if_hidden(c, opts);
     if (st == EXO_OK && opts->role == EXO_ROLE_HEAD)
         st = start_head(c, opts, err);
     if (st == EXO_OK && opts->role == EXO_ROLE_WORKER)

@@ -239,6 +239,64 @@ find_endpoints(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
     return opts->advertise ? check_tcp(opts->advertise, 1, err) : EXO_OK;
 }
 
+/* Splits tcp://HOST:PORT into the host, without brackets, and the port, which is in `address`; NULL: it
+ * is no such address. */
+static const char *
+split_tcp(const char *address, char *host, size_t size, bool *brackets)
+{
+    const char *colon = strncmp(address, "tcp://", 6) == 0 ? strrchr(address, ':') : NULL;
+    if (!colon || colon <= address + 6)
+        return NULL;
+    *brackets = address[6] == '[' && colon[-1] == ']';
+    snprintf(host, size, "%.*s", (int)(colon - address - (*brackets ? 8 : 6)),
+             address + (*brackets ? 7 : 6));
+    return colon + 1;
+}
+
+/* Whether a tcp address is of another host: the route to it begins at another address. False if its
+ * name cannot be resolved. Nothing is sent. */
+static bool
+is_elsewhere(const char *address)
+{
+    char host[256];
+    bool brackets = false;
+    struct addrinfo *found = NULL;
+    struct sockaddr_storage own = {0};
+    socklen_t size = sizeof own;
+    const char *port = split_tcp(address, host, sizeof host, &brackets);
+    const struct addrinfo hints = {.ai_family = brackets ? AF_INET6 : AF_INET,
+                                   .ai_socktype = SOCK_DGRAM};
+    if (!port || is_loopback(address) || getaddrinfo(host, port, &hints, &found) != 0)
+        return false;
+    int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    /* without a route it is not this host's */
+    bool routed = fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+                  getsockname(fd, (struct sockaddr *)&own, &size) == 0;
+    bool same = false;
+    if (routed && brackets)
+        same = memcmp(&((const struct sockaddr_in6 *)&own)->sin6_addr,
+                      &((const struct sockaddr_in6 *)found->ai_addr)->sin6_addr,
+                      sizeof(struct in6_addr)) == 0;
+    else if (routed)
+        same = ((const struct sockaddr_in *)&own)->sin_addr.s_addr ==
+               ((const struct sockaddr_in *)found->ai_addr)->sin_addr.s_addr;
+    if (fd >= 0)
+        close(fd);
+    freeaddrinfo(found);
+    return !same;
+}
+
+bool
+exo_cluster_place_is_hidden(const exo_cluster_place *p, const exo_cluster_opts *opts)
+{
+    if (opts->advertise || !is_elsewhere(p->head))
+        return false;
+    for (size_t i = 0; i < opts->num_listen; i++)
+        if (!is_loopback(opts->listen[i]))
+            return false;
+    return true;
+}
+
 static bool
 write_address(const struct sockaddr *address, socklen_t size, const char *port, char *out,
               size_t length)
@@ -256,18 +314,16 @@ static bool
 address_towards(const char *head, bool ipv6, const char *port, char *out, size_t length)
 {
     char host[256];
+    bool brackets = false;
     struct addrinfo *found = NULL;
     struct sockaddr_storage own;
     socklen_t size = sizeof own;
-    const char *colon = strncmp(head, "tcp://", 6) == 0 ? strrchr(head, ':') : NULL;
-    if (!colon)
+    const char *head_port = split_tcp(head, host, sizeof host, &brackets);
+    if (!head_port)
         return false;
-    bool brackets = head[6] == '[' && colon[-1] == ']';
-    snprintf(host, sizeof host, "%.*s", (int)(colon - head - (brackets ? 8 : 6)),
-             head + (brackets ? 7 : 6));
     const struct addrinfo hints = {.ai_family = brackets ? AF_INET6 : AF_INET,
                                    .ai_socktype = SOCK_DGRAM};
-    if ((brackets && !ipv6) || getaddrinfo(host, colon + 1, &hints, &found) != 0)
+    if ((brackets && !ipv6) || getaddrinfo(host, head_port, &hints, &found) != 0)
         return false;
     int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     bool good = fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&

@@ -46,6 +46,10 @@ const char *exo_cluster_place_head(const exo_cluster_place *place);
  * the first address that is not loopback. Blocks while the head's name is resolved. */
 void exo_cluster_place_public(const exo_cluster_place *place, const exo_cluster_opts *opts,
                               const char *bound, char *out, size_t length);
+/* Whether no process of another host can reach this one, which listens on loopback alone, or nowhere by
+ * tcp, and whose head is on another host. False with opts->advertise, as for the end of a tunnel. Blocks
+ * while the head's name is resolved. */
+bool exo_cluster_place_is_hidden(const exo_cluster_place *place, const exo_cluster_opts *opts);
 /* Whether the host of a tcp address has an IPv4 address, or is an address in brackets. If not, *reason
  * is the system's text. Blocks. */
 bool exo_cluster_place_resolves(const char *address, const char **reason);

@@ -33,6 +33,26 @@ for option in --cluster --name --folder --listen --keys; do
     refused 2 "$option: its value is empty" exogym-head --state none "$option" ''
 done
 
+# --- Hosts that are not there
+# -------------------------------------------------------------------------------------------
+
+# waits MESSAGE OPTIONS...: a worker that waits for its head on another host, an address for examples, says
+# MESSAGE meanwhile; it says how long it waits.
+waits() {
+    local message=$1
+    shift
+    refused 1 "$message" exogym-worker --insecure --grace 3s "$@"
+}
+
+waits 'waits_s=3 the head is not there yet, and is waited for:' --head tcp://nowhere.invalid:7070
+hidden='this worker cannot be reached from other hosts, and its head is on one'
+waits "$hidden" --head tcp://192.0.2.1:7070 --listen tcp://127.0.0.1:0
+waits "$hidden" --head tcp://192.0.2.1:7070
+waits 'no head can be reached' --head tcp://192.0.2.1:7070 --listen tcp://127.0.0.1:0 --advertise tcp://127.0.0.1:7
+grep -q "$hidden" err && fail "the end of a tunnel is taken for a mistake: $(cat err)"
+waits 'waits_s=3 the head is not there yet' --head tcp://127.0.0.1:1 --listen tcp://127.0.0.1:0
+grep -q "$hidden" err && fail "a worker on the host of its head is taken for hidden: $(cat err)"
+
 # --- Files
 # --------------------------------------------------------------------------------------------------------------
 
