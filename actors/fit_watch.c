@@ -231,14 +231,14 @@ are_as_before(struct run *run)
 /* --- Reports ---------------------------------------------------------------------------------- */
 
 /* Adds a text such as
- * "node_0 waits in all_reduce, call 3 of the strategy, for node_1 since 4.10 s". */
+ * "node_0 waits in all_reduce, call 3 of the strategy, for node_1 since 4.10 s into the run". */
 static void
 say_wait(const struct run *run, exo_text *out, uint32_t rank, uint32_t peer)
 {
     const exo_node_look *look = &run->watch->nodes[rank].look;
     double since = (double)(exo_now(run->clock) - run->started - look->waited) * 1e-9;
-    exo_text_add(out, "node_%u waits in %s, call %llu of %s, for node_%u since %.2f s", rank,
-                 look->operation, (unsigned long long)look->number,
+    exo_text_add(out, "node_%u waits in %s, call %llu of %s, for node_%u since %.2f s into the run",
+                 rank, look->operation, (unsigned long long)look->number,
                  look->of == EXO_NODE_IN_STRATEGY ? "the strategy" : "the averages", peer,
                  since > 0 ? since : 0);
 }

@@ -291,22 +291,24 @@ exo_stall_wait_text(const exo_graph_spec *spec, const exo_stall_wait *w, exo_tim
     case EXO_WAIT_NONE:
         break;
     case EXO_WAIT_SEND:
-        exo_c_snprintf(out, size,
-                       "%s waits to send on '%s' to %s, whose buffer is full, since %.2f s", actor,
-                       w->edge, peer, since);
+        exo_c_snprintf(
+            out, size,
+            "%s waits to send on '%s' to %s, whose buffer is full, since %.2f s into the run",
+            actor, w->edge, peer, since);
         return;
     case EXO_WAIT_RECEIVE:
-        exo_c_snprintf(out, size, "%s waits to receive on '%s' from %s since %.2f s", actor,
-                       w->edge, peer, since);
+        exo_c_snprintf(out, size, "%s waits to receive on '%s' from %s since %.2f s into the run",
+                       actor, w->edge, peer, since);
         return;
     case EXO_WAIT_COLLECTIVE:
-        exo_c_snprintf(out, size, "%s waits in '%s' for %s since %.2f s", actor, w->edge, peer,
-                       since);
+        exo_c_snprintf(out, size, "%s waits in '%s' for %s since %.2f s into the run", actor,
+                       w->edge, peer, since);
         return;
     case EXO_WAIT_FINISH:
-        exo_c_snprintf(out, size,
-                       "%s has ended, and what it sent last waits for room at %s since %.2f s",
-                       actor, peer, since);
+        exo_c_snprintf(
+            out, size,
+            "%s has ended, and what it sent last waits for room at %s since %.2f s into the run",
+            actor, peer, since);
         return;
     }
     snprintf(out, size, "%s does not wait", actor);

@@ -121,7 +121,7 @@ bool exo_stall_is_same(const exo_payload *before, const exo_payload *after, cons
 /* Writes an actor's name, such as "maker_1". */
 void exo_stall_name(const exo_graph_spec *spec, uint32_t actor, char *out, size_t size);
 /* "maker_0 waits to send on 'maker>trainer:experience' to trainer_1, whose buffer is full, since
- * 12.3 s"; now: the run's time of the records. */
+ * 12.30 s into the run"; now: the run's time of the records. */
 void exo_stall_wait_text(const exo_graph_spec *spec, const exo_stall_wait *wait, exo_time now,
                          char *out, size_t size);
 /* Writes the stall as one line, which begins with "the graph stalls: ". Returns FAILED. */

@@ -12,7 +12,7 @@ graph() {
 
 # cycle: the waits that `err` names, without their times.
 cycle() {
-    sed -n 's/^  \(.* waits .*\) since [0-9.]* s$/\1/p' err | sed 's/, whose buffer is full,*//'
+    sed -n 's/^  \(.* waits .*\) since [0-9.]* s into the run$/\1/p' err | sed 's/, whose buffer is full,*//'
 }
 
 # stalls GRAPH WAYS...: every way of running it ends with status 1 and the waits of `wanted`, and

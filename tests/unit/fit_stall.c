@@ -55,7 +55,7 @@ Test(fit_stall, a_call_that_only_some_make, .timeout = 60)
     expect_stall("some", 3,
                  (const char *const[]){
                      "node_0 waits in all_reduce, call 4 of the strategy, for node_1 since ",
-                     " s, node_1 has done its part and waits for the others", NULL});
+                     " s into the run, node_1 has done its part and waits for the others", NULL});
 }
 
 Test(fit_stall, calls_among_some_in_a_ring, .timeout = 60)
