@@ -12,8 +12,8 @@
  * `outer_optimizer` may be another one. Nodes differ after a round; the second term draws them
  * together.
  *
- * If the number of nodes is odd, one node in turn has no partner in a round. It sends nothing, and
- * keeps phi, m and theta; the next round has its changes of both.
+ * If the number of nodes is odd, one node, which is drawn too, has no partner in a round. It sends
+ * nothing, and keeps phi, m and theta; the next round has its changes of both.
  *
  * Traffic of a node in a round with a partner: Psi elements.
  *
