@@ -143,7 +143,7 @@ typedef enum exo_finish {
     EXO_FINISH_STOP,       /* a stop token occurred */
     EXO_FINISH_LENGTH,     /* max_new_tokens are reached */
     EXO_FINISH_CONTEXT,    /* the context is full */
-    EXO_FINISH_NOT_FINITE, /* a logit is infinite or NaN: the weights are broken */
+    EXO_FINISH_NOT_FINITE, /* a logit is NaN or +inf, or all are -inf: the weights are broken */
 } exo_finish;
 /* The text of a reason: "not finished", "stop", "length", "context" or "not finite". Static. */
 EXO_API const char *exo_finish_text(exo_finish finish);

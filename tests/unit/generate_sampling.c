@@ -281,6 +281,25 @@ Test(generate_sampling, what_is_no_number_is_refused)
     }
 }
 
+Test(generate_sampling, a_logit_of_minus_infinity_is_never_drawn)
+{
+    const float logits[] = {-INFINITY, 1, -INFINITY, 1, -INFINITY};
+    const uint64_t seen = 1; /* the penalty leaves it as it is */
+    const exo_sampling settings[] = {{.temperature = 1},
+                                     {.temperature = 0.5f, .repetition_penalty = 2},
+                                     {.temperature = 1, .top_k = 4},
+                                     {.temperature = 1, .top_p = 0.999f}};
+    for (size_t k = 0; k < sizeof settings / sizeof settings[0]; k++)
+        for (int d = 0; d < 3; d++) {
+            const double draw = d == 0 ? 0 : d == 1 ? 0.5 : 1 - 0x1p-53;
+            exo_choice c = choose(&settings[k], logits, 5, &seen, draw);
+            cr_expect_eq(c.token, d == 0 ? 1 : 3, "setting %zu, draw %g: %d", k, draw, c.token);
+            cr_expect_float_eq((double)c.log_prob, -log(2), 1e-6);
+            cr_expect_float_eq((double)c.plain_log_prob, -log(2), 1e-6);
+        }
+    cr_expect_eq(choose(&(exo_sampling){0}, logits, 5, &seen, 0).token, 1);
+}
+
 Test(generate_sampling, the_likelihood_is_that_of_log_softmax)
 {
     static float logits[MOST];
