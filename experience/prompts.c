@@ -10,6 +10,7 @@
 #include "base/config_edit.h"
 #include "base/file.h"
 #include "experience/given.h"
+#include "nn/json_line.h"
 
 enum {
     MAX_PROMPTS = 1 << 24,
@@ -87,17 +88,45 @@ add_text(exo_prompts *p, const char *text, size_t size, const char *where, size_
     return exo_fail_in(err, st, "%s, prompt %zu", where, line);
 }
 
+/* Adds the text under the key "prompt" of a line of JSON; lines of spaces have none. */
+static exo_status
+add_json(exo_prompts *p, const char *text, size_t size, const char *path, size_t line, exo_err *err)
+{
+    json_t *object = NULL;
+    exo_status st = exo_json_line(&object, path, line, text, size, err);
+    if (!object)
+        return st;
+    const json_t *value = json_object_get(object, "prompt");
+    st = json_is_string(value)
+             ? add_text(p, json_string_value(value), json_string_length(value), path, line, err)
+             : exo_fail(err, EXO_INVAL,
+                        "%s:%zu: \"prompt\" is missing, or is no text: each line of a *.jsonl "
+                        "is an object with this key",
+                        path, line);
+    json_decref(object);
+    return st;
+}
+
+static bool
+has_json(const char *path)
+{
+    const char *ending = strrchr(path, '.');
+    return ending && strcmp(ending, ".jsonl") == 0;
+}
+
 static exo_status
 read_file(exo_prompts *p, const char *path, exo_err *err)
 {
     char *text = NULL;
     size_t size = 0;
+    const bool json = has_json(path);
     exo_status st = exo_file_read(path, MAX_FILE, &text, &size, err);
     for (size_t at = 0, line = 1; st == EXO_OK && at < size; line++) {
         const char *end = memchr(text + at, '\n', size - at);
         size_t length = end ? (size_t)(end - text) - at : size - at;
         if (length > 0)
-            st = add_text(p, text + at, length, path, line, err);
+            st = json ? add_json(p, text + at, length, path, line, err)
+                      : add_text(p, text + at, length, path, line, err);
         at += length + 1;
     }
     exo_free(text);

@@ -12,10 +12,11 @@
 typedef struct exo_prompts exo_prompts;
 
 /* Reads `prompts` from a config: {lines: [TEXT, ...]} or {path: FILE}, a text file with a prompt on
- * each line that is not empty, both with `tokenizer: bytes` (the default) or a path, or `alphabet:
- * TEXT`, whose characters are the tokens in the order of their code points; or {tokens: [[NUMBER,
- * ...], ...]}. `shuffle: false` keeps the order of the file. The caller frees it. INVAL
- * (with its place), IO, NOMEM; those of the tokenizer (names the line). */
+ * each line that is not empty, or a file "*.jsonl" with a prompt under the key "prompt" of each line.
+ * Both have `tokenizer: bytes` (the default) or a path, or `alphabet: TEXT`, whose characters are the
+ * tokens in the order of their code points. Or {tokens: [[NUMBER, ...], ...]}. `shuffle: false` keeps
+ * the order of the file. The caller frees it. INVAL (with its place), IO, NOMEM; those of the
+ * tokenizer (names the line). */
 exo_status exo_prompts_read(exo_prompts **out, exo_config *config, exo_err *err);
 void exo_prompts_free(exo_prompts **prompts);
 

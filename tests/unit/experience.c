@@ -15,6 +15,7 @@
 #include "experience/stock.h"
 #include "support/good_item.h"
 #include "support/temp.h"
+#include "support/texts.h"
 
 /* --- Items ------------------------------------------------------------------------------------ */
 
@@ -534,6 +535,58 @@ Test(experience, every_epoch_draws_each_prompt_once_in_its_own_order)
     cr_expect(differs);
     exo_prompts_free(&p);
     exo_config_free(&doc);
+}
+
+/* Reads the prompts of a file *.jsonl. */
+static exo_status
+read_json(exo_prompts **out, const char *text, exo_err *err)
+{
+    char folder[64], config[256];
+    exo_config_doc *doc = NULL;
+    temp_folder(folder, sizeof folder);
+    const char *path = texts_write_text(folder, "p.jsonl", text);
+    snprintf(config, sizeof config, "{prompts: {path: %s, shuffle: false}}", path);
+    exo_status st = read_prompts(out, &doc, config, err);
+    exo_config_free(&doc);
+    temp_remove(folder);
+    return st;
+}
+
+Test(experience, prompts_of_json_lines_are_under_the_key_prompt)
+{
+    static const char *const expected[] = {"a", "two\nlines", "x"};
+    exo_prompts *p = NULL;
+    exo_err err = {0};
+    exo_status st = read_json(&p,
+                              "{\"prompt\": \"a\", \"id\": 7}\r\n\n"
+                              "{\"answer\": \"b\", \"prompt\": \"two\\nlines\"}\n"
+                              "{\"prompt\": \"x\"}",
+                              &err);
+    cr_assert_eq(st, EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_prompts_count(p), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const exo_prompt prompt = exo_prompts_at(p, i);
+        cr_assert_eq(prompt.length, strlen(expected[i]));
+        for (size_t k = 0; k < prompt.length; k++)
+            cr_expect_eq(prompt.tokens[k], expected[i][k]);
+    }
+    exo_prompts_free(&p);
+}
+
+Test(experience, a_wrong_json_line_of_prompts_is_named)
+{
+    static const char *const wrong[][2] = {
+        {"{\"prompt\": \"a\"}\n{\"Prompt\": \"b\"}", "p.jsonl:2: \"prompt\" is missing"},
+        {"{\"prompt\": [{\"role\": \"user\"}]}", "p.jsonl:1: \"prompt\" is missing, or is no text"},
+        {"{\"prompt\": \"\"}", "p.jsonl, prompt 1: a prompt without tokens"},
+        {"\nWhat is 2 + 2?", "p.jsonl:2:4: no JSON object"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        exo_prompts *p = NULL;
+        exo_err err = {0};
+        cr_expect_eq(read_json(&p, wrong[i][0], &err), EXO_INVAL, "%s", wrong[i][0]);
+        cr_expect_not_null(strstr(err.text, wrong[i][1]), "%s", err.text);
+    }
 }
 
 Test(experience, wrong_prompts_are_refused_with_their_place)
