@@ -121,7 +121,7 @@ exo_learner_read(exo_learner **out, exo_config *config, exo_err *err)
     if (st == EXO_OK)
         st = exo_named_device_read(&l->device, config, err);
     if (st == EXO_OK)
-        st = exo_named_model_base(&l->base, l->actor.model, config, "model", err);
+        st = exo_named_model_folder(&l->folder, config, "model", err);
     if (st == EXO_OK)
         st = read_initial(l, config, err);
     if (st == EXO_OK)
@@ -166,7 +166,7 @@ exo_learner_free(exo_learner **learner)
     *learner = NULL;
     if (!l)
         return;
-    (free)(l->base); /* realpath allocates with malloc */
+    (free)(l->folder); /* realpath allocates with malloc */
     exo_learner_batch_release(&l->batch);
     release_stored(l);
     exo_rows_release(&l->rows);
@@ -305,10 +305,10 @@ exo_learner_save(const exo_learner *l, const char *folder, const char *adapter, 
     exo_status st = exo_host_params_take(&host, l->actor.model, l->actor.params, err);
     if (st == EXO_OK)
         st = exo_decoder_save(folder, l->actor.model, host, EXO_F32, 0, err);
-    if (st == EXO_OK && l->base)
-        st = exo_decoder_save_adapter(adapter, l->actor.model, host, l->base, err);
+    if (st == EXO_OK && l->folder && exo_named_model_has_lora(l->actor.model))
+        st = exo_decoder_save_adapter(adapter, l->actor.model, host, l->folder, err);
     exo_host_params_give_back(&host, l->actor.params);
-    return st;
+    return st == EXO_OK ? exo_named_model_save_tokenizer(l->folder, folder, err) : st;
 }
 
 /* --- Steps ------------------------------------------------------------------------------------ */

@@ -136,9 +136,9 @@ exo_status exo_learner_read_answers(exo_learner *learner, bool initial, const ex
 /* Adds weights, optimizers or strategies, the version and the coefficient of the KL penalty to a
  * checkpoint. After exo_learner_join, between two updates. learner_state.c */
 void exo_learner_state(exo_learner *learner, exo_state *state);
-/* Writes the model as a Hugging Face directory, which `model.path` can name, and the LoRA of a model with
- * `path`, its base, as an adapter of PEFT to the directory `adapter`. IO, NOMEM, the device's;
- * UNSUPPORTED: no family has this model. */
+/* Writes the model as a Hugging Face directory, which `model.path` can name, with the tokenizer of the
+ * directory from which it began, and the LoRA of a model with `path`, its base, as an adapter of PEFT
+ * to the directory `adapter`. IO, NOMEM, the device's; UNSUPPORTED: no family has this model. */
 exo_status exo_learner_save(const exo_learner *learner, const char *folder, const char *adapter,
                             exo_err *err);
 

@@ -56,7 +56,7 @@ struct exo_learner {
     uint32_t rank, size;
     exo_student actor, critic; /* critic.model NULL: the actor gives values, or nobody */
     exo_named_device device;   /* of the models, the optimizers and the passes */
-    char *base;                /* of the actor's LoRA; NULL: no directory. Freed by (free) */
+    char *folder;              /* from which the actor begins, or NULL. Freed by (free) */
     exo_model *initial;        /* NULL: the actor's version 0 is the initial model */
     exo_params *reference;     /* the initial model's values; NULL: not needed */
     exo_ptx *ptx;              /* NULL: none */

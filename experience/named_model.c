@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include <exogym/decoder.h>
+#include <exogym/log.h>
+#include <exogym/tokenizer.h>
 
 #include "base/config_edit.h"
 #include "experience/given.h"
@@ -68,18 +70,38 @@ exo_named_model_gives_values(const exo_model *model)
 }
 
 exo_status
-exo_named_model_base(char **out, const exo_model *model, exo_config *config, const char *key,
-                     exo_err *err)
+exo_named_model_folder(char **out, exo_config *config, const char *key, exo_err *err)
 {
-    const exo_decoder_spec *spec = exo_decoder_spec_of(model);
     exo_config *map = exo_config_get(config, key);
     const char *path = NULL;
     *out = NULL;
-    if (!spec || spec->lora_scale == 0.0f || !map || !exo_config_is_map(map))
+    if (!map || !exo_config_is_map(map))
         return EXO_OK;
     exo_status st = exo_config_string(map, "path", NULL, &path, err);
     if (st != EXO_OK || !path)
         return st;
     *out = realpath(path, NULL);
     return *out ? EXO_OK : exo_fail(err, EXO_IO, "%s: %s", path, strerror(errno));
+}
+
+bool
+exo_named_model_has_lora(const exo_model *model)
+{
+    const exo_decoder_spec *spec = exo_decoder_spec_of(model);
+    return spec && spec->lora_scale != 0.0f;
+}
+
+exo_status
+exo_named_model_save_tokenizer(const char *from, const char *folder, exo_err *err)
+{
+    exo_tokenizer *tokenizer = NULL;
+    exo_err why = {0};
+    exo_status st = from ? exo_tokenizer_load(&tokenizer, from, &why) : EXO_NOT_FOUND;
+    if (st == EXO_NOMEM)
+        return exo_fail(err, st, "%s", why.text);
+    if (st != EXO_OK && st != EXO_NOT_FOUND)
+        EXO_LOG(WARN, GRAPH, "event=no_tokenizer folder=%s why=\"%s\"", folder, why.text);
+    st = tokenizer ? exo_tokenizer_save(tokenizer, folder, err) : EXO_OK;
+    exo_tokenizer_drop(&tokenizer);
+    return st;
 }

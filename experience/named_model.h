@@ -18,9 +18,14 @@ exo_status exo_named_model_check_saved(const exo_model *model, exo_config *confi
 /* True: the model has a value head. */
 bool exo_named_model_gives_values(const exo_model *model);
 
-/* The directory that a mapping `key` of LoRA has as `path`: the base that PEFT loads. *out is NULL
- * without one, and of a model without LoRA. The caller frees it by `(free)`. INVAL, IO. */
-exo_status exo_named_model_base(char **out, const exo_model *model, exo_config *config,
-                                const char *key, exo_err *err);
+/* The directory that a mapping `key` has as `path`, from which the model begins. *out is NULL without
+ * one. The caller frees it by `(free)`. INVAL, IO. */
+exo_status exo_named_model_folder(char **out, exo_config *config, const char *key, exo_err *err);
+/* True: the model has LoRA, so that the directory is the base that PEFT loads. */
+bool exo_named_model_has_lora(const exo_model *model);
+/* Writes the tokenizer of the directory `from`, with what is beside it, to the model in `folder`.
+ * Nothing if `from` is NULL or has none; one that cannot be read is recorded and left out. IO,
+ * NOMEM. */
+exo_status exo_named_model_save_tokenizer(const char *from, const char *folder, exo_err *err);
 
 #endif

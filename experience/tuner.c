@@ -64,7 +64,7 @@ read_model(exo_tuner *t, exo_config *config, exo_err *err)
     if (st == EXO_OK)
         st = exo_named_device_read(&t->device, config, err);
     if (st == EXO_OK)
-        st = exo_named_model_base(&t->base, t->model, config, "model", err);
+        st = exo_named_model_folder(&t->folder, config, "model", err);
     if (st == EXO_OK)
         st = exo_optim_spec_read_groups(config, "optimizer", &fallback, &t->spec, err);
     if (st == EXO_OK)
@@ -139,7 +139,7 @@ exo_tuner_free(exo_tuner **tuner)
     *tuner = NULL;
     if (!t)
         return;
-    (free)(t->base); /* realpath allocates with malloc */
+    (free)(t->folder); /* realpath allocates with malloc */
     exo_text_rows_release(&t->rows);
     exo_free(t->order);
     exo_free(t->scratch);
@@ -326,20 +326,22 @@ exo_tuner_save(const exo_tuner *t, const char *folder, exo_err *err)
     if (st == EXO_OK)
         st = exo_decoder_save(folder, t->model, host, EXO_F32, 0, err);
     exo_host_params_give_back(&host, t->params);
-    if (st == EXO_OK && exo_texts_tokenizer(t->texts))
-        st = exo_tokenizer_save(exo_texts_tokenizer(t->texts), folder, err);
-    return st;
+    if (st != EXO_OK)
+        return st;
+    return exo_texts_tokenizer(t->texts)
+               ? exo_tokenizer_save(exo_texts_tokenizer(t->texts), folder, err)
+               : exo_named_model_save_tokenizer(t->folder, folder, err);
 }
 
 exo_status
 exo_tuner_save_adapter(const exo_tuner *t, const char *folder, exo_err *err)
 {
     exo_params *host = NULL;
-    if (!t->base)
+    if (!t->folder || !exo_named_model_has_lora(t->model))
         return EXO_OK;
     exo_status st = exo_host_params_take(&host, t->model, t->params, err);
     if (st == EXO_OK)
-        st = exo_decoder_save_adapter(folder, t->model, host, t->base, err);
+        st = exo_decoder_save_adapter(folder, t->model, host, t->folder, err);
     exo_host_params_give_back(&host, t->params);
     return st;
 }

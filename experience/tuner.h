@@ -89,7 +89,8 @@ exo_status exo_tuner_evaluate(exo_tuner *tuner, exo_group *group, exo_tuner_figu
  * `texts` (64) is the caller's memory: the hash, and after a load that of the texts that the
  * checkpoint was made with. NOMEM. */
 exo_status exo_tuner_state(exo_tuner *tuner, exo_state *state, char texts[64], exo_err *err);
-/* Writes the model as a Hugging Face directory, with its tokenizer. IO, NOMEM, the device's; UNSUPPORTED. */
+/* Writes the model as a Hugging Face directory, with the tokenizer of its texts, or, if they have none,
+ * that of the directory from which it began. IO, NOMEM, the device's; UNSUPPORTED. */
 exo_status exo_tuner_save(const exo_tuner *tuner, const char *folder, exo_err *err);
 /* Writes the LoRA of a model with `path`, its base, as an adapter of PEFT; of others nothing. IO,
  * NOMEM, the device's; UNSUPPORTED. */

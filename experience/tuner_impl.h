@@ -12,7 +12,7 @@
 struct exo_tuner {
     exo_tuner_kind kind;
     exo_model *model; /* held */
-    char *base;       /* of its LoRA; NULL: no directory. Freed by (free) */
+    char *folder;     /* from which it begins, or NULL. Freed by (free) */
     exo_optim_spec spec;
     exo_schedule *schedule;
     exo_named_device device; /* of the models, the optimizer and the passes */

@@ -27,6 +27,13 @@ for file in runs/rlhf_sft/model_sft_0/tokenizer.json runs/rlhf_reward/model_rewa
     runs/rlhf_reward/model_reward_0/reward.json runs/rlhf_ppo/model_trainer_0/config.json; do
     [ -s "$file" ] || fail "there is no $file"
 done
+
+# The tokenizer goes with the model from stage to stage.
+for model in rlhf_reward/model_reward_0 rlhf_ppo/model_trainer_0; do
+    cmp "runs/$model/tokenizer.json" runs/rlhf_sft/model_sft_0/tokenizer.json || fail "$model has no tokenizer, or another one"
+done
+ok export runs/rlhf_ppo/model_trainer_0 exported
+has out 'with its tokenizer'
 ok generate --model runs/rlhf_sft/model_sft_0 --prompt KING: --max-new-tokens 5
 
 # The same bits on workers, of all three.
