@@ -174,18 +174,27 @@ give_piece(const char *path, size_t index, const char *text, size_t size, uint64
                   : exo_fail_in(err, st, "%s", path);
 }
 
-/* `buffer` has room for limit + 1 bytes. The byte beyond a piece shows that the file goes on. */
+/* Whether the readers of the files are to end. */
 static exo_status
-read_file(const char *path, size_t index, char *buffer, size_t limit, exo_document_piece piece,
-          void *context, uint64_t *read, exo_err *err)
+check_stop(const exo_file_list *files, exo_err *err)
+{
+    return files->stop && *files->stop ? exo_fail(err, EXO_CANCELLED, "stopped") : EXO_OK;
+}
+
+/* Reads file `index` of the list, the document `document`. `buffer` has room for limit + 1 bytes.
+ * The byte beyond a piece shows that the file goes on. */
+static exo_status
+read_file(const exo_file_list *files, size_t index, size_t document, char *buffer, size_t limit,
+          exo_document_piece piece, void *context, uint64_t *read, exo_err *err)
 {
     FILE *file = NULL;
+    const char *path = files->paths[index];
     exo_status st = exo_file_open_stream(path, &file, err);
     if (st != EXO_OK)
         return st;
     uint64_t offset = 0;
     size_t have = 0;
-    for (bool more = true; st == EXO_OK && more;) {
+    for (bool more = true; st == EXO_OK && more && (st = check_stop(files, err)) == EXO_OK;) {
         errno = 0;
         have += fread(buffer + have, 1, limit + 1 - have, file);
         if (ferror(file)) {
@@ -196,7 +205,7 @@ read_file(const char *path, size_t index, char *buffer, size_t limit, exo_docume
         size_t size = more ? find_cut(buffer, limit) : have;
         *read += size;
         if (size > 0)
-            st = give_piece(path, index, buffer, size, offset, piece, context, err);
+            st = give_piece(path, document, buffer, size, offset, piece, context, err);
         memmove(buffer, buffer + size, have - size);
         have -= size;
         offset += size;
@@ -209,6 +218,7 @@ read_file(const char *path, size_t index, char *buffer, size_t limit, exo_docume
 
 /* A file of such lines, while it is read. */
 struct lines {
+    const exo_file_list *files;
     const char *path;
     size_t line;     /* the present one, from 1 */
     size_t document; /* the index of the next one */
@@ -259,7 +269,9 @@ read_lines(struct lines *l, char *buffer, size_t limit, exo_err *err)
         const char *end = NULL;
         while (st == EXO_OK && (end = memchr(buffer + used, '\n', have - used))) {
             ++*l->read; /* the end of the line */
-            st = give_line(l, buffer + used, (size_t)(end - buffer) - used, err);
+            st = check_stop(l->files, err);
+            if (st == EXO_OK)
+                st = give_line(l, buffer + used, (size_t)(end - buffer) - used, err);
             used = (size_t)(end - buffer) + 1;
         }
         if (st == EXO_OK && !more && used < have)
@@ -285,13 +297,13 @@ exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece 
         return exo_fail(err, EXO_NOMEM, "no memory to read text");
     read = read ? read : &unused;
     *read = 0;
-    struct lines lines = {.piece = piece, .context = context, .read = read};
+    struct lines lines = {.files = files, .piece = piece, .context = context, .read = read};
     for (size_t i = 0; st == EXO_OK && i < files->count; i++) {
         lines.path = files->paths[i];
         lines.line = 0;
-        st = ends_with(lines.path, LINES) ? read_lines(&lines, buffer, limit, err)
-                                          : read_file(lines.path, lines.document++, buffer, limit,
-                                                      piece, context, read, err);
+        st = ends_with(lines.path, LINES)
+                 ? read_lines(&lines, buffer, limit, err)
+                 : read_file(files, i, lines.document++, buffer, limit, piece, context, read, err);
     }
     exo_free(buffer);
     return st;

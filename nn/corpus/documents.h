@@ -17,6 +17,7 @@ enum {
 typedef struct exo_file_list {
     char **paths;
     size_t count, room;
+    const _Atomic int *stop; /* its readers end as CANCELLED when it is not 0; NULL: never */
 } exo_file_list;
 
 /* Adds a file, `input`; or of a folder, `input`, the files whose names end with `ending`, sorted
@@ -40,8 +41,8 @@ typedef exo_status (*exo_document_piece)(void *context, size_t index, const char
  * text into words joins anything there. A text without such a place is cut between characters.
  * Empty files have no piece. Of a file "*.jsonl" each line is a document: the text under the key
  * "text" of an object. A line has at most `limit` bytes. Errors: NOT_FOUND, IO, NOMEM; INVAL, with
- * file and line, if a line is too long or no such object; those of `piece`, with the file's name
- * before them. *read, which may be NULL, has the bytes of all files up to the end of the present
+ * file and line, if a line is too long or no such object; CANCELLED; those of `piece`, with the file's
+ * name before them. *read, which may be NULL, has the bytes of all files up to the end of the present
  * piece, or of its line. */
 exo_status exo_documents_read(const exo_file_list *files, size_t limit, exo_document_piece piece,
                               void *context, uint64_t *read, exo_err *err);

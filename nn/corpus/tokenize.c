@@ -3,8 +3,7 @@
  *
  * The shards are written into a new folder beside the final one, which is then renamed. So the
  * final folder is complete or absent. One call owns all state; one thread. Read next: shard.h. */
-#include "nn/corpus/documents.h"
-#include "nn/corpus/shard.h"
+#include "nn/corpus/tokenize.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,6 +16,8 @@
 #include <exogym/memory.h>
 
 #include "base/dir.h"
+#include "nn/corpus/documents.h"
+#include "nn/corpus/shard.h"
 
 enum {
     SHARD_TOKENS = 100000000 /* tokens of a shard, unless the caller says otherwise */
@@ -172,10 +173,11 @@ write_folder(const exo_file_list *files, const char *folder, exo_tokenizer *toke
 }
 
 exo_status
-exo_data_tokenize(const char *const *inputs, size_t num_inputs, const char *folder,
-                  const exo_tokenize_opts *opts, exo_tokenize_result *result, exo_err *err)
+exo_tokenize_until(const char *const *inputs, size_t num_inputs, const char *folder,
+                   const exo_tokenize_opts *opts, const _Atomic int *stop,
+                   exo_tokenize_result *result, exo_err *err)
 {
-    exo_file_list files = {0};
+    exo_file_list files = {.stop = stop};
     exo_tokenizer *characters = NULL;
     *result = (exo_tokenize_result){0};
     if (num_inputs == 0)
@@ -194,4 +196,11 @@ exo_data_tokenize(const char *const *inputs, size_t num_inputs, const char *fold
     exo_tokenizer_drop(&characters);
     exo_file_list_release(&files);
     return st;
+}
+
+exo_status
+exo_data_tokenize(const char *const *inputs, size_t num_inputs, const char *folder,
+                  const exo_tokenize_opts *opts, exo_tokenize_result *result, exo_err *err)
+{
+    return exo_tokenize_until(inputs, num_inputs, folder, opts, NULL, result, err);
 }

@@ -8,8 +8,18 @@
 
 #define NAP (2 * EXO_MS)
 
+/* A killed process ends. */
+static void
+end(pid_t child, int *status)
+{
+    kill(child, SIGKILL);
+    while (waitpid(child, status, 0) < 0 && errno == EINTR)
+        ;
+}
+
 exo_status
-exo_child_await(pid_t child, const char *name, exo_time patience, int *status, exo_err *err)
+exo_child_await(pid_t child, const char *name, exo_time patience, const _Atomic int *stop,
+                int *status, exo_err *err)
 {
     const exo_time deadline = exo_deadline(exo_clock_real(), patience);
     for (;;) {
@@ -18,13 +28,15 @@ exo_child_await(pid_t child, const char *name, exo_time patience, int *status, e
             return EXO_OK;
         if (ended < 0 && errno != EINTR)
             return exo_fail(err, EXO_FAILED, "%s: its end is not known", name);
+        if (stop && *stop > 0) {
+            end(child, status);
+            return exo_fail(err, EXO_CANCELLED, "%s was stopped", name);
+        }
         if (exo_now(exo_clock_real()) >= deadline)
             break;
         nanosleep(&(struct timespec){.tv_nsec = NAP}, NULL);
     }
-    kill(child, SIGKILL);
-    while (waitpid(child, status, 0) < 0 && errno == EINTR) /* a killed process ends */
-        ;
+    end(child, status);
     return exo_fail(err, EXO_TIMEOUT, "%s had not ended after %lld s and was killed", name,
                     (long long)(patience / EXO_SECOND));
 }

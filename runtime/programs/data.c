@@ -11,6 +11,7 @@
 
 #include "programs/commands.h"
 #include "programs/data_tokenize.h"
+#include "programs/stopping.h"
 #include "programs/text.h"
 
 /* The number of a set's files that are in its folder in full size. */
@@ -135,6 +136,8 @@ data_command(const exo_command_line *line)
             err.code = EXO_INVAL; /* the name is wrong */
     } else {
         st = exo_tokenize(&args->tokenize, &args->names, &err);
+        if (st == EXO_CANCELLED && exo_stop_reason > 0)
+            return EXO_EXIT_SIGNAL + exo_stop_reason;
     }
     return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
 }

@@ -11,6 +11,8 @@
 #include <exogym/data.h>
 #include <exogym/tokenizer.h>
 
+#include "nn/corpus/tokenize.h"
+#include "programs/stopping.h"
 #include "programs/text.h"
 
 #define MAX_SHARD UINT64_C(1000000000000)
@@ -108,11 +110,13 @@ exo_tokenize(const struct exo_tokenize_args *args, const exo_words *inputs, exo_
     if (args->documents)
         opts.documents =
             strcmp(args->documents, "end") == 0 ? EXO_DOCUMENTS_END : EXO_DOCUMENTS_IGNORE;
+    exo_stop_on_signals("\nexogym: removing the unfinished shards; again ends at once\n");
     exo_status st = read_shard_size(args->shard_size, &opts.shard_tokens, err);
     if (st == EXO_OK)
         st = open_tokenizer(args->tokenizer, &opts.tokenizer, err);
     if (st == EXO_OK)
-        st = exo_data_tokenize(inputs->items, inputs->length, args->output, &opts, &made, err);
+        st = exo_tokenize_until(inputs->items, inputs->length, args->output, &opts,
+                                &exo_stop_reason, &made, err);
     if (meter.terminal && meter.shown)
         fputc('\n', stderr);
     exo_tokenizer_drop(&opts.tokenizer);

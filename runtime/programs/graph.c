@@ -25,6 +25,7 @@
 #include "programs/commands.h"
 #include "programs/job.h"
 #include "programs/schema.h"
+#include "programs/stopping.h"
 #include "programs/text.h"
 #include "programs/where.h"
 #include "strategies/builtin.h"
@@ -342,7 +343,8 @@ run_graphviz(const char *text, const char *format, const char *out, exo_err *err
     }
     close(ends[1]);
     if (st == EXO_OK)
-        st = exo_child_await(child, "graphviz's dot", EXO_CHILD_PATIENCE, &status, err);
+        st = exo_child_await(child, "graphviz's dot", EXO_CHILD_PATIENCE, &exo_stop_reason, &status,
+                             err);
     if (st == EXO_OK && (left > 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0))
         st = exo_fail(err, EXO_FAILED, "graphviz's dot could not draw the graph");
     if (st == EXO_OK)
@@ -370,8 +372,10 @@ dot(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
         fputs(text, stdout);
     else if (strcmp(ending, ".dot") == 0)
         st = exo_file_write_atomic(args->out, text, strlen(text), err);
-    else
+    else {
+        exo_stop_on_signals("");
         st = run_graphviz(text, ending + 1, args->out, err);
+    }
     if (st == EXO_OK && args->out)
         exo_print_path(stdout, "", args->out, "\n");
     exo_free(text);
@@ -563,6 +567,8 @@ graph_command(const exo_command_line *line)
         if (strcmp(actions[i].name, args->action) == 0)
             st = actions[i].run(&graphs, args, &err);
     close_graphs(&graphs);
+    if (st != EXO_OK && exo_stop_reason > 0)
+        return EXO_EXIT_SIGNAL + exo_stop_reason;
     return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
 }
 

@@ -22,6 +22,7 @@
 #include "programs/commands.h"
 #include "programs/plot_script.h"
 #include "programs/plot_versions.h"
+#include "programs/stopping.h"
 
 enum {
     MAX_LINE = 1024
@@ -81,7 +82,7 @@ run_gnuplot(const exo_text *script, int picture, exo_err *err)
         st = exo_fail(err, EXO_FAILED, "cannot start gnuplot: %s", strerror(failure));
         goto done;
     }
-    st = exo_child_await(child, "gnuplot", EXO_CHILD_PATIENCE, &status, err);
+    st = exo_child_await(child, "gnuplot", EXO_CHILD_PATIENCE, &exo_stop_reason, &status, err);
     if (st == EXO_OK && (!WIFEXITED(status) || WEXITSTATUS(status) != 0))
         st = fail_gnuplot(complaints, status, err);
 done:
@@ -193,7 +194,11 @@ plot_command(const exo_command_line *line)
         const char *slash = strrchr(first, '/');
         title = slash && slash[1] ? slash + 1 : first;
     }
-    if (exo_plot(args->folders.items, args->folders.length, title, args->out, &err) != EXO_OK)
+    exo_stop_on_signals("");
+    exo_status st = exo_plot(args->folders.items, args->folders.length, title, args->out, &err);
+    if (exo_stop_reason > 0 && st != EXO_OK)
+        return EXO_EXIT_SIGNAL + exo_stop_reason;
+    if (st != EXO_OK)
         return exo_report(&err);
     printf("%s\n", args->out);
     return EXO_EXIT_OK;

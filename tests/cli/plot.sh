@@ -52,6 +52,31 @@ for picture in a.png a.svg; do
     has err "exogym: gnuplot could not write all of '$picture': is the disk full?"
     [ -z "$(find . -name 'a.*')" ] || fail 'half a picture is left'
 done
+
+# A command that is stopped while another program draws ends that one, and leaves no part.
+# stopped SIGNAL STATUS ARGUMENTS...
+for name in gnuplot dot; do
+    printf '#!/bin/sh\necho $$ >started\nexec sleep 600\n' >fake/$name
+    chmod +x fake/$name
+done
+stopped() {
+    local signal=$1 status=$2 pid
+    shift 2
+    rm -f started
+    PATH=$PWD/fake:$PATH "$EXOGYM" "$@" -o a.png >out 2>err &
+    pid=$!
+    until [ -s started ] || ! kill -0 $pid 2>/dev/null; do sleep 0.01; done
+    kill "-$signal" $pid
+    wait $pid
+    [ $? = "$status" ] || fail "$1 with SIG$signal: not status $status: $(cat err)"
+    [ -z "$(find . -name 'a.png*')" ] || fail "$1 with SIG$signal leaves $(echo a.png*)"
+    ! kill -0 "$(cat started)" 2>/dev/null || fail "$1 with SIG$signal: the other program goes on"
+}
+stopped INT 130 plot runs/other
+stopped TERM 143 plot runs/other
+stopped HUP 129 plot runs/other
+stopped TERM 143 graph dot "$EXO_SOURCE/examples/01_compare/compare.yaml" --run ddp
+
 PATH=/nonexistent "$EXOGYM" plot runs/other -o a.png >out 2>err
 [ $? = 1 ] || fail 'without gnuplot: not status 1'
 has err 'exogym: gnuplot is not installed (Debian: apt install gnuplot-nox)'

@@ -61,6 +61,24 @@ for file in shards/*; do
     cmp -s "$file" "again/${file#shards/}" || fail "$file differs when it is made again"
 done
 
+# One that is stopped leaves nothing; it repeats with more text until it is cut.
+for signal in TERM:143 INT:130 HUP:129; do
+    for lines in 100000 400000 1600000 6400000; do
+        yes 'the quick brown fox jumps over the lazy dog' | head -n $lines >much.txt
+        rm -rf cut cut.*
+        "$EXOGYM" data tokenize much.txt --tokenizer bytes -o cut >out 2>err &
+        pid=$!
+        until [ -n "$(find . -maxdepth 1 -name 'cut*')" ] || ! kill -0 $pid 2>/dev/null; do sleep 0.01; done
+        kill "-${signal%:*}" $pid 2>/dev/null
+        wait $pid
+        status=$?
+        [ $status = 0 ] || break
+    done
+    [ $status = "${signal#*:}" ] || fail "a stopped tokenize: status $status instead of ${signal#*:}: $(cat err)"
+    [ -z "$(find . -maxdepth 1 -name 'cut*')" ] || fail "SIG${signal%:*} leaves $(echo cut*)"
+done
+rm much.txt
+
 expect 1 "exogym: shards: the folder exists and is not empty: name a new one or remove it" \
     data tokenize docs --tokenizer bytes -o shards
 expect 1 "exogym: none.txt: No such file or directory" data tokenize none.txt --tokenizer bytes -o new

@@ -24,7 +24,7 @@ child_of(int status)
 Test(child, its_status_is_told)
 {
     int status = 0;
-    cr_assert_eq(exo_child_await(child_of(3), "it", 600 * EXO_SECOND, &status, NULL), EXO_OK);
+    cr_assert_eq(exo_child_await(child_of(3), "it", 600 * EXO_SECOND, NULL, &status, NULL), EXO_OK);
     cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 3);
 }
 
@@ -33,8 +33,20 @@ Test(child, one_that_does_not_end_is_killed, .timeout = 60)
     int status = 0;
     exo_err err = {0};
     const pid_t child = child_of(-1);
-    cr_expect_eq(exo_child_await(child, "gnuplot", EXO_SECOND, &status, &err), EXO_TIMEOUT);
+    cr_expect_eq(exo_child_await(child, "gnuplot", EXO_SECOND, NULL, &status, &err), EXO_TIMEOUT);
     cr_expect(strstr(err.text, "gnuplot had not ended after 1 s and was killed"), "%s", err.text);
+    cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    cr_expect_eq(kill(child, 0), -1);
+}
+
+Test(child, one_is_killed_when_this_process_is_told_to_stop, .timeout = 60)
+{
+    int status = 0;
+    exo_err err = {0};
+    const _Atomic int stop = SIGTERM;
+    const pid_t child = child_of(-1);
+    cr_expect_eq(exo_child_await(child, "gnuplot", 600 * EXO_SECOND, &stop, &status, &err),
+                 EXO_CANCELLED);
     cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     cr_expect_eq(kill(child, 0), -1);
 }

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/memory_fault.h"
 #include "nn/corpus/shard.h"
+#include "nn/corpus/tokenize.h"
 #include "support/temp.h"
 #include "support/texts.h"
 
@@ -452,6 +453,33 @@ Test(token_shards, a_folder_with_files_is_not_written_to)
     refuse_tokenize(text, out, NULL, EXO_DOCUMENTS_AUTO, EXO_EXISTS, "not empty");
     cr_expect_eq(files_in(out), 3);
     refuse_tokenize(text, text, NULL, EXO_DOCUMENTS_AUTO, EXO_IO, "t.txt");
+}
+
+static void
+ask_to_stop(void *context, uint64_t bytes, uint64_t total)
+{
+    (void)bytes;
+    (void)total;
+    *(_Atomic int *)context = 15;
+}
+
+Test(token_shards, one_that_is_stopped_leaves_no_folder)
+{
+    exo_tokenizer *t = NULL;
+    _Atomic int stop = 0;
+    exo_err err = {0};
+    exo_tokenize_result result;
+    char docs[256], out[256];
+    cr_assert_eq(exo_tokenizer_bytes(&t, NULL), EXO_OK);
+    snprintf(docs, sizeof docs, "%s", write_texts());
+    snprintf(out, sizeof out, "%s", texts_path(folder, "new/out"));
+    const char *input = docs;
+    const exo_tokenize_opts opts = {
+        .tokenizer = t, .shard_tokens = 40, .progress = ask_to_stop, .context = (void *)&stop};
+    cr_expect_eq(exo_tokenize_until(&input, 1, out, &opts, &stop, &result, &err), EXO_CANCELLED);
+    cr_expect_eq(stop, 15, "it has ended before it wrote");
+    cr_expect_leq(files_in(texts_path(folder, "new")), 0);
+    exo_tokenizer_drop(&t);
 }
 
 Test(token_shards, every_allocation_may_fail)
