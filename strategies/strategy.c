@@ -9,6 +9,7 @@
 #include <float.h>
 #include <string.h>
 
+#include <exogym/codec.h>
 #include <exogym/data_parallel.h>
 #include <exogym/memory.h>
 
@@ -460,6 +461,24 @@ edge_fault(const exo_strategy_edge *edge)
     return edge->every == 0 ? "`every` 0: the steps from one round to the next" : NULL;
 }
 
+/* Checks an exchange that `function` of the class has declared. */
+static exo_status
+check_edge(const exo_strategy_class *c, const char *function, const exo_strategy_edge *edge,
+           exo_err *err)
+{
+    exo_codec *codec = NULL;
+    if (edge_fault(edge))
+        return exo_fail(err, EXO_INVAL, "the strategy '%s': %s declares an exchange with %s",
+                        c->name, function, edge_fault(edge));
+    exo_status st = exo_codec_parse(&codec, edge->codec, err);
+    exo_codec_free(&codec);
+    return st == EXO_OK ? EXO_OK
+                        : exo_fail_in(err, st,
+                                      "the strategy '%s': %s declares an exchange of %s with "
+                                      "a wrong codec",
+                                      c->name, function, edge->carries);
+}
+
 exo_status
 exo_strategy_check_edges(const exo_strategy *strategy, const exo_param_info *infos,
                          size_t num_infos, size_t numel, uint32_t num_nodes, exo_err *err)
@@ -475,11 +494,10 @@ exo_strategy_check_edges(const exo_strategy *strategy, const exo_param_info *inf
         return exo_fail(err, EXO_INVAL,
                         "the strategy '%s': %s declares %zu exchanges of at most %d", c->name,
                         function, count, EXO_STRATEGY_MAX_EDGES);
-    for (size_t i = 0; i < count; i++)
-        if (edge_fault(&edges[i]))
-            return exo_fail(err, EXO_INVAL, "the strategy '%s': %s declares an exchange with %s",
-                            c->name, function, edge_fault(&edges[i]));
-    return EXO_OK;
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < count; i++)
+        st = check_edge(c, function, &edges[i], err);
+    return st;
 }
 
 void

@@ -381,7 +381,7 @@ EXO_API bool exo_strategy_edges(const exo_strategy *strategy, const exo_param_in
                                 size_t num_infos, size_t numel, uint32_t num_nodes,
                                 exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES], size_t *count);
 /* Checks what `edges` or `model_edges` of the class declares. INVAL names the strategy and the member
- * that is wrong. */
+ * that is wrong. NOMEM. */
 EXO_API exo_status exo_strategy_check_edges(const exo_strategy *strategy,
                                             const exo_param_info *infos, size_t num_infos,
                                             size_t numel, uint32_t num_nodes, exo_err *err);

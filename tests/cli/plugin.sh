@@ -159,6 +159,10 @@ refused() {
     [ "$(wc -l <"$folder/log")" = 1 ] || fail "more than one line: $(cat "$folder/log")"
     grep -q "job.yaml:[0-9]*:[0-9]*: .*$2" "$folder/log" || fail "it says no '$2': $(cat "$folder/log")"
 }
+sed 's/"int8_ddp"/"ddp"/' "$example/int8.c" >"$example/taken.c"
+"$CC" -std=c17 -shared -fPIC "${flags[@]}" "$example/taken.c" -o "$example/build/libint8.so" -lm
+refused 2 "'ddp'"
+rm "$example/taken.c" "$example/build/libint8.so"
 echo "no shared object" >"$example/build/libint8.so"
 refused 2 "cannot load plugin"
 rm "$example/build/libint8.so"

@@ -434,6 +434,13 @@ Test(strategy, a_wrong_exchange_is_named_by_the_strategy_and_the_member)
         {{"parameters", "all_reduce", -3, 1, NULL, 0}, 1, "with `elements`"},
         {{"parameters", "all_reduce", NAN, 1, NULL, 0}, 1, "with `elements`"},
         {{"parameters", "all_reduce", 3, 0, NULL, 0}, 1, "with `every` 0"},
+        {{"parameters", "all_reduce", 3, 1, "[bf16, zstd]", 0}, 1, NULL},
+        {{"parameters", "all_reduce", 3, 1, "int9", 0},
+         1,
+         "an exchange of parameters with a wrong codec: codec:"},
+        {{"parameters", "all_reduce", 3, 1, "[bf16", 0},
+         1,
+         "an exchange of parameters with a wrong codec: codec:"},
     };
     exo_strategy *strategy = NULL;
     cr_assert_eq(exo_strategy_register(&said_class, NULL), EXO_OK);
