@@ -298,9 +298,9 @@ EXO_API void exo_future_drop(exo_future **future);
 /* Whether the future is complete. Never blocks. */
 EXO_API bool exo_future_ready(const exo_future *future);
 
-/* Waits until the future is complete, or until `deadline` (TIMEOUT; the future stays valid).
- * Returns the status of the call. *reply (`reply` may be NULL) points to the reply, which belongs
- * to the future. */
+/* Waits until the future is complete, or until `deadline` (TIMEOUT; the future stays valid). Returns
+ * the status of the call, which may be TIMEOUT, too: exo_future_ready is then true. *reply (`reply`
+ * may be NULL) points to the reply, which belongs to the future. */
 EXO_API exo_status exo_wait(exo_future *future, exo_time deadline, const exo_payload **reply,
                             exo_err *err);
 /* Waits until any of `count` futures is complete; *index is the first complete one in the order of
