@@ -12,7 +12,9 @@
 #include <exogym/memory.h>
 
 #include "actor/local_args.h"
+#include "base/c_locale.h"
 #include "base/config_edit.h"
+#include "base/printable.h"
 #include "conduct/conduct.h"
 #include "graph/engine.h"
 #include "graph/host.h"
@@ -27,7 +29,8 @@
 #define SPAWN_AGAIN     (5 * EXO_SECOND) /* for each attempt at a next life */
 
 enum {
-    SPANS = 200000 /* that each actor records for a timeline */
+    SPANS = 200000, /* that each actor records for a timeline */
+    LATE_NAME = 320 /* bytes of the name of an actor that has not ended, with its worker */
 };
 
 /* The last report of an actor. */
@@ -524,7 +527,7 @@ on_answer(void *context, uint32_t i, exo_status status, const exo_err *err)
 
 /* Writes the name of an actor that has not ended, with its worker. */
 static void
-name_late(const struct run *run, char out[512])
+name_late(const struct run *run, char out[LATE_NAME])
 {
     char name[EXO_CAST_NAME], full[EXO_CAST_NAME], where[256] = "";
     const uint32_t late = exo_cast_late(&run->cast);
@@ -532,25 +535,37 @@ name_late(const struct run *run, char out[512])
     run->cast.name(run, late, full);
     if (run->opts->where)
         run->opts->where(run->opts->explain_context, run->opts->space, full, where, sizeof where);
-    snprintf(out, 512, "%s%s%s%s", name, where[0] ? " (" : "", where, where[0] ? ")" : "");
+    exo_format_cut(out, LATE_NAME, "%s%s%s%s", name, where[0] ? " (" : "", where,
+                   where[0] ? ")" : "");
 }
 
-/* Appends the actors that have not ended in time to the error that ended the run. */
+/* Whether the error that ended the run says no more than that the caller has stopped it. */
+static bool
+is_of_stop(const struct run *run, exo_status st)
+{
+    return run->stopped && (st == EXO_CANCELLED || (run->cast.root.status == EXO_PEER_LOST &&
+                                                    run->cast.root.weight == EXO_CAST_HEARD));
+}
+
+/* Appends the actors that have not ended in time to the error that ended the run, which is cut for
+ * them if need be. */
 static exo_status
 blame_late(const struct run *run, uint32_t left, exo_status st, exo_err *err)
 {
-    char name[512], others[48] = "", cause[EXO_ERR_TEXT];
+    char name[LATE_NAME], others[48] = "", cause[EXO_ERR_TEXT];
     const char *has = left > 1 ? "have" : "has";
     double grace = (double)run->grace * 1e-9;
     name_late(run, name);
     if (left > 1)
         snprintf(others, sizeof others, " and %u other%s", left - 1, left > 2 ? "s" : "");
-    if (st == EXO_OK || run->stopped)
+    if (st == EXO_OK || is_of_stop(run, st))
         return exo_fail(err, EXO_TIMEOUT, "%s%s %s not ended within %.3g s", name, others, has,
                         grace);
-    memcpy(cause, err->text, sizeof cause);
-    return exo_fail(err, st, "%.*s; %s%s %s not ended since, for %.3g s", EXO_ERR_TEXT - 450, cause,
-                    name, others, has, grace);
+    const int rest =
+        exo_c_snprintf(NULL, 0, "; %s%s %s not ended since, for %.3g s", name, others, has, grace);
+    exo_format_cut(cause, sizeof cause - (size_t)rest, "%s", err->text);
+    return exo_fail(err, st, "%s; %s%s %s not ended since, for %.3g s", cause, name, others, has,
+                    grace);
 }
 
 /* Names the actor that ended the run. A full buffer also has its place in the file, which the actor

@@ -113,9 +113,10 @@ typedef struct exo_graph_run_opts {
 /* Runs the graph; blocks until it has ended. Errors: the first actor's own, with its name;
  * PEER_LOST with the actor that died, and the cause; CANCELLED after `stop`; FAILED if the graph
  * stalls, with the cycle of waits (stall.h). Actors that were told to end and have not are named
- * after that error, the first one with its worker; without another error the status is TIMEOUT. The caller releases the result.
- * The result is valid after an error, too: meters, ledger and use of time up to the end. Of an
- * actor that died it has the last report, at most `interval` old. */
+ * after that error, the first one with its worker; without another error, or after `stop` alone, the
+ * status is TIMEOUT. The caller releases the result. The result is valid after an error, too: meters,
+ * ledger and use of time up to the end. Of an actor that died it has the last report, at most
+ * `interval` old. */
 exo_status exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts,
                          exo_graph_result *result, exo_err *err);
 void exo_graph_result_release(exo_graph_result *result);

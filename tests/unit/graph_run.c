@@ -28,6 +28,8 @@ static struct {
     uint32_t take;         /* items that a sink takes before it ends; 0: all  */
     bool slow;             /* a source really takes half a millisecond an item */
     exo_status sink_error; /* of a sink after its first item                  */
+    char sink_reason[256]; /* the end of that error's text                    */
+    bool sink_waits;       /* the sink fails only when the run is over        */
     exo_time lingers;      /* a source goes on for so long when the run is over */
     _Atomic uint32_t length;
     struct seen {
@@ -95,12 +97,14 @@ sink_run(void *self, exo_graph_actor *actor, exo_err *err)
                                        .at = exo_graph_now(actor)};
         cr_assert_float_eq(((float *)item->parts[0].data)[0], (float)world.seen[at].value, 0);
         exo_item_drop(&item);
-        if (world.sink_error != EXO_OK)
-            return exo_fail(err, world.sink_error, "on purpose");
+        if (world.sink_error != EXO_OK && !world.sink_waits)
+            return exo_fail(err, world.sink_error, "on purpose%s", world.sink_reason);
         exo_graph_phase(actor, "use");
         exo_graph_phase(actor, NULL);
     }
     world.sink_ended = exo_graph_now(actor);
+    if (st == EXO_CANCELLED && world.sink_waits)
+        return exo_fail(err, world.sink_error, "on purpose%s", world.sink_reason);
     return st == EXO_CLOSED ? EXO_OK : st;
 }
 
@@ -550,6 +554,45 @@ Test(graph_run, an_error_is_named_though_others_do_not_end, .timeout = 60)
                       row_of(&g, "source_2")->items,
                   1);
     exo_graph_result_release(&g.result);
+}
+
+/* Nothing of the cause is lost to make room for the others, if there is room. */
+Test(graph_run, a_long_error_stays_whole_though_others_do_not_end, .timeout = 60)
+{
+    struct graph g;
+    const exo_graph_run_opts opts = {.space = "test", .grace = EXO_MS};
+    graph_init(&g, 1, 1, EXO_ROUTE_ONE, false);
+    world.items = 100000;
+    world.lingers = 500 * EXO_MS;
+    world.sink_error = EXO_FAILED;
+    memset(world.sink_reason, '.', sizeof world.sink_reason - 2);
+    world.sink_reason[sizeof world.sink_reason - 2] = '!';
+    cr_assert_eq(exo_graph_run(&g.spec, &opts, &g.result, &g.err), EXO_FAILED, "%s", g.err.text);
+    cr_expect(strstr(g.err.text, ".!; source_0 has not ended since, for 0.001 s"), "%s",
+              g.err.text);
+    exo_graph_result_release(&g.result);
+}
+
+/* The stop is no reason to keep an actor's own error back. */
+Test(graph_run, an_error_after_a_stop_is_named_though_others_do_not_end, .timeout = 60)
+{
+    const exo_status errors[] = {EXO_FAILED, EXO_CANCELLED};
+    for (size_t i = 0; i < 2; i++) {
+        struct graph g;
+        const _Atomic int stop = 1;
+        const exo_graph_run_opts opts = {.space = "test", .grace = 200 * EXO_MS, .stop = &stop};
+        graph_init(&g, 1, 1, EXO_ROUTE_ONE, false);
+        world.items = 100000;
+        world.lingers = 1000 * EXO_MS;
+        world.sink_waits = true;
+        world.sink_error = errors[i];
+        cr_expect_eq(exo_graph_run(&g.spec, &opts, &g.result, &g.err),
+                     i == 0 ? EXO_FAILED : EXO_TIMEOUT, "%s", g.err.text);
+        cr_expect(strstr(g.err.text, i == 0 ? "sink_0: on purpose; source_0 has not ended since"
+                                            : "source_0 has not ended within 0.2 s"),
+                  "%s", g.err.text);
+        exo_graph_result_release(&g.result);
+    }
 }
 
 static void
