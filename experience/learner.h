@@ -72,6 +72,9 @@ typedef struct exo_learner_place {
 /* Starts the strategies, after exo_learner_start; does nothing for learners that are not apart.
  * INVAL: there is no such group; UNSUPPORTED; NOMEM. */
 exo_status exo_learner_join(exo_learner *learner, const exo_learner_place *place, exo_err *err);
+/* Checks what the strategy's class declares of the exchanges of `size` learners, before the function
+ * below. INVAL: as exo_strategy_check_edges. */
+exo_status exo_learner_check_exchanges(const exo_learner *learner, uint32_t size, exo_err *err);
 /* What the strategy of `size` learners exchanges over its index-th edge, as `group` gets it; NULL: it has
  * no such edge, or the learners are not apart. Before exo_learner_start. */
 const char *exo_learner_exchanges(const exo_learner *learner, uint32_t size, size_t index);

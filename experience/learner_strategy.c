@@ -86,6 +86,21 @@ write_edges(const exo_strategy *strategy, const exo_param_info *infos, size_t nu
     return count;
 }
 
+static exo_status
+check_edges(const exo_student *s, uint32_t size, exo_err *err)
+{
+    return exo_strategy_check_edges(s->strategy, exo_model_infos(s->model),
+                                    exo_model_num_infos(s->model), exo_model_numel(s->model), size,
+                                    err);
+}
+
+exo_status
+exo_learner_check_exchanges(const exo_learner *l, uint32_t size, exo_err *err)
+{
+    exo_status st = exo_learner_is_apart(l) ? check_edges(&l->actor, size, err) : EXO_OK;
+    return st == EXO_OK && l->critic.strategy ? check_edges(&l->critic, size, err) : st;
+}
+
 const char *
 exo_learner_exchanges(const exo_learner *l, uint32_t size, size_t index)
 {

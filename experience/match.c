@@ -311,6 +311,8 @@ exo_match_strategy(const exo_graph_spec *spec, uint32_t trainer, exo_err *err)
     if (!at)
         return EXO_OK;
     exo_status st = exo_learner_read(&learner, t->config, err);
+    if (st == EXO_OK && exo_learner_check_exchanges(learner, t->count, err) != EXO_OK)
+        st = exo_config_add_place(at, err);
     const char *carries = NULL;
     for (size_t i = 0; st == EXO_OK && (carries = exo_learner_exchanges(learner, t->count, i)); i++)
         if (!find_collective(spec, trainer, carries))

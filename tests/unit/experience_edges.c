@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <exogym/strategy.h>
+
 #include "graph/spec.h"
 #include "support/decoders.h"
 #include "support/temp.h"
@@ -114,6 +116,8 @@ static const struct graph graphs[] = {
      "route: all_reduce} is missing among the edges"},
     {2, 2, "", "strategy: {name: quantized}, updates: 4", MODULO WEIGHTS "modulo}\n" MEET,
      "g:6:90: strategy: it exchanges gradients: "},
+    {2, 2, "", "strategy: routeless, updates: 4", MODULO WEIGHTS "modulo}\n" MEET,
+     "g:6:90: the strategy 'routeless': edges declares an exchange with no `route`"},
     {1, 1, "", "strategy: {name: diloco, H: 2}", MODULO BROADCAST MEET,
      "g:6:90: strategy: each trainer needs the number of `updates`, so that all take part in the "
      "same exchanges: set updates"},
@@ -227,8 +231,31 @@ leave_out(char *text)
     }
 }
 
+static exo_status
+take_no_step(void *self, exo_node *node, exo_err *err)
+{
+    (void)self;
+    (void)node;
+    (void)err;
+    return EXO_OK;
+}
+
+static size_t
+declare_no_route(const void *self, size_t numel, uint32_t num_nodes,
+                 exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+{
+    (void)self;
+    (void)num_nodes;
+    out[0] = (exo_strategy_edge){.carries = "parameters", .elements = (double)numel, .every = 1};
+    return 1;
+}
+
+static const exo_strategy_class routeless = {
+    .name = "routeless", .step = take_no_step, .edges = declare_no_route};
+
 Test(experience_edges, graphs_that_would_wait_for_ever_are_refused)
 {
+    cr_assert_eq(exo_strategy_register(&routeless, NULL), EXO_OK);
     for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++) {
         char text[4096];
         const struct graph *g = &graphs[i];
