@@ -587,13 +587,13 @@ try_again(struct head *h, exo_entry *a)
     return true;
 }
 
-/* Puts the worker's name before the reason why an actor did not start there: a file that is missing on
- * one host may exist on the caller's. */
+/* Puts the worker's name before the reason why an actor did not start there: a file that is missing
+ * on one host may exist on the caller's. */
 static void
 name_worker(const exo_entry *a, struct exo_outcome *o)
 {
     char reason[sizeof o->reason], name[80];
-    if (o->status == EXO_OK || !a->node || strstr(o->reason, a->node->name))
+    if (o->status == EXO_OK || !a->node)
         return;
     exo_format_cut(reason, sizeof reason, "on %s: %s", exo_cut(name, sizeof name, a->node->name),
                    o->reason);

@@ -6,6 +6,7 @@
 
 export TMPDIR=$folder
 mkdir elsewhere
+# The name of the worker is told although the path contains it.
 printf 'The quick brown fox jumps over the lazy dog. %.0s' {1..20} >words.txt
 cp words.txt elsewhere/words.txt
 cat >job.yaml <<'JOB'
@@ -23,26 +24,26 @@ job() {
 }
 
 head
-cd elsewhere && worker w1
+cd elsewhere && worker words
 cd .. || exit 1
 job || fail "the same files: $(tail -3 err)"
 echo 'and more' >>elsewhere/words.txt
 job && fail 'other files were not noticed'
-has err 'on w1: the data have '
+has err 'on words: the data have '
 has err 'the same files must be on all hosts'
 # As many samples, but others: an edit in the first one, a shift, another text.
 sed 's/The quick/the quick/' words.txt >elsewhere/words.txt
 job && fail 'another first sample was not noticed'
-has err 'on w1: the data have other samples on this host'
+has err 'on words: the data have other samples on this host'
 { command tail -c +2 words.txt && printf .; } >elsewhere/words.txt
 job && fail 'a shift was not noticed'
-has err 'on w1: the data have other samples on this host'
+has err 'on words: the data have other samples on this host'
 tr a-z b-za <words.txt >elsewhere/words.txt
 job && fail 'another text was not noticed'
-has err 'on w1: the data have other samples on this host'
+has err 'on words: the data have other samples on this host'
 rm elsewhere/words.txt
 job && fail 'missing files were not noticed'
-has err 'on w1: /proc/self/cwd/words.txt: No such file or directory'
+has err 'on words: /proc/self/cwd/words.txt: No such file or directory'
 cp words.txt elsewhere/words.txt
 x stop || fail 'stop'
 ended 15 "$head_pid" 0
