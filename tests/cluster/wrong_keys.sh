@@ -62,7 +62,7 @@ timeout $((60 * slower)) "$EXO_BUILD/exogym-worker" --folder "$clusters" --no-ip
 has err 'another key than the one that was given'
 timeout $((60 * slower)) "$EXOGYM" run job.yaml --head "$address" --head-key keys/head.key --keys keys/stranger.secret >out 2>err </dev/null
 [ $? = 1 ] || fail "the job did not end with 1: $(cat err)"
-has err "does not accept this process's key"
+has err "does not accept this process's key: its NAME.key is not among those that the other end lets in, or has expired by its clock"
 
 # Nobody who has keys talks to a head that proves nothing: what it says may be anybody's.
 for role in exogym-worker exogym-head; do

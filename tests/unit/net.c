@@ -184,6 +184,25 @@ Test(net, refuses_a_name_that_it_could_not_say)
     cr_expect_null(net);
 }
 
+/* A name in place of an address is taken for that of an interface. */
+Test(net, says_what_it_can_listen_on)
+{
+    static const char *const name[] = {"tcp://worker.example:0"};
+    exo_net *net = NULL;
+    exo_err err = {0};
+    cr_expect_eq(exo_net_open(&net,
+                              &(exo_net_opts){.name = "n",
+                                              .endpoints = name,
+                                              .num_endpoints = 1,
+                                              .handler = &net_end_handler},
+                              &err),
+                 EXO_INVAL);
+    cr_expect(strstr(err.text, "cannot listen on tcp://worker.example:0: this host has no such "
+                               "interface: give an address of its own, or 0.0.0.0"),
+              "%s", err.text);
+    cr_expect_null(net);
+}
+
 static bool
 never(void *unused)
 {

@@ -4,14 +4,17 @@
  * Each test owns its end and a plain listener. Read next: runtime/net/attempt.c. */
 #include <arpa/inet.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <criterion/criterion.h>
+#include <zmq.h>
 
 #include "support/eventually.h"
 #include "support/logged.h"
@@ -34,6 +37,23 @@ zmq_connect(void *socket, const char *endpoint)
     int result = next(socket, endpoint);
     usleep(connect_us);
     return result;
+}
+
+/* Whether a signal interrupts every other look for a frame. */
+static atomic_bool interrupts;
+
+int
+zmq_recv(void *socket, void *data, size_t size, int flags)
+{
+    static atomic_uint calls;
+    int (*next)(void *, void *, size_t, int);
+    *(void **)&next = dlsym(RTLD_NEXT, "zmq_recv");
+    if (atomic_load(&interrupts) && (flags & ZMQ_DONTWAIT) &&
+        atomic_fetch_add(&calls, 1) % 2 == 0) {
+        errno = EINTR;
+        return -1;
+    }
+    return next(socket, data, size, flags);
 }
 
 /* A listener that accepts connections on a port. */
@@ -138,6 +158,13 @@ Test(net, another_service_is_found_before_anything_is_sent)
     expect_another_service();
 }
 
+/* The descriptor of a monitor tells of an event once. */
+Test(net, another_service_is_found_although_signals_interrupt_that)
+{
+    atomic_store(&interrupts, true);
+    expect_another_service();
+}
+
 Test(net, what_says_nothing_is_named_at_the_deadline)
 {
     bool named = false;
@@ -154,4 +181,40 @@ Test(net, a_reset_is_no_answer)
 {
     exo_err err = {0};
     cr_expect_eq(meet(NULL, in_ms(1500), &err), EXO_TIMEOUT, "%s", err.text);
+}
+
+/* A full queue of a listener drops what asks for a connection, as a firewall does. */
+Test(net, what_lets_no_connection_through_may_be_a_firewall)
+{
+    enum {
+        FILLERS = 4
+    };
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof address;
+    int fillers[FILLERS], listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char endpoint[64];
+    exo_keys own, other;
+    net_end client = {0};
+    exo_peer *peer = NULL;
+    exo_err err = {0};
+    cr_assert_eq(bind(listener, (struct sockaddr *)&address, size), 0);
+    cr_assert_eq(listen(listener, 0), 0);
+    cr_assert_eq(getsockname(listener, (struct sockaddr *)&address, &size), 0);
+    for (int i = 0; i < FILLERS; i++) {
+        fillers[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        connect(fillers[i], (struct sockaddr *)&address, size);
+    }
+    snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%u", ntohs(address.sin_port));
+    cr_assert_eq(exo_keys_generate(&own, NULL), EXO_OK);
+    cr_assert_eq(exo_keys_generate(&other, NULL), EXO_OK);
+    net_end_open(&client, NULL, &(exo_net_opts){.keys = &own});
+    cr_expect_eq(exo_net_connect(client.net, endpoint, other.public_key, in_ms(500), &peer, &err),
+                 EXO_TIMEOUT);
+    cr_expect(strstr(err.text, "does not answer, or does not accept this node's key, or a firewall "
+                               "is between"),
+              "%s", err.text);
+    net_end_close(&client);
+    for (int i = 0; i < FILLERS; i++)
+        close(fillers[i]);
+    close(listener);
 }

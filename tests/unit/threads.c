@@ -5,6 +5,8 @@
  * Each test is a process, so it sets what belongs to a whole process. Read next: runtime/base/thread.h,
  * runtime/base/float_mode.h. */
 #include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <fenv.h>
 #include <pthread.h>
@@ -145,6 +147,35 @@ entries(const char *path)
     return count;
 }
 
+/* As ZeroMQ's, which a signal interrupts `term_interrupts` times. */
+static int term_interrupts, terms;
+
+int
+zmq_ctx_term(void *context)
+{
+    int (*next)(void *);
+    *(void **)&next = dlsym(RTLD_NEXT, "zmq_ctx_term");
+    terms++;
+    if (term_interrupts > 0) {
+        term_interrupts--;
+        errno = EINTR;
+        return -1;
+    }
+    return next(context);
+}
+
+Test(threads, a_context_ends_although_signals_interrupt_that, .timeout = 60)
+{
+    char folder[64];
+    exo_runtime *runtime = NULL;
+    temp_folder(folder, sizeof folder);
+    term_interrupts = 2;
+    cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(be_head(runtime, folder), EXO_OK, "%s", err.text);
+    cr_expect_eq(terms, 3);
+    temp_remove(folder);
+}
+
 Test(threads, a_member_that_signals_interrupt_leaves_nothing_behind, .timeout = 60)
 {
     char folder[64];
@@ -217,6 +248,31 @@ rounded_sum(void)
 {
     volatile float one = 1, little = 0x1p-26F;
     return one + little;
+}
+
+static void *
+environment_main(void *out)
+{
+    ((int *)out)[0] = fegetround();
+    ((int *)out)[1] = fegetexcept();
+    return NULL;
+}
+
+/* A new thread would otherwise have its creator's. */
+Test(threads, a_thread_starts_in_the_default_environment)
+{
+    pthread_t thread;
+    int modes[2] = {-1, -1};
+    cr_assert_eq(fesetround(FE_UPWARD), 0);
+    feenableexcept(FE_DIVBYZERO);
+    exo_status st = exo_thread_start(&thread, environment_main, modes, "a test", &err);
+    cr_expect_eq(fegetround(), FE_UPWARD);
+    cr_expect_eq(fegetexcept(), FE_DIVBYZERO);
+    fesetenv(FE_DFL_ENV);
+    cr_assert_eq(st, EXO_OK, "%s", err.text);
+    cr_assert_eq(pthread_join(thread, NULL), 0);
+    cr_expect_eq(modes[0], FE_TONEAREST);
+    cr_expect_eq(modes[1], 0);
 }
 
 /* Waits until two threads are in the loop, so that a helper takes a piece. */
