@@ -180,8 +180,8 @@ EXO_API void exo_trainer_free(exo_trainer **trainer);
  * end. A trainer runs one fit at a time, from any thread; several trainers fit at once, also with the
  * same model and data. The fit computes in the default floating-point environment, whatever the
  * caller's, and so does `progress`. The caller frees result->params. Errors: EXISTS (the trainer runs
- * a fit already), INVAL (names the option), PEER_LOST (names the node that died, and the cause), CANCELLED (after
- * `stop`), IO (names the file). */
+ * a fit already), INVAL (names the option), PEER_LOST (names the node that died, and the cause),
+ * CANCELLED (after `stop`), IO (names the file). */
 EXO_API exo_status exo_trainer_fit(exo_trainer *trainer, const char *strategy, exo_config *options,
                                    const exo_fit_opts *opts, exo_fit_result *result, exo_err *err);
 /* The same with the strategy's options as YAML text, "{H: 20}"; NULL or "": defaults. */

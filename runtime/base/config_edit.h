@@ -87,8 +87,8 @@ void exo_config_mark_fallback(exo_config *node);
 bool exo_config_differs(const exo_config *before, const exo_config *now, const char *const *skipped,
                         exo_text *path);
 
-/* A hash of the meaning, to find equal ones among many: two whole copies by the same
- * readers between which exo_config_differs finds no difference have the same hash. Others rarely have. Errors: NOMEM. */
+/* A hash of the meaning, to find equal configurations among many: two whole copies by the same readers
+ * have the same hash if exo_config_differs finds no difference; others rarely have. Errors: NOMEM. */
 exo_status exo_config_hash(const exo_config *whole, const char *const *skipped, uint64_t *hash,
                            exo_err *err);
 

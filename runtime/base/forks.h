@@ -5,7 +5,7 @@
 #ifndef EXO_BASE_FORKS_H
 #define EXO_BASE_FORKS_H
 
-/* The forks from the first call in any process on to this one. */
+/* Counts the forks between the process that called it first and this one. */
 unsigned exo_forks(void);
 
 #endif
