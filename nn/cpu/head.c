@@ -27,8 +27,8 @@
 enum {
     LANES = EXO_HEAD_LANES,
     CHUNK_ELEMENTS = 1 << 24, /* logits of a chunk over the whole vocabulary: 64 MiB */
-    KEPT_ELEMENTS = 3 << 23,  /* logits from forward to backward: 96 MiB */
-    KEPT_OF_BF16 = 1 << 24,   /* the same beside operands of bf16: 64 MiB */
+    KEPT_ELEMENTS = 1 << 24,  /* logits from forward to backward: 64 MiB */
+    KEPT_OF_BF16 = 3 << 22,   /* the same beside operands of bf16: 48 MiB */
     MIN_CHUNK = 64,
     MAX_CHUNK = 1024,
     MIN_BLOCK = 64,
