@@ -168,7 +168,7 @@ Test(supervision, a_life_that_meets_another_one_for_ever_has_failed)
             world_until_asked(&w);
     }
     cr_expect(world_is(&w, "one", "dead", 2), "%s", world_why(&w, "one"));
-    cr_expect(strstr(world_why(&w, "one"), "cause: there is an actor 'one' already"), "%s",
+    cr_expect(strstr(world_why(&w, "one"), "cause: on w1: there is an actor 'one' already"), "%s",
               world_why(&w, "one"));
     exo_time passed = exo_now(&w.manual.base) - began;
     cr_expect(passed >= 5 * EXO_SECOND && passed < 20 * EXO_SECOND, "%g s",
