@@ -21,6 +21,7 @@ struct abort {
     exo_nccl_aborts *all;
     const exo_nccl_table *nccl;
     exo_nccl_comm comm;
+    exo_nccl_set *shrinks; /* held; may be NULL */
 };
 
 static void
@@ -35,6 +36,7 @@ abort_main(void *argument)
 {
     struct abort *a = argument;
     (void)a->nccl->CommAbort(a->comm);
+    exo_nccl_set_drop(a->nccl, a->shrinks);
     atomic_fetch_sub(&a->all->running, 1);
     drop(a->all);
     exo_free(a);
@@ -43,13 +45,15 @@ abort_main(void *argument)
 
 /* Returns whether the thread has begun. */
 static bool
-begin(exo_nccl_aborts *all, const exo_nccl_table *nccl, exo_nccl_comm comm)
+begin(exo_nccl_aborts *all, const exo_nccl_table *nccl, exo_nccl_comm comm, exo_nccl_set *shrinks)
 {
     pthread_t thread;
     struct abort *a = exo_calloc(1, sizeof *a);
     if (!a)
         return false;
-    *a = (struct abort){.all = all, .nccl = nccl, .comm = comm};
+    *a = (struct abort){.all = all, .nccl = nccl, .comm = comm, .shrinks = shrinks};
+    if (shrinks)
+        __atomic_add_fetch(&shrinks->holders, 1, __ATOMIC_RELAXED);
     atomic_fetch_add(&all->running, 1);
     atomic_fetch_add(&all->holders, 1);
     if (pthread_create(&thread, NULL, abort_main, a) == 0) {
@@ -57,17 +61,19 @@ begin(exo_nccl_aborts *all, const exo_nccl_table *nccl, exo_nccl_comm comm)
         return true;
     }
     atomic_fetch_sub(&all->running, 1);
+    exo_nccl_set_drop(nccl, shrinks);
     drop(all);
     exo_free(a);
     return false;
 }
 
 void
-exo_nccl_abort(exo_nccl_aborts **aborts, const exo_nccl_table *nccl, exo_nccl_comm comm)
+exo_nccl_abort(exo_nccl_aborts **aborts, const exo_nccl_table *nccl, exo_nccl_comm comm,
+               exo_nccl_set *shrinks)
 {
     if (!*aborts && (*aborts = exo_calloc(1, sizeof **aborts)))
         (*aborts)->holders = 1;
-    if (!*aborts || !begin(*aborts, nccl, comm))
+    if (!*aborts || !begin(*aborts, nccl, comm, shrinks))
         (void)nccl->CommAbort(comm); /* without memory, as well as it goes */
 }
 

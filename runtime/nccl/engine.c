@@ -551,10 +551,7 @@ free_member(exo_nccl_group *g, exo_nccl_member *m)
     }
     for (exo_nccl_set *s = sets, *next; s; s = next) {
         next = s->next;
-        exo_free(s->ranks);
-        exo_free(s->order);
-        if (!s->lost)
-            exo_free(s);
+        exo_nccl_set_drop(g->nccl, s);
     }
     exo_cuda_side_close(&m->side);
     m->unused = NULL;

@@ -146,7 +146,9 @@ typedef struct exo_nccl_set {
     /* until the communicator is made: what it is made from. MAKING: it is shrunk or grown */
     struct exo_nccl_remains *parent;
     exo_nccl_end end; /* of exo_nccl_retire */
-    bool lost;        /* NCCL may still write to it: it is not freed */
+    bool lost;        /* its abort was late: NCCL may still write `comm` */
+    int gpu;          /* lost: the ordinal */
+    unsigned holders; /* atomic: the member, and an abort that is under way */
     uint64_t calls, barriers;
 } exo_nccl_set;
 
@@ -267,6 +269,8 @@ void exo_nccl_uncount(const exo_nccl_member *member);
 
 /* set.c. The communicator; NULL: there is none yet. */
 exo_nccl_comm exo_nccl_set_comm(const exo_nccl_set *set);
+/* Gives up one hold of a set, whose last one frees it; accepts NULL. Any thread. */
+void exo_nccl_set_drop(const exo_nccl_table *nccl, exo_nccl_set *set);
 /* Whether NCCL is still at work on the communicator beside the stream. */
 exo_status exo_nccl_set_poll(exo_nccl_group *group, exo_nccl_set *set, bool *busy, exo_err *err);
 /* OK, also for a call that goes on by itself; else the status with NCCL's reason. */
@@ -313,9 +317,11 @@ void exo_nccl_forget_old(const exo_nccl_table *nccl);
 void exo_nccl_set_keeping(exo_time keeping);
 
 /* abort.c. Aborts a communicator on a thread of its own. *aborts: those that are awaited together; NULL at
- * first. */
+ * first. shrinks: the set that the communicator was being shrunk to, which stays as long as the abort goes on;
+ * or NULL. */
 typedef struct exo_nccl_aborts exo_nccl_aborts;
-void exo_nccl_abort(exo_nccl_aborts **aborts, const exo_nccl_table *nccl, exo_nccl_comm comm);
+void exo_nccl_abort(exo_nccl_aborts **aborts, const exo_nccl_table *nccl, exo_nccl_comm comm,
+                    exo_nccl_set *shrinks);
 /* Waits for them and sets *aborts to NULL; accepts NULL in it. False: some go on beyond the deadline. */
 bool exo_nccl_await_aborts(exo_nccl_aborts **aborts, exo_time deadline);
 

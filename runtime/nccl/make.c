@@ -66,6 +66,7 @@ exo_nccl_set_of(exo_nccl_set **out, exo_nccl_group *g, exo_nccl_member *m,
         return exo_fail(err, EXO_NOMEM, "no memory for a set of members");
     if (some)
         memcpy(s->ranks, a->ranks, a->size * sizeof *s->ranks);
+    s->holders = 1;
     s->key = key;
     s->size = a->size;
     s->place = a->place;

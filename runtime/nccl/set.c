@@ -212,7 +212,7 @@ abort_stuck(exo_nccl_group *g, exo_nccl_set *sets)
         if (s->end == EXO_NCCL_IS_QUIET || !comm)
             continue;
         s->lost = is_shrinking(s);
-        exo_nccl_abort(&aborts, g->nccl, comm);
+        exo_nccl_abort(&aborts, g->nccl, comm, s->lost ? s : NULL);
         if (s->lost)
             exo_free(s->parent);
         s->parent = s->lost ? NULL : s->parent;
@@ -234,9 +234,23 @@ end_comm(exo_nccl_group *g, uint32_t rank, exo_nccl_set *s, bool broken)
     if (comm && (!quiet || !broken || !is_worth_keeping(g) ||
                  !exo_nccl_keep(g, rank, s, EXO_NCCL_IS_REVOKED, 0)))
         exo_nccl_end_comm(g->nccl, comm, gpu, !quiet);
-    s->comm = NULL;
+    s->gpu = gpu;
+    if (!s->lost)
+        s->comm = NULL;
     exo_nccl_bury(g->nccl, s->parent);
     s->parent = NULL;
+}
+
+void
+exo_nccl_set_drop(const exo_nccl_table *nccl, exo_nccl_set *s)
+{
+    if (!s || __atomic_sub_fetch(&s->holders, 1, __ATOMIC_ACQ_REL) > 0)
+        return;
+    if (s->lost && s->comm) /* the shrink had made it before its abort */
+        exo_nccl_end_comm(nccl, s->comm, s->gpu, true);
+    exo_free(s->ranks);
+    exo_free(s->order);
+    exo_free(s);
 }
 
 void

@@ -289,10 +289,21 @@ nccl_world_later_run(void)
     exo_nccl_set_keeping(60 * EXO_SECOND);
 }
 
+/* Aborts that outlast the patience of the members end by themselves. */
+static void
+await_late_aborts(const nccl_test *nccl)
+{
+    const exo_time deadline = exo_deadline(exo_clock_real(), 30 * EXO_SECOND);
+    while ((nccl->comms() > 0 || cuda_emulator_memory() > 0 || cuda_emulator_things() > 0) &&
+           exo_now(exo_clock_real()) < deadline)
+        nanosleep(&(struct timespec){.tv_nsec = EXO_MS}, NULL);
+}
+
 void
 nccl_world_expect_empty(const nccl_test *nccl, const char *what, uint64_t n)
 {
     nccl_world_later_run();
+    await_late_aborts(nccl);
     cr_expect_eq(nccl->comms(), 0, "%s %d: %d communicators are left", what, (int)n,
                  (int)nccl->comms());
     cr_expect_eq(cuda_emulator_memory(), 0, "%s %d: memory is left", what, (int)n);
