@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/grow_text.h"
+#include "nn/dataset_impl.h"
 #include "nn/hash.h"
 
 enum {
@@ -21,39 +22,28 @@ enum {
 
 /* --- The data --------------------------------------------------------------------------------- */
 
-static size_t
-bytes_of(const exo_field *field)
-{
-    size_t bytes = exo_dtype_size(field->dtype);
-    for (size_t d = 0; d < field->num_dims; d++)
-        bytes *= field->dims[d];
-    return bytes;
-}
-
 static exo_status
 hash_samples(exo_hash *hash, const exo_dataset *data, exo_err *err)
 {
-    exo_field fields[EXO_MAX_FIELDS];
-    void *sample[EXO_MAX_FIELDS] = {0};
     const exo_sample_key key = {0};
-    const size_t length = exo_dataset_length(data), count = exo_dataset_fields(data, fields),
-                 places = length < PLACES ? length : PLACES;
+    const size_t length = exo_dataset_length(data), places = length < PLACES ? length : PLACES;
     uint64_t sizes[1 + EXO_MAX_FIELDS] = {length};
-    exo_status st = EXO_OK;
-    for (size_t f = 0; f < count; f++) {
-        sizes[1 + f] = bytes_of(&fields[f]);
-        if (!(sample[f] = exo_calloc(1, sizes[1 + f])))
-            st = exo_fail(err, EXO_NOMEM, "no memory for a sample");
+    exo_batch sample;
+    exo_status st = exo_batch_init(&sample, data, 1, err);
+    if (st != EXO_OK)
+        return st;
+    for (size_t f = 0; f < sample.num_fields; f++) {
+        sizes[1 + f] = exo_field_bytes(&sample.fields[f]);
+        memset(sample.data[f], 0, sizes[1 + f]); /* of a data set that does not fill it */
     }
     exo_hash_add(hash, sizes, sizeof sizes);
-    for (size_t i = 0; st == EXO_OK && i < places; i++) {
-        const size_t gaps = places > 1 ? places - 1 : 1, last = length - 1;
-        st = exo_dataset_get(data, last / gaps * i + last % gaps * i / gaps, &key, sample, err);
-        for (size_t f = 0; st == EXO_OK && f < count; f++)
-            exo_hash_add(hash, sample[f], sizes[1 + f]);
+    for (uint32_t i = 0; st == EXO_OK && i < places; i++) {
+        const uint32_t gaps = places > 1 ? (uint32_t)places - 1 : 1;
+        st = exo_batch_read_row(&sample, 0, data, exo_split_point(length - 1, i, gaps), &key, err);
+        for (size_t f = 0; st == EXO_OK && f < sample.num_fields; f++)
+            exo_hash_add(hash, sample.data[f], sizes[1 + f]);
     }
-    for (size_t f = 0; f < count; f++)
-        exo_free(sample[f]);
+    exo_batch_release(&sample);
     return st;
 }
 

@@ -207,8 +207,8 @@ exo_dataset_slice(exo_dataset **out, exo_dataset *dataset, size_t first, size_t 
 
 /* --- Batches ---------------------------------------------------------------------------------- */
 
-static size_t
-sample_bytes(const exo_field *field)
+size_t
+exo_field_bytes(const exo_field *field)
 {
     size_t bytes = exo_dtype_size(field->dtype);
     for (size_t d = 0; d < field->num_dims; d++)
@@ -223,7 +223,7 @@ exo_batch_init(exo_batch *batch, const exo_dataset *dataset, size_t size, exo_er
     batch->num_fields = exo_dataset_fields(dataset, batch->fields);
     for (size_t i = 0; i < batch->num_fields; i++) {
         size_t bytes = 0;
-        if (!__builtin_mul_overflow(size, sample_bytes(&batch->fields[i]), &bytes))
+        if (!__builtin_mul_overflow(size, exo_field_bytes(&batch->fields[i]), &bytes))
             batch->data[i] = exo_alloc_aligned(bytes);
         if (!batch->data[i]) {
             exo_batch_release(batch);
@@ -247,7 +247,7 @@ exo_batch_read_row(exo_batch *batch, size_t row, const exo_dataset *dataset, siz
 {
     void *out[EXO_MAX_FIELDS];
     for (size_t i = 0; i < batch->num_fields; i++)
-        out[i] = (char *)batch->data[i] + row * sample_bytes(&batch->fields[i]);
+        out[i] = (char *)batch->data[i] + row * exo_field_bytes(&batch->fields[i]);
     exo_status st = exo_dataset_get(dataset, index, key, out, err);
     return st == EXO_OK ? EXO_OK : exo_fail_in(err, st, "sample %zu", index);
 }

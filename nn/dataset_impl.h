@@ -15,6 +15,8 @@ exo_split_point(size_t length, uint32_t part, uint32_t num_parts)
     return length / num_parts * part + length % num_parts * part / num_parts;
 }
 
+/* The bytes of a sample's field. */
+size_t exo_field_bytes(const exo_field *field);
 /* Reads sample `index` into one row of a batch. */
 exo_status exo_batch_read_row(exo_batch *batch, size_t row, const exo_dataset *dataset,
                               size_t index, const exo_sample_key *key, exo_err *err);
