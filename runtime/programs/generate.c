@@ -375,7 +375,8 @@ show(struct generation *g, size_t *showing)
 {
     for (; *showing < g->samples; ++*showing) {
         exo_sample_text *text = &g->texts[*showing];
-        if (text->shown == 0 && text->text.length > 0) {
+        if (!text->begun && text->read > 0) {
+            text->begun = true;
             if (g->samples > 1)
                 printf("--- %zu\n", *showing + 1);
             exo_sample_show(g->prompt, g->prompt_size);

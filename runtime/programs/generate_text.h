@@ -14,6 +14,7 @@ typedef struct exo_sample_text {
     exo_token_stream *stream;
     exo_text text; /* whole characters, without the stop text and the text after it */
     size_t read;   /* tokens that were read so far */
+    bool begun;    /* what stands before the text was printed: the prompt */
     size_t shown;  /* bytes that were printed */
     bool stopped;  /* a stop text was found */
     bool done;     /* no more text will come */

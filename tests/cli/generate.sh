@@ -94,6 +94,16 @@ stop=$(grep -o '"text": ".*"' out | head -1 | cut -c 14-15)
 ok generate --model $run --prompt 'line 5' --temperature 0 --json --max-new-tokens 20 --stop "$stop" --weights fp32
 has out '"finish": "stop"'
 
+# The prompt stands there once, also while all of the text may be the beginning of a stop text, or
+# where the stop text comes at once.
+ok generate --model $run --prompt 'line 5' --temperature 0 --max-new-tokens 20
+cp out greedy
+begin=$(head -c 14 greedy | tail -c 8)
+ok generate --model $run --prompt 'line 5' --temperature 0 --max-new-tokens 20 --stop "$begin@"
+cmp out greedy || fail "with a stop text that does not occur it is another text: $(cat out)"
+ok generate --model $run --prompt 'line 5' --temperature 0 --max-new-tokens 20 --stop "${begin:0:2}" --samples 2
+[ "$(cat out)" = $'--- 1\nline 5\n--- 2\nline 5' ] || fail "two texts that end at once: $(cat out)"
+
 # Mistakes.
 bad 2 'top-k' generate --model $run --prompt x --top-k -3
 bad 2 'twice' generate --model $run --prompt x --prompt-file prompt
