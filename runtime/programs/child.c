@@ -26,10 +26,6 @@ exo_child_await(pid_t child, const char *name, exo_time patience, const _Atomic 
         const pid_t ended = waitpid(child, status, WNOHANG);
         if (ended == child)
             return EXO_OK;
-        if (ended < 0 && errno == ECHILD) { /* SIGCHLD is ignored: the kernel dropped its status */
-            *status = 0;
-            return EXO_OK;
-        }
         if (ended < 0 && errno != EINTR)
             return exo_fail(err, EXO_FAILED, "%s: its end is not known", name);
         if (stop && *stop > 0) {

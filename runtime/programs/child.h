@@ -9,10 +9,10 @@
 
 #define EXO_CHILD_PATIENCE (10 * 60 * EXO_SECOND) /* a picture of a large graph takes minutes */
 
-/* Waits until the child has ended, and writes its status: 0 if this process was started with SIGCHLD
- * ignored, where no status is kept. One that has not ended after `patience` is killed: TIMEOUT, with
- * its name; and so is one when *stop is above 0 (a signal's number, as exo_stop_reason has it; NULL:
- * never): CANCELLED. */
+/* Waits until the child has ended, and writes its status. One that has not ended after `patience` is
+ * killed: TIMEOUT, with its name; and so is one when *stop is above 0 (a signal's number, as
+ * exo_stop_reason has it; NULL: never): CANCELLED. FAILED: the kernel keeps no status, because this
+ * process ignores SIGCHLD, which exo_program_main takes back. */
 exo_status exo_child_await(pid_t child, const char *name, exo_time patience,
                            const _Atomic int *stop, int *status, exo_err *err);
 

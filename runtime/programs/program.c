@@ -178,6 +178,18 @@ outlive_file_limit(void)
     sigaction(SIGXFSZ, &action, NULL);
 }
 
+/* Takes back what a parent that ignores SIGCHLD has handed on: the kernel would keep no status of the
+ * processes that this one starts, and not tell of their end. */
+static void
+notice_children(void)
+{
+    struct sigaction action;
+    if (sigaction(SIGCHLD, NULL, &action) != 0 || action.sa_handler != SIG_IGN)
+        return;
+    action.sa_handler = SIG_DFL;
+    sigaction(SIGCHLD, &action, NULL);
+}
+
 /* The first error of a flush. What a program does afterwards changes errno. */
 static int output_error;
 
@@ -203,6 +215,7 @@ exo_program_main(const exo_command *program, int argc, char **argv)
     open_standard_files();
     exo_output_open();
     outlive_file_limit();
+    notice_children();
     if (exo_environment_check(&err) != EXO_OK)
         return exo_report(&err);
     int status =

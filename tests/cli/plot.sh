@@ -53,6 +53,17 @@ for picture in a.png a.svg; do
     [ -z "$(find . -name 'a.*')" ] || fail 'half a picture is left'
 done
 
+# As under a parent that ignores SIGCHLD, for which the kernel keeps no status of processes that end.
+printf '#!/bin/sh\ncat >/dev/null\nexit 1\n' >fake/dot
+chmod +x fake/dot
+trap '' CHLD
+ok plot runs/other -o ignored.png
+PATH=$PWD/fake:$PATH "$EXOGYM" graph dot "$EXO_SOURCE/examples/01_compare/compare.yaml" --run ddp -o a.png >out 2>err
+[ $? = 1 ] || fail 'dot failed while SIGCHLD is ignored: not status 1'
+trap - CHLD
+has err "exogym: graphviz's dot could not draw the graph"
+[ -z "$(find . -name 'a.png*')" ] || fail 'an empty picture is left'
+
 # A command that is stopped while another program draws ends that one, and leaves no part.
 # stopped SIGNAL STATUS ARGUMENTS...
 for name in gnuplot dot; do

@@ -4,8 +4,10 @@
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 head
+trap '' CHLD # as under a parent that ignores it: the watchers notice the ends nevertheless
 worker w1 --plugin "$plugin"
 worker w2 --plugin "$plugin"
+trap - CHLD
 x spawn counter 5 --name phoenix --restart on_failure --resource cpus=3 >out || fail 'spawn'
 home=$(x list actors --json | sed -n '/"phoenix"/,/}/s/.*"node": "\(.*\)".*/\1/p')
 x spawn counter --name mortal --node "$home" --resource cpus=1 >out || fail 'spawn'
