@@ -4,6 +4,7 @@
  *
  * The child's status is its exit status; an alarm ends a child that waits for a thread that it does
  * not have. Read next: runtime/base/forks.h. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -230,3 +231,73 @@ Test(forks, a_child_logs_although_another_thread_did)
     in_child_during(log_main, log_line);
     exo_log_set_sink(NULL, NULL);
 }
+
+/* --- Futures that threads leave to others ----------------------------------------------------- */
+
+#if !defined(__SANITIZE_ADDRESS__) /* with it threads keep no futures */
+
+enum {
+    MANY = 300 /* futures: more than a thread keeps */
+};
+
+/* The next lock that this thread takes stays locked until it may go on. */
+static _Thread_local bool lingers;
+
+int
+pthread_mutex_unlock(pthread_mutex_t *mutex)
+{
+    static int (*_Atomic next)(pthread_mutex_t *);
+    if (!next) {
+        int (*found)(pthread_mutex_t *);
+        *(void **)&found = dlsym(RTLD_NEXT, "pthread_mutex_unlock");
+        next = found;
+    }
+    if (lingers) {
+        lingers = false;
+        stay_inside();
+    }
+    return next(mutex);
+}
+
+/* Has so many futures at a time. */
+static void
+ask_often(exo_runtime *runtime, exo_ref actor)
+{
+    static exo_future *futures[MANY];
+    for (int i = 0; i < MANY; i++)
+        CHECK(exo_call(runtime, actor, "ask", (exo_payload){0}, soon(), &futures[i], NULL) ==
+              EXO_OK);
+    for (int i = 0; i < MANY; i++) {
+        CHECK(exo_wait(futures[i], INT64_MAX, NULL, NULL) == EXO_OK);
+        exo_future_drop(&futures[i]);
+    }
+}
+
+static void
+make_futures(void *unused)
+{
+    exo_runtime *own = NULL;
+    exo_ref actor;
+    (void)unused;
+    CHECK(exo_runtime_open(&own, NULL, NULL) == EXO_OK);
+    CHECK(exo_spawn(own, &answerer, NULL, &actor, NULL) == EXO_OK);
+    ask_often(own, actor);
+    CHECK(exo_runtime_close(&own, soon(), NULL) == EXO_OK);
+}
+
+/* A thread that ends leaves its futures to the others, and is at that. */
+static void *
+leave_futures_main(void *unused)
+{
+    make_futures(NULL);
+    lingers = true;
+    return unused;
+}
+
+Test(forks, a_child_makes_futures_although_another_thread_left_some, .timeout = 120)
+{
+    in_child_during(leave_futures_main, make_futures);
+    make_futures(NULL);
+}
+
+#endif

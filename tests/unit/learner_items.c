@@ -282,6 +282,46 @@ Test(learner_items, a_sum_that_overflows_is_told_as_such)
 }
 
 static void
+set_opposite_to_unlikely(exo_experience *e)
+{
+    set_opposite_to(e);
+    /* of the answer that is to become less likely: the ratio is not clipped */
+    for (size_t t = (size_t)e->lengths[0]; t < TOKENS; t++)
+        e->log_probs[t] = -40;
+}
+
+/* Losses of which each is finite. From one try to the next they grow by a factor of 1.5. With `length: 1`
+ * an answer weighs as much as each of its tokens, so that a sum of these may overflow where none does. */
+Test(learner_items, a_sum_of_losses_that_overflows_is_told_as_such)
+{
+    struct summand s[2];
+    bool found = false;
+    for (opposite = 1e18; !found && opposite < 1e27; opposite *= 1.5) {
+        s[0] = (struct summand){.spoil = set_opposite_to_unlikely};
+        s[1] = (struct summand){.id = 1, .spoil = set_opposite_to_unlikely};
+        learn_together("{name: dr_grpo, length: 1}", s);
+        found = strstr(s[0].err.text, "the loss") || strstr(s[1].err.text, "the loss");
+    }
+    expect_sum_overflows(s, "the loss");
+}
+
+/* Its gradient is finite, but its square is not: the sum is not to blame for that. */
+Test(learner_items, a_trainer_whose_gradient_spoils_the_sum_names_its_items)
+{
+    struct summand s[2] = {{.status = EXO_OK}};
+    /* more than once if it hears of the other's end first */
+    for (int i = 0; i < 20 && s[1].status != EXO_FAILED; i++) {
+        s[0] = (struct summand){.spoil = leave};
+        s[1] = (struct summand){.id = 1, .spoil = set_opposite_scores};
+        learn_together("{name: dr_grpo, length: 4}, max_norm: 0", s);
+    }
+    cr_expect_eq(s[1].status, EXO_FAILED, "%s", s[1].err.text);
+    cr_expect(strstr(s[1].err.text, "the square of the gradient of version 0 is not finite. Of "
+                                    "this trainer's items, item 1 of maker 1 has"),
+              "%s", s[1].err.text);
+}
+
+static void
 set_longer_answer(exo_experience *e)
 {
     e->lengths[0] = 1;
