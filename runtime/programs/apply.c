@@ -19,8 +19,10 @@
 #include "base/file.h"
 #include "base/grow_text.h"
 #include "graph/site.h"
+#include "programs/stopping.h"
 
-#define NEXT "graph.next"
+#define NEXT  "graph.next"
+#define TAKEN "graph.taken"
 
 enum {
     LARGEST = 16 << 20,
@@ -53,19 +55,29 @@ has_said_graph(const char *folder)
     return said;
 }
 
+/* Waits a moment. Errors: CANCELLED, by a signal; TIMEOUT, with this reason. */
+static exo_status
+wait_more(const char *folder, exo_time deadline, const char *reason, exo_err *err)
+{
+    if (exo_stop_reason > 0)
+        return exo_fail(err, EXO_CANCELLED, "%s: stopped", folder);
+    if (exo_now(exo_clock_real()) >= deadline)
+        return exo_fail(err, EXO_TIMEOUT, "%s: %s", folder, reason);
+    nanosleep(&(struct timespec){.tv_nsec = 10 * EXO_MS}, NULL);
+    return EXO_OK;
+}
+
 /* Waits for graph.yaml: a run takes the lock a moment before it writes the file. */
 static exo_status
 await_graph(const char *folder, exo_time deadline, exo_err *err)
 {
-    while (!has_said_graph(folder)) {
+    exo_status st = EXO_OK;
+    while (st == EXO_OK && !has_said_graph(folder)) {
         if (!is_running(folder))
             return exo_fail(err, EXO_NOT_FOUND, "%s: no graph runs in this folder", folder);
-        if (exo_now(exo_clock_real()) >= deadline)
-            return exo_fail(err, EXO_TIMEOUT, "%s: the run has not said which graph it runs",
-                            folder);
-        nanosleep(&(struct timespec){.tv_nsec = 10 * EXO_MS}, NULL);
+        st = wait_more(folder, deadline, "the run has not said which graph it runs", err);
     }
-    return EXO_OK;
+    return st;
 }
 
 /* The answer to the request `id`, without the number; NULL: none yet. The caller frees it. */
@@ -128,16 +140,29 @@ leave(const char *path, uint64_t id, const exo_graph_spec *next, exo_err *err)
 static exo_status
 await_answer(const char *folder, uint64_t id, exo_time deadline, char **answer, exo_err *err)
 {
-    while (!(*answer = read_answer(folder, id))) {
-        if (exo_now(exo_clock_real()) >= deadline)
-            return exo_fail(err, EXO_TIMEOUT, "%s: the run has not answered", folder);
+    exo_status st = EXO_OK;
+    while (st == EXO_OK && !(*answer = read_answer(folder, id))) {
         if (!is_running(folder) && !(*answer = read_answer(folder, id)))
             return exo_fail(err, EXO_NOT_FOUND, "%s: the run has ended", folder);
-        if (*answer)
-            break;
-        nanosleep(&(struct timespec){.tv_nsec = 10 * EXO_MS}, NULL);
+        if (!*answer)
+            st = wait_more(folder, deadline, "the run has not answered", err);
     }
-    return EXO_OK;
+    return *answer ? EXO_OK : st;
+}
+
+/* Takes the request back, so that the run does not apply it later. If the run has taken it already,
+ * the error says so. */
+static exo_status
+withdraw(const char *path, exo_status st, exo_err *err)
+{
+    exo_err why = err ? *err : (exo_err){0};
+    bool late =
+        exo_dir_unlink(path) != 0 && errno == ENOENT && (st == EXO_TIMEOUT || st == EXO_CANCELLED);
+    return late ? exo_fail(err, st,
+                           "%s, but it has taken the change and makes it once every actor can: its "
+                           "graph.yaml is then the new graph",
+                           why.text)
+                : st;
 }
 
 /* Removes the place from an answer: the run read graph.next, and the asker has another file. */
@@ -159,15 +184,13 @@ await_turn(const char *folder, exo_time deadline, int *turn, exo_err *err)
     *turn = exo_dir_open(folder, O_RDONLY | O_DIRECTORY, 0);
     if (*turn < 0)
         return exo_fail(err, EXO_IO, "%s: %s", folder, exo_dir_reason(errno));
-    while (flock(*turn, LOCK_EX | LOCK_NB) != 0) {
+    exo_status st = EXO_OK;
+    while (st == EXO_OK && flock(*turn, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
-        if (exo_now(exo_clock_real()) >= deadline)
-            return exo_fail(err, EXO_TIMEOUT, "%s: another change waits for the run's answer",
-                            folder);
-        nanosleep(&(struct timespec){.tv_nsec = 10 * EXO_MS}, NULL);
+        st = wait_more(folder, deadline, "another change waits for the run's answer", err);
     }
-    return EXO_OK;
+    return st;
 }
 
 exo_status
@@ -192,8 +215,8 @@ exo_apply_ask(const char *folder, const exo_graph_spec *next, bool job, exo_time
             st = await_answer(folder, id, deadline, &answer, err);
         if (st == EXO_OK && strcmp(answer, "ok") != 0)
             st = exo_fail(err, EXO_INVAL, "%s: %s", next->source, without_place(answer));
-        if (st != EXO_OK)
-            exo_dir_unlink(path); /* the run must not apply it later */
+        if (st != EXO_OK && !answer)
+            st = withdraw(path, st, err);
     }
     if (turn >= 0)
         close(turn);
@@ -222,9 +245,10 @@ exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph
                exo_err *err)
 {
     char *path = exo_text_make(err, "%s/.graph.lock", folder),
-         *next = exo_text_make(err, "%s/" NEXT, folder);
+         *next = exo_text_make(err, "%s/" NEXT, folder),
+         *taken = exo_text_make(err, "%s/" TAKEN, folder);
     *box = (exo_apply_box){.folder = folder, .job = job, .lock = -1};
-    exo_status st = path && next ? EXO_OK : EXO_NOMEM;
+    exo_status st = path && next && taken ? EXO_OK : EXO_NOMEM;
     if (st == EXO_OK && (box->lock = exo_dir_open(path, O_CREAT | O_RDWR, 0666)) < 0)
         st = exo_fail(err, EXO_IO, "%s: %s", path, exo_dir_reason(errno));
     if (st == EXO_OK && !exo_file_lock(box->lock))
@@ -236,6 +260,7 @@ exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph
                       errno == EINVAL ? "is no plain file: remove it" : exo_dir_reason(errno));
     if (st == EXO_OK) { /* files of an earlier run */
         exo_dir_unlink(next);
+        exo_dir_unlink(taken);
         exo_file_sweep(folder, NULL);
     }
     if (st == EXO_OK && graph)
@@ -246,6 +271,7 @@ exo_apply_open(exo_apply_box *box, const char *folder, bool job, const exo_graph
         exo_apply_release(box);
     exo_free(path);
     exo_free(next);
+    exo_free(taken);
     return st;
 }
 
@@ -308,18 +334,22 @@ exo_apply_answer(exo_apply_box *box, const exo_change_time *when, exo_status sta
         answer(box, status, reason);
 }
 
-/* Takes the request from the folder. The caller frees the text. */
+/* Takes the request from the folder. The caller frees the text. The request is renamed before it is
+ * read: what is removed then is not the request of a next asker, who does not wait for one that was
+ * killed. */
 static char *
 take_text(exo_apply_box *box)
 {
-    char *path = exo_text_make(NULL, "%s/" NEXT, box->folder), *text = NULL;
+    char *path = exo_text_make(NULL, "%s/" NEXT, box->folder),
+         *taken = exo_text_make(NULL, "%s/" TAKEN, box->folder), *text = NULL;
     size_t size = 0;
-    if (path && access(path, R_OK) == 0 &&
-        exo_file_read(path, LARGEST, &text, &size, NULL) == EXO_OK) {
-        exo_dir_unlink(path);
-        box->id = strncmp(text, "# ", 2) == 0 ? strtoull(text + 2, NULL, 10) : 0;
+    if (path && taken && access(path, R_OK) == 0 && exo_dir_rename(path, taken, 0) == 0) {
+        if (exo_file_read(taken, LARGEST, &text, &size, NULL) == EXO_OK)
+            box->id = strncmp(text, "# ", 2) == 0 ? strtoull(text + 2, NULL, 10) : 0;
+        exo_dir_unlink(taken);
     }
     exo_free(path);
+    exo_free(taken);
     return text;
 }
 

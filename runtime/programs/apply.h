@@ -4,6 +4,7 @@
  *     graph.yaml     the current graph, expanded
  *     graph.next     the next graph as expanded YAML; its first line is "# ID", a number that the
  *                    asker chose
+ *     graph.taken    the same while the run reads it
  *     graph.answer   "ID ok", or "ID " and the reason of a refusal
  *
  * The exchange goes through files because the folder belongs to the user: no port or socket is
@@ -18,7 +19,8 @@
 /* The asker's side: writes the graph to the folder and waits for the answer, until `deadline` on
  * the real clock. job: `next` is the graph of a training job. Errors: NOT_FOUND (no run there);
  * INVAL (the run cannot become this graph; names the place in next's file if it is known);
- * TIMEOUT. */
+ * TIMEOUT; CANCELLED (a signal, exo_stop_reason). After the last two the text says whether the run
+ * has taken the change, and so makes it later. */
 exo_status exo_apply_ask(const char *folder, const exo_graph_spec *next, bool job,
                          exo_time deadline, exo_err *err);
 

@@ -285,10 +285,13 @@ apply(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
     if (graphs->count > 1)
         return exo_fail(err, EXO_INVAL, "the job has %zu runs: choose one with --run",
                         graphs->count);
+    exo_stop_on_signals("");
     exo_status st = exo_apply_ask(args->to, graphs->each[0], graphs->own == NULL,
                                   exo_deadline(exo_clock_real(), APPLY_TIMEOUT), err);
     if (st == EXO_OK)
         exo_print_path(stdout, "", args->to, ": changed\n");
+    else if (st == EXO_CANCELLED)
+        exo_report(err);
     return st;
 }
 
