@@ -1,5 +1,5 @@
 /* The runner of graphs: see run.h. The caller's thread owns struct run, except for its atomic
- * members and change_err. */
+ * members. */
 #include "graph/run.h"
 
 #include <limits.h>
@@ -16,6 +16,7 @@
 #include "base/config_edit.h"
 #include "base/printable.h"
 #include "conduct/conduct.h"
+#include "graph/changing.h"
 #include "graph/engine.h"
 #include "graph/host.h"
 #include "graph/lives.h"
@@ -25,8 +26,9 @@
 #define CLOSE_GRACE     (30 * EXO_SECOND)
 #define CONNECT_TIMEOUT (60 * EXO_SECOND)
 #define REPORT_TIMEOUT  (5 * EXO_SECOND)
-#define LATE_REPORT     EXO_SECOND       /* the same of a run that has waited for its end in vain */
-#define SPAWN_AGAIN     (5 * EXO_SECOND) /* for each attempt at a next life */
+#define LATE_REPORT     EXO_SECOND /* the same of a run that has waited for its end in vain */
+#define HELD            (20 * EXO_SECOND) /* the longest time that a life waits for a change */
+#define SPAWN_AGAIN     (5 * EXO_SECOND)  /* for each attempt at a next life */
 
 enum {
     SPANS = 200000, /* that each actor records for a timeline */
@@ -50,14 +52,11 @@ struct run {
     exo_time origin;    /* of the clock of actors in workers, on the real clock */
     exo_time began;     /* start, on the real clock */
     exo_time grace;
-    exo_time reported;           /* time of the last progress, on the real clock */
-    const exo_graph_spec *graph; /* the present graph */
-    uint64_t changes;
-    exo_err change_err; /* virtual clock: error of the change, published by change_done */
-    _Atomic bool change_done;
+    exo_time reported;     /* time of the last progress, on the real clock */
+    exo_changing changing; /* the present graph, and the change to another one */
+    exo_time held;         /* since when a life waits for the change, on the real clock; 0: none */
     exo_stall_watch watch;
     exo_lives lives; /* of the actors in workers */
-    char **texts;    /* (changes) the graphs that the run has changed to, for workers */
     bool told_of_stall;
     bool over, stopped; /* the run ends by `until`, or by the caller's `stop` */
     bool late;          /* actors that were told to end have not, in time */
@@ -123,8 +122,8 @@ make_there(struct run *run, uint32_t i, const exo_actor_spec *spec, uint32_t ind
                                  .num_lives = run->cast.count,
                                  .ended = run->lives.ended,
                                  .num_ended = exo_lives_ended(&run->lives),
-                                 .changes = run->texts,
-                                 .num_changes = run->changes,
+                                 .changes = run->changing.texts,
+                                 .num_changes = run->changing.count,
                                  .resumes = run->opts->resume || run->lives.lives[i] > 0,
                                  .began = run->origin};
     exo_status st = exo_host_start_text(&opts.args, &start, err);
@@ -192,6 +191,7 @@ open_site(struct run *run, exo_err *err)
     st = exo_site_new(&run->site, run->spec, run->opts->space, run->opts->folder,
                       run->opts->tie_seed, err);
     if (st == EXO_OK) {
+        run->changing.site = run->site;
         run->site->span_limit = run->opts->timeline ? SPANS : 0;
         run->site->resumes = run->opts->resume;
     }
@@ -268,8 +268,8 @@ show_progress(struct run *run)
     exo_slow_wait waits[EXO_GRAPH_WAITS];
     size_t num_waits = run->site && run->site->sim
                            ? 0
-                           : exo_stall_slow(run->graph, run->watch.records, run->cast.count,
-                                            EXO_SECOND, waits, EXO_GRAPH_WAITS);
+                           : exo_stall_slow(run->changing.graph, run->watch.records,
+                                            run->cast.count, EXO_SECOND, waits, EXO_GRAPH_WAITS);
     const exo_graph_progress progress = {.time = run_now(run),
                                          .meters = now.meters,
                                          .ledger = &now.ledger,
@@ -282,72 +282,50 @@ show_progress(struct run *run)
 
 /* --- Changes ---------------------------------------------------------------------------------- */
 
-/* An actor that has died does without: its next life begins with the change, or the run ends. */
-static exo_status
-change_step(struct run *run, exo_change_step step, const char *text, exo_err *err)
-{
-    exo_cast_round round;
-    exo_status st = exo_cast_round_open(&round, &run->cast, CONNECT_TIMEOUT, err);
-    for (uint32_t i = 0; st == EXO_OK && i < run->cast.count; i++) {
-        exo_payload payload = {0};
-        exo_err reason = {0};
-        if (!run->cast.actors[i].id)
-            continue;
-        st = exo_host_change_text(&payload, run->changes, step, text, err);
-        if (st != EXO_OK)
-            break;
-        st = exo_cast_round_ask(&round, i, "change", payload, &reason);
-        if (st != EXO_OK)
-            st = exo_lives_is_loss(st) ? EXO_OK : exo_fail(err, st, "%s", reason.text);
-    }
-    while (st == EXO_OK && exo_cast_round_next(&round))
-        if (round.status != EXO_OK && !exo_lives_is_loss(round.status))
-            st = exo_fail(err, round.status, "%s", round.reason.text);
-    exo_cast_round_close(&round);
-    return st;
-}
-
-/* On the virtual clock a change is an event, between two steps of the actors. */
+/* Ends the run with an error that no actor has answered with. */
 static void
-on_change(void *context, exo_time at)
+fail_run(struct run *run, uint32_t culprit, exo_status st, const exo_err *err)
 {
-    struct run *run = context;
+    if (run->cast.root.status != EXO_OK)
+        return;
+    run->cast.root =
+        (exo_cast_root){.status = st, .err = *err, .actor = culprit, .weight = EXO_CAST_OWN};
+    cancel_all(run);
+}
+
+static void
+tell_of_change(struct run *run, exo_status st, const char *reason)
+{
+    if (run->opts->changed)
+        run->opts->changed(run->opts->context, run_now(run), st, reason);
+}
+
+/* Goes on with a change. Meanwhile no actor begins another life, because it would have edges that the
+ * others lack; one that is due does not wait longer than for an answer to `relink`. */
+static void
+go_on_with_change(struct run *run)
+{
+    exo_err err = {0};
     exo_status st = EXO_OK;
-    (void)at;
-    for (uint32_t i = 0; st == EXO_OK && i < run->cast.count; i++)
-        st = exo_place_change_inputs(run->places[i], NULL, &run->change_err);
-    for (uint32_t i = 0; st == EXO_OK && i < run->cast.count; i++)
-        st = exo_place_change_outputs(run->places[i], NULL, &run->change_err);
-    run->change_done = true;
-}
-
-static exo_status
-change_virtually(struct run *run, exo_err *err)
-{
-    run->change_err = (exo_err){0};
-    run->change_done = false;
-    exo_status st = exo_sim_at(run->site->sim, 0, on_change, run, err); /* at the present time */
-    exo_time deadline = exo_deadline(exo_clock_real(), CONNECT_TIMEOUT);
-    while (st == EXO_OK && !run->change_done && real_now() < deadline)
-        nanosleep(&(struct timespec){.tv_nsec = EXO_MS}, NULL);
-    if (st == EXO_OK && !run->change_done)
-        return exo_fail(err, EXO_TIMEOUT, "the change was not made in time");
-    if (st == EXO_OK && run->change_err.code != EXO_OK)
-        *err = run->change_err;
-    return st == EXO_OK ? run->change_err.code : st;
-}
-
-/* Keeps the text of a change for actors that are made later. */
-static exo_status
-keep_text(struct run *run, const char *text, exo_err *err)
-{
-    char **texts = exo_realloc(run->texts, run->changes + 1, sizeof *texts);
-    if (!texts)
-        return exo_fail(err, EXO_NOMEM, "no memory for a change");
-    run->texts = texts;
-    texts[run->changes] = text ? exo_strdup(text) : NULL;
-    return text && !texts[run->changes] ? exo_fail(err, EXO_NOMEM, "no memory for a change")
-                                        : EXO_OK;
+    uint32_t culprit = 0;
+    if (exo_changing_go_on(&run->changing, &st, &culprit, &err)) {
+        run->held = 0;
+        tell_of_change(run, st, err.text);
+        if (st != EXO_OK)
+            fail_run(run, culprit, st, &err);
+        return;
+    }
+    if (!exo_lives_pend(&run->lives))
+        run->held = 0;
+    else if (!run->held)
+        run->held = real_now();
+    else if (real_now() - run->held > HELD) {
+        st = exo_fail(&err, EXO_TIMEOUT,
+                      "no answer to a change of the graph within %d s while another actor is to "
+                      "begin a life: its process is stopped, or too busy",
+                      (int)(HELD / EXO_SECOND));
+        fail_run(run, exo_changing_late(&run->changing), st, &err);
+    }
 }
 
 /* Changes to another graph if the caller has one. */
@@ -357,23 +335,12 @@ look_for_change(struct run *run)
     const exo_graph_spec *next = NULL;
     const char *text = NULL;
     exo_err err = {0};
-    if (!run->opts->next || !run->opts->next(run->opts->context, run->graph, &next, &text))
+    if (!run->opts->next || exo_changing_pends(&run->changing) ||
+        !run->opts->next(run->opts->context, run->changing.graph, &next, &text))
         return;
-    exo_status st = keep_text(run, text, &err);
-    run->changes += st == EXO_OK;
-    if (st == EXO_OK)
-        st = run->site ? exo_site_change(run->site, next, &err) : EXO_OK;
-    if (st == EXO_OK && run->site && run->site->sim) {
-        st = change_virtually(run, &err);
-    } else if (st == EXO_OK) {
-        st = change_step(run, EXO_CHANGE_INPUTS, text, &err);
-        if (st == EXO_OK)
-            st = change_step(run, EXO_CHANGE_OUTPUTS, text, &err);
-    }
-    if (st == EXO_OK)
-        run->graph = next;
-    if (run->opts->changed)
-        run->opts->changed(run->opts->context, run_now(run), st, err.text);
+    exo_status st = exo_changing_begin(&run->changing, next, text, &err);
+    if (st != EXO_OK)
+        tell_of_change(run, st, err.text);
 }
 
 /* --- Running ---------------------------------------------------------------------------------- */
@@ -468,18 +435,19 @@ look_for_stall(void *context)
         cancel_all(run);
 }
 
-/* Begins the lives that are due, and looks for a stall. */
+/* Goes on with a change, or begins the lives that are due, and looks for a stall. */
 static void
 on_look(void *context)
 {
     struct run *run = context;
     exo_err err = {0};
     uint32_t culprit = 0;
-    exo_status st = exo_lives_tend(&run->lives, &culprit, &err);
-    if (st != EXO_OK && run->cast.root.status == EXO_OK) {
-        run->cast.root =
-            (exo_cast_root){.status = st, .err = err, .actor = culprit, .weight = EXO_CAST_OWN};
-        cancel_all(run);
+    if (!exo_changing_pends(&run->changing)) {
+        exo_status st = exo_lives_tend(&run->lives, &culprit, &err);
+        if (st != EXO_OK)
+            fail_run(run, culprit, st, &err);
+    } else if (!run->cast.told) {
+        go_on_with_change(run);
     }
     look_for_stall(context);
 }
@@ -612,6 +580,8 @@ await_all(struct run *run, exo_err *err)
                                   .when = ended_at};
     uint32_t left = exo_cast_await(&run->cast, &hooks);
     run->late = left > 0;
+    if (exo_changing_pends(&run->changing) && !run->cast.told)
+        go_on_with_change(run); /* the actors may have made it before they ended */
     /* on the virtual clock, a stall may have cancelled all actors since the last look */
     look_for_stall(run);
     exo_status st = conclude(run, err);
@@ -707,9 +677,7 @@ close_run(struct run *run, exo_err *err)
         exo_payload_release(&run->said[i].text);
     exo_free(run->said);
     exo_free(run->places);
-    for (uint64_t i = 0; i < run->changes; i++)
-        exo_free(run->texts[i]);
-    exo_free(run->texts);
+    exo_changing_close(&run->changing);
     exo_lives_close(&run->lives);
     exo_cast_close(&run->cast);
     return st;
@@ -744,6 +712,7 @@ allocate(struct run *run, exo_err *err)
     if (!run->said || !run->places || !run->result->parts)
         return exo_fail(err, EXO_NOMEM, "no memory for %u actors", cast->count);
     exo_status st = exo_cast_open(cast, err);
+    run->changing = (exo_changing){.cast = cast, .graph = run->spec, .places = run->places};
     run->lives = (exo_lives){.spec = run->spec,
                              .cast = cast,
                              .context = run,
@@ -759,7 +728,6 @@ exo_graph_run(const exo_graph_spec *spec, const exo_graph_run_opts *opts, exo_gr
 {
     exo_err unused = {0}, close_err = {0};
     struct run run = {.spec = spec,
-                      .graph = spec,
                       .opts = opts,
                       .result = result,
                       .grace = opts->grace ? opts->grace : CLOSE_GRACE};

@@ -13,17 +13,13 @@
 #include "comm/edge.h"
 #include "graph/engine.h"
 
-enum {
-    MAX_CHANGES = 1000 /* of one run, in a worker */
-};
-
 /* A site of a worker, in the table under the run's namespace. `shared.making` guards its making and
  * its changes. */
 struct shared_site {
     exo_shared shared; /* must be first */
     exo_site *site;
-    exo_graph_spec *spec;               /* owned */
-    exo_graph_spec *later[MAX_CHANGES]; /* the graphs of its changes, owned */
+    exo_graph_spec *spec;                   /* owned */
+    exo_graph_spec *later[EXO_MAX_CHANGES]; /* the graphs of its changes, owned */
     size_t num_later;
     char *folder; /* for the actors' files; NULL: none */
 };
@@ -336,7 +332,7 @@ exo_site_change_to(exo_site *site, uint64_t number, const char *source, const ch
     if (site->changes + 1 == number && !text) {
         st = exo_fail(err, EXO_INVAL, "change %llu of a graph comes without its text",
                       (unsigned long long)number);
-    } else if (site->changes + 1 == number && s->num_later < MAX_CHANGES) {
+    } else if (site->changes + 1 == number && s->num_later < EXO_MAX_CHANGES) {
         exo_graph_spec *next = NULL;
         st = exo_graph_parse(&next, source, text, NULL, err);
         if (st == EXO_OK)

@@ -15,6 +15,10 @@
 #include "graph/lives.h"
 #include "graph/spec.h"
 
+enum {
+    EXO_MAX_CHANGES = 1000 /* of one run, on workers */
+};
+
 typedef struct exo_place exo_place; /* place.h */
 
 /* A meeting of an actor's members, to form their collectives again (rebirth.c), and their failures, which

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# exogym graph apply while a process of the run is stopped: the change waits for it and is made when it
+# goes on, the run stays alive meanwhile, and nothing is lost. The command that has asked may end before.
+. "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
+
+cat >graph.yaml <<YAML
+exogym: 1
+name: flow
+plugins: [$EXO_BUILD/tests/plugins/numbers.so]
+actors:
+  source: {class: source, count: 2, config: {items: 200, gate: $folder/gate}}
+  sink: {class: sink, count: 2}
+edges:
+  - {from: source, to: sink, carries: numbers, route: round_robin}
+YAML
+
+# ask OPTION...: applies the graph in the background; $asker.
+ask() {
+    "$EXOGYM" graph apply graph.yaml --to runs/flow "$@" >asked 2>&1 </dev/null &
+    asker=$!
+    started+=("$asker")
+}
+stop_asker() {
+    kill -TERM "$asker"
+    ended 30 "$asker" 143
+}
+waits() {
+    [ -e runs/flow/graph.next ]
+}
+figure() {
+    python3 -c 'import json, sys; print(json.load(open("runs/flow/progress.json"))[sys.argv[1]])' "$1"
+}
+began() {
+    [ -e runs/flow/progress.json ] && [ "$(meter runs/flow/progress.json sink_0.count)" -gt 0 ]
+}
+later() {
+    python3 -c 'import sys; sys.exit(not float(sys.argv[1]) > float(sys.argv[2]))' "$(figure time_s)" "$1"
+}
+
+"$EXOGYM" run graph.yaml --workers 2 >run.out 2>run.err </dev/null &
+run_pid=$!
+started+=("$run_pid")
+until_true 30 began || fail "nothing comes: $(cat run.err)"
+victim=$(child_of "$(pgrep -P "$run_pid" exogym-worker | tail -1)")
+kill -STOP "$victim"
+
+# The run takes the change, and waits for the actors of the stopped process.
+for try in $(seq 100); do
+    ask --set 'edges.0.codec=bf16'
+    pause $((try * 20))
+    stop_asker
+    grep -q 'taken' asked && break
+done
+[ "$(cat asked)" = 'exogym: runs/flow: stopped, but it has taken the change and makes it once every actor can: its graph.yaml is then the new graph' ] ||
+    fail "the run has not taken the change: $(cat asked)"
+# Another change waits in the folder until its command is stopped.
+ask --set 'edges.0.buffer.capacity=9'
+until_true 30 waits || fail "no other change waits: $(cat asked)"
+stop_asker
+[ "$(cat asked)" = 'exogym: runs/flow: stopped' ] || fail "stopped before the run took it, graph apply says: $(cat asked)"
+waits && fail 'a change that was taken back is in the folder'
+until_true 60 later "$(figure time_s)" || fail 'a run with a change in progress reports nothing'
+grep 'the graph was' run.err && fail 'the change did not wait for the stopped process'
+
+kill -CONT "$victim"
+: >gate
+ended 60 "$run_pid" 0
+[ "$(grep -c 'the graph was changed' run.err)" = 1 ] || fail "the change was not made once: $(cat run.err)"
+[ "$(json runs/flow/result.json items)" = 400 ] || fail "the run sent $(json runs/flow/result.json items) items"
+python3 - <<'END' || fail "the result is another one: $(cat runs/flow/result.json)"
+import json
+result = json.load(open("runs/flow/result.json"))
+assert result["state"] == "finished" and len(result["changes"]) == 1
+assert sum(result["meters"][f"sink_{i}.count"]["value"] for i in range(2)) == 400
+END
+finish
