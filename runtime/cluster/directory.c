@@ -9,7 +9,8 @@
 
 #include <exogym/memory.h>
 
-/* the time after a loss in which a node gets no new actors if others have room */
+/* The time after a loss in which a node gets no new actors if others have room; after a refusal, no
+ * actors of that name. */
 #define SHUNNED (60 * EXO_SECOND)
 
 enum {
@@ -366,6 +367,34 @@ exo_node_forgive(exo_cluster_node *node)
     set_text(&node->last_loss, NULL);
 }
 
+static uint32_t
+hash_name(const Exo__Cluster__Spawn *spec)
+{
+    char text[2 * EXO_NAME];
+    uint32_t hash = 0;
+    const int length = snprintf(text, sizeof text, "%s/%s", spec->space, spec->name);
+    HASH_VALUE(text, (unsigned)length, hash);
+    return hash;
+}
+
+void
+exo_entry_note_refusal(const exo_entry *entry, exo_time now)
+{
+    exo_cluster_node *node = entry->node;
+    if (node && entry->spec->name[0])
+        node->refusals[node->num_refusals++ % EXO_REFUSALS] =
+            (exo_refusal){.actor = hash_name(entry->spec), .until = now + SHUNNED};
+}
+
+static bool
+is_shunned(const exo_cluster_node *node, const Exo__Cluster__Spawn *spec, exo_time now)
+{
+    bool refused = false;
+    for (size_t i = 0; spec->name[0] && !refused && i < EXO_REFUSALS; i++)
+        refused = node->refusals[i].until > now && node->refusals[i].actor == hash_name(spec);
+    return refused || node->shunned_until > now;
+}
+
 /* The best place by the load among the nodes that are shunned, or among the others. NULL: none has
  * room. */
 static exo_cluster_node *
@@ -373,7 +402,7 @@ best_place(exo_directory *directory, const Exo__Cluster__Spawn *spec, exo_time n
 {
     exo_cluster_node *best = NULL;
     for (exo_cluster_node *n = directory->nodes; n; n = n->hh.next) {
-        if (!n->alive || n->is_driver || (n->shunned_until > now) != shunned || !has_room(n, spec))
+        if (!n->alive || n->is_driver || !has_room(n, spec) || is_shunned(n, spec, now) != shunned)
             continue;
         if (spec->node[0] && strcmp(n->name, spec->node) != 0)
             continue;

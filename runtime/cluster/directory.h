@@ -49,6 +49,16 @@ typedef struct exo_amount {
     double total, free;
 } exo_amount;
 
+enum {
+    EXO_REFUSALS = 16 /* of a node that are remembered, the latest ones */
+};
+
+/* An actor that did not start at a node. */
+typedef struct exo_refusal {
+    uint32_t actor; /* hash of its namespace and name */
+    exo_time until; /* others are preferred for actors of that name */
+} exo_refusal;
+
 /* A process: a worker or a driver. */
 typedef struct exo_cluster_node {
     uint64_t id;
@@ -78,6 +88,8 @@ typedef struct exo_cluster_node {
     unsigned lost_starts;
     exo_time shunned_until;
     char *last_loss;
+    exo_refusal refusals[EXO_REFUSALS];
+    size_t num_refusals; /* ever; the next one has the place num_refusals % EXO_REFUSALS */
     UT_hash_handle hh;
 } exo_cluster_node;
 
@@ -235,14 +247,17 @@ void exo_directory_calm(exo_directory *directory, exo_entry *entry);
 /* Removes the actor from every list. */
 void exo_directory_unlist(exo_directory *directory, exo_entry *entry);
 
-/* Gives the actor a place by its spec. A node that is shunned at the time `now` gets it only if no
- * other one has room. FULL: no node has room; NOT_FOUND: there is no such node; FAILED: the only one
+/* Gives the actor a place by its spec. A node that is shunned at the time `now`, or has refused this
+ * actor, gets it only if no other one has room. FULL: no node has room; NOT_FOUND: there is no such node; FAILED: the only one
  * with room was lost EXO_LOST_STARTS times while actors started there, and is still shunned. */
 exo_status exo_directory_place(exo_directory *directory, exo_entry *entry, exo_time now,
                                exo_err *err);
 /* The node is lost, at the time `now`, because of `cause`. If actors start there it is shunned for a
  * while. */
 void exo_node_note_loss(exo_cluster_node *node, const char *cause, exo_time now);
+/* The actor did not start at its node, at the time `now`: others are preferred for it for a while. The
+ * node stays as good as any other for other actors. Without a name, or a node, this does nothing. */
+void exo_entry_note_refusal(const exo_entry *entry, exo_time now);
 /* An actor has started there: the node is as good as any other. */
 void exo_node_forgive(exo_cluster_node *node);
 /* Makes `node` the actor's place and takes its resources there, even if too few are free. gpus: those

@@ -635,6 +635,8 @@ exo_head_started(struct head *h, exo_call_context *call, const void *args, exo_p
     if (o->status == EXO_EXISTS && try_again(h, a))
         return EXO_OK;
     name_worker(a, o);
+    if (o->status != EXO_OK)
+        exo_entry_note_refusal(a, exo_head_now(h));
     if (o->status != EXO_OK && a->batch && a->first_life) {
         exo_head_fail_batch(h, a->batch, (exo_status)o->status, o->reason);
         return EXO_OK;

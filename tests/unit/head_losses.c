@@ -1,5 +1,6 @@
 /* Where the head makes actors after workers were lost while actors started there, as over a link that
- * loses large messages: heartbeats pass, so such a worker comes back each time. */
+ * loses large messages: heartbeats pass, so such a worker comes back each time; and after workers refused
+ * an actor, as they do without its plugin or its data. */
 #include <stdio.h>
 #include <string.h>
 
@@ -92,4 +93,44 @@ Test(head_losses, a_start_that_succeeds_ends_the_row)
     for (int i = 0; i < EXO_LOST_STARTS - 1; i++)
         lose_the_start();
     world_spawn(&w, &member, 1);
+}
+
+/* The head has 'a' made at the worker of that name, which refuses it. */
+static void
+refuse_the_start(const char *worker)
+{
+    exo_err err = {0};
+    exo_future *made = world_begin_spawn(&w, &member, 1);
+    cr_expect(is_at(worker));
+    world_answer(&w, w.num_spawns - 1, EXO_IO, "counter.so: there is no such file");
+    cr_expect_eq(exo_wait(made, INT64_MAX, NULL, &err), EXO_IO, "%s", err.text);
+    cr_expect(strstr(err.text, worker), "%s", err.text);
+    exo_future_drop(&made);
+}
+
+Test(head_losses, a_worker_that_refused_an_actor_gets_it_only_if_no_other_has_room)
+{
+    refuse_the_start("w1");
+    refuse_the_start("w1"); /* there is no other one */
+    world_register(&w, 2, "worker", "w2", "");
+    refuse_the_start("w2");
+    refuse_the_start("w1"); /* both have refused it */
+    world_tick(&w, A_WHILE);
+    refuse_the_start("w1");
+    refuse_the_start("w2");
+}
+
+Test(head_losses, a_refused_actor_leaves_its_worker_to_others)
+{
+    struct world_member other;
+    world_describe(&other, "b", 0, EXO_ONE_FOR_ONE);
+    other.rule.when = EXO_RESTART_NEVER;
+    world_register(&w, 2, "worker", "w2", "");
+    refuse_the_start("w1");
+    exo_future *made = world_begin_spawn(&w, &other, 1);
+    Exo__Cluster__Listing *listing = world_list(&w);
+    cr_expect_str_eq(listing->actors[0]->node_name, "w1");
+    EXO_RELEASE(listing);
+    world_answer(&w, w.num_spawns - 1, EXO_OK, NULL);
+    exo_future_drop(&made);
 }
