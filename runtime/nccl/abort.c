@@ -11,6 +11,8 @@
 
 #include <exogym/memory.h>
 
+#include "base/thread.h"
+
 #define SLEEP_NS (50 * 1000)
 
 struct exo_nccl_aborts {
@@ -56,7 +58,7 @@ begin(exo_nccl_aborts *all, const exo_nccl_table *nccl, exo_nccl_comm comm, exo_
         __atomic_add_fetch(&shrinks->holders, 1, __ATOMIC_RELAXED);
     atomic_fetch_add(&all->running, 1);
     atomic_fetch_add(&all->holders, 1);
-    if (pthread_create(&thread, NULL, abort_main, a) == 0) {
+    if (exo_thread_start(&thread, abort_main, a, "the abort of a communicator", NULL) == EXO_OK) {
         pthread_detach(thread);
         return true;
     }
