@@ -34,8 +34,6 @@ load(exo_config *item, const char **absolute, exo_err *err)
     exo_status st = !full ? exo_fail(err, EXO_NOMEM, "out of memory")
                     : exo_config_document(item)->without_plugins ? exo_plugin_check_file(full, err)
                                                                  : exo_plugin_load(full, err);
-    if (st == EXO_EXISTS && err)
-        err->code = EXO_INVAL; /* the plugin, and so this entry, is wrong */
     if (st != EXO_OK) {
         st = exo_config_add_place(item, err);
     } else {

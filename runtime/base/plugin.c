@@ -117,7 +117,8 @@ check_and_init(void *handle, const char *path, bool *ran, exo_err *err)
     exo_status st = init(&reason);
     if (st == EXO_OK)
         return EXO_OK;
-    return exo_fail(err, st, "plugin '%s': %s", path,
+    /* a plugin whose name is taken is wrong */
+    return exo_fail(err, st == EXO_EXISTS ? EXO_INVAL : st, "plugin '%s': %s", path,
                     reason.text[0] ? reason.text : exo_status_text(st));
 }
 

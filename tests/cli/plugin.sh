@@ -162,6 +162,9 @@ refused() {
 sed 's/"int8_ddp"/"ddp"/' "$example/int8.c" >"$example/taken.c"
 "$CC" -std=c17 -shared -fPIC "${flags[@]}" "$example/taken.c" -o "$example/build/libint8.so" -lm
 refused 2 "'ddp'"
+status=0
+"$EXOGYM" list strategies --plugin "$example/build/libint8.so" >"$folder/out" 2>"$folder/log" || status=$?
+[ $status = 2 ] && grep -q "'ddp'" "$folder/log" || fail "list took a plugin whose name is taken: $status, $(cat "$folder/log")"
 rm "$example/taken.c" "$example/build/libint8.so"
 echo "no shared object" >"$example/build/libint8.so"
 refused 2 "cannot load plugin"

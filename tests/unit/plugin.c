@@ -13,8 +13,10 @@
 #include <exogym/memory.h>
 #include <exogym/plugin.h>
 
+#include "base/file.h"
 #include "base/memory_fault.h"
 #include "support/nodes.h"
+#include "support/temp.h"
 
 #define PLUGIN(name) EXO_TEST_BINARY_DIR "/tests/plugins/" name ".so"
 
@@ -128,6 +130,22 @@ Test(plugin, a_failure_of_its_own_is_passed_on_and_leaves_it_mapped)
     cr_assert_not_null(half_done);
     cr_expect_str_eq(half_done->help, "registered before the failure", "its memory is still there");
     cr_expect_eq(exo_plugin_load(PLUGIN("fails"), NULL), EXO_OK, "it may be tried again");
+}
+
+/* The same plugin in another file. */
+Test(plugin, a_name_that_is_taken_is_the_plugins_mistake)
+{
+    exo_err err = {0};
+    char folder[64], path[128], *data = NULL;
+    size_t size = 0;
+    temp_folder(folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/copy.so", folder);
+    cr_assert_eq(exo_plugin_load(PLUGIN("counts"), &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_file_read(PLUGIN("counts"), 1 << 24, &data, &size, &err), EXO_OK);
+    cr_assert_eq(exo_file_write_atomic(path, data, size, &err), EXO_OK, "%s", err.text);
+    expect_refused(path, EXO_INVAL, "'counted'");
+    exo_free(data);
+    temp_remove(folder);
 }
 
 Test(plugin, every_failed_allocation_is_an_error)
