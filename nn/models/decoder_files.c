@@ -130,28 +130,35 @@ exo_decoder_save_adapter(const char *folder, const exo_model *model, exo_params 
 
 static exo_status
 save_merged(const char *folder, const exo_model *model, exo_params *params, exo_dtype dtype,
-            size_t shard_bytes, exo_err *err)
+            size_t shard_bytes, const _Atomic int *stop, exo_err *err)
 {
     exo_model *base = NULL;
     exo_params *merged = NULL;
     exo_status st = exo_decoder_merge(model, params, &base, &merged, err);
     if (st == EXO_OK)
-        st = exo_decoder_save(folder, base, merged, dtype, shard_bytes, err);
+        st = exo_decoder_save_until(folder, base, merged, dtype, shard_bytes, stop, err);
     exo_params_free(&merged);
     exo_model_drop(&base);
     return st;
 }
 
 exo_status
-exo_decoder_save(const char *folder, const exo_model *model, exo_params *params, exo_dtype dtype,
-                 size_t shard_bytes, exo_err *err)
+exo_decoder_save_until(const char *folder, const exo_model *model, exo_params *params,
+                       exo_dtype dtype, size_t shard_bytes, const _Atomic int *stop, exo_err *err)
 {
     const exo_decoder_spec *spec = exo_decoder_spec_of(model);
     if (!spec)
         return exo_fail(err, EXO_INVAL, "%s: the model '%s' is not a decoder", folder,
                         exo_model_name(model));
     exo_status st = spec->lora_scale != 0.0f
-                        ? save_merged(folder, model, params, dtype, shard_bytes, err)
-                        : exo_pretrained_write(folder, spec, params, dtype, shard_bytes, err);
+                        ? save_merged(folder, model, params, dtype, shard_bytes, stop, err)
+                        : exo_pretrained_write(folder, spec, params, dtype, shard_bytes, stop, err);
     return st == EXO_OK ? exo_value_head_write(folder, params, err) : st;
+}
+
+exo_status
+exo_decoder_save(const char *folder, const exo_model *model, exo_params *params, exo_dtype dtype,
+                 size_t shard_bytes, exo_err *err)
+{
+    return exo_decoder_save_until(folder, model, params, dtype, shard_bytes, NULL, err);
 }

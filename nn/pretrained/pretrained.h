@@ -44,10 +44,15 @@ exo_status exo_adapter_write(const char *folder, const exo_decoder_spec *spec, e
 /* Checks that a directory can express `spec`, so that a model that it cannot is refused before it is
  * trained. UNSUPPORTED: names the first reason. */
 exo_status exo_pretrained_can_write(const exo_decoder_spec *spec, exo_err *err);
-/* Like exo_decoder_save, for the parameters of `spec`, without LoRA. */
+/* Like exo_decoder_save_until, for the parameters of `spec`, without LoRA. */
 exo_status exo_pretrained_write(const char *folder, const exo_decoder_spec *spec,
                                 exo_params *params, exo_dtype dtype, size_t shard_bytes,
-                                exo_err *err);
+                                const _Atomic int *stop, exo_err *err);
+/* exo_decoder_save that ends soon after *stop is not 0 (NULL: never): CANCELLED, without the file that
+ * it was writing. A signal handler or any thread may set it. decoder_files.c. */
+exo_status exo_decoder_save_until(const char *folder, const exo_model *model, exo_params *params,
+                                  exo_dtype dtype, size_t shard_bytes, const _Atomic int *stop,
+                                  exo_err *err);
 
 /* --- Value heads, which the families do not have: a file of their own beside the weights. ------ */
 

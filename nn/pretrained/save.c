@@ -22,6 +22,7 @@ struct saving {
     const exo_family *family;
     const exo_decoder_spec *spec;
     exo_params *params;
+    const _Atomic int *stop; /* not 0: no further tensor is written; NULL: never */
     bool bf16;
     exo_tensor_places places;
     size_t *shards; /* (places.count): the number of each tensor's file, from 0 */
@@ -175,7 +176,9 @@ write_shard(const struct saving *s, size_t shard, exo_err *err)
     if (st == EXO_OK)
         st = exo_file_write(&file, header, length, err);
     for (size_t i = 0; st == EXO_OK && i < s->places.count; i++)
-        if (s->shards[i] == shard)
+        if (s->stop && *s->stop)
+            st = exo_fail(err, EXO_CANCELLED, "%s: stopped before it was written", s->folder);
+        else if (s->shards[i] == shard)
             st = write_tensor(s, &file, &s->places.items[i], err);
     if (st == EXO_OK)
         st = exo_file_commit(&file, err);
@@ -271,9 +274,10 @@ exo_pretrained_can_write(const exo_decoder_spec *spec, exo_err *err)
 
 exo_status
 exo_pretrained_write(const char *folder, const exo_decoder_spec *spec, exo_params *params,
-                     exo_dtype dtype, size_t shard_bytes, exo_err *err)
+                     exo_dtype dtype, size_t shard_bytes, const _Atomic int *stop, exo_err *err)
 {
-    struct saving s = {.folder = folder, .spec = spec, .params = params, .bf16 = dtype == EXO_BF16};
+    struct saving s = {
+        .folder = folder, .spec = spec, .params = params, .stop = stop, .bf16 = dtype == EXO_BF16};
     if (dtype != EXO_F32 && dtype != EXO_BF16)
         return exo_fail(err, EXO_INVAL, "%s: a decoder is saved as float32 or bfloat16, not %s",
                         folder, exo_dtype_name(dtype));

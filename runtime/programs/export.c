@@ -11,6 +11,7 @@
 #include <exogym/decoder.h>
 
 #include "base/size_unit.h"
+#include "nn/pretrained/pretrained.h"
 #include "programs/commands.h"
 #include "programs/decoder_source.h"
 #include "programs/decoder_tokenizer.h"
@@ -18,6 +19,7 @@
 #include "programs/export_tokenizer.h"
 #include "programs/generation_config.h"
 #include "programs/show.h"
+#include "programs/stopping.h"
 #include "programs/text.h"
 
 struct export_args {
@@ -165,7 +167,8 @@ write_weights(const exo_decoder_source *s, const struct export_args *args, size_
     exo_dtype dtype = args->dtype && strcmp(args->dtype, "bf16") == 0 ? EXO_BF16 : EXO_F32;
     if (has_lora(s) && !args->merge)
         return write_adapter(s, args, err);
-    return exo_decoder_save(args->folder, s->model, s->params, dtype, shard_bytes, err);
+    return exo_decoder_save_until(args->folder, s->model, s->params, dtype, shard_bytes,
+                                  &exo_stop_reason, err);
 }
 
 /* Prints what was written. */
@@ -223,14 +226,18 @@ export_command(const exo_command_line *line)
         st = check_options(&source, args, &err);
     if (st == EXO_OK)
         st = find_tokenizer(&own, &source, args, &err);
-    if (st == EXO_OK)
+    if (st == EXO_OK) {
+        exo_stop_on_signals("");
         st = write_weights(&source, args, shard_bytes, &err);
+    }
     if (st == EXO_OK)
         st = write_rest(&own, args, &tokenizer, &err);
     if (st == EXO_OK)
         report(&source, args, tokenizer);
     exo_tokenizer_drop(&own.own);
     exo_decoder_source_release(&source);
+    if (st == EXO_CANCELLED && exo_stop_reason > 0)
+        return EXO_EXIT_SIGNAL + exo_stop_reason;
     return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
 }
 

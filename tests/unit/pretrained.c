@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <exogym/decoder.h>
@@ -14,6 +15,7 @@
 #include <exogym/state.h>
 
 #include "base/memory_fault.h"
+#include "nn/pretrained/pretrained.h"
 #include "nn/pretrained/safetensors.h"
 #include "support/decoders.h"
 #include "support/temp.h"
@@ -365,6 +367,22 @@ Test(pretrained, writes_the_tensors_that_transformers_wrote)
         exo_params_free(&params);
         exo_model_drop(&model);
     }
+}
+
+Test(pretrained, a_save_that_is_stopped_leaves_no_file_of_weights)
+{
+    static const _Atomic int stop = 15;
+    exo_model *model = NULL;
+    exo_params *params = NULL;
+    exo_err err = {0};
+    char theirs[256];
+    decoders_load(decoders_path("gpt2", theirs), &model, &params);
+    cr_expect_eq(exo_decoder_save_until(folder, model, params, EXO_F32, 0, &stop, &err),
+                 EXO_CANCELLED);
+    cr_expect_eq(rmdir(folder), 0, "it is not empty");
+    cr_assert_eq(mkdir(folder, 0700), 0);
+    exo_params_free(&params);
+    exo_model_drop(&model);
 }
 
 static void
