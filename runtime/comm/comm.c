@@ -506,6 +506,11 @@ find_data(const exo_group *g, exo_array data, exo_collective_args *args, void **
     args->dtype = data.dtype;
     args->data = data.data;
     *copy = NULL;
+    if (!data.data && data.count > 0)
+        return exo_fail(err, EXO_INVAL,
+                        "a collective of %zu elements without memory: node->grads has none if the "
+                        "strategy declares steps_alone, which a strategy that uses them must not",
+                        data.count);
     if (!data.device || exo_device_is_host(data.device))
         return EXO_OK;
     if (g->comm->engine->promises & EXO_ENGINE_DEVICES) {

@@ -145,6 +145,26 @@ Test(comm, broadcast_gives_the_roots_numbers)
 }
 
 static exo_status
+act_without_memory(struct member *m)
+{
+    float *data = m->rank == 0 ? NULL : m->x;
+    return exo_all_reduce(m->group, exo_host_array(EXO_F32, data, m->count), EXO_SUM, &m->err);
+}
+
+/* As with node->grads of a strategy that steps alone. */
+Test(comm, data_without_memory_are_an_error_that_all_hear_of)
+{
+    struct team t;
+    team_init(&t, 2, 5);
+    team_run(&t, act_without_memory);
+    cr_expect_eq(t.m[0].status, EXO_INVAL);
+    cr_expect(strstr(t.m[0].err.text, "a collective of 5 elements without memory"), "%s",
+              t.m[0].err.text);
+    cr_expect_neq(t.m[1].status, EXO_OK);
+    team_release(&t);
+}
+
+static exo_status
 act_integers(struct member *m)
 {
     int32_t x[5] = {INT32_MAX, -1, 0, 7, (int32_t)m->rank};
