@@ -18,11 +18,11 @@
  *      engine_suspends: true, collectives: WAY, any_bits: false, measure_links: false, links: TEXT,
  *      resume_from: PATH, elapsed_ns: 0, graph: TEXT, elastic: false, verify: false, tensor: 1,
  *      sequence: false, context: 1, pipeline: 1, position: 0, samples: 1024, data_digest: TEXT,
- *      save_to: PATH}
+ *      val_samples: 256, val_digest: TEXT, save_to: PATH}
  * `graph` is the job's graph with its hosts, links and edges. With `measure_links` the nodes measure
  * their links when they are set up; `links` has measured ones as JSON (fit_links.h). `position` is the node's first batch
- * of its data, where that is not its step (elastic runs). `samples`, `data_digest` and `save_to` are what
- * the host is checked for (fit_check.h). The entries from `nodes` on describe
+ * of its data, where that is not its step (elastic runs). The entries from
+ * `samples` on are what the host is checked for (fit_check.h). The entries from `nodes` on describe
  * the record. Only the node that makes it reads them, so they are not needed in the trainer's own
  * process. */
 #ifndef EXO_FIT_H

@@ -47,15 +47,15 @@ hash_samples(exo_hash *hash, const exo_dataset *data, exo_err *err)
     return st;
 }
 
-exo_status
-exo_fit_digest_data(const exo_fit *fit, char out[65], exo_err *err)
+static exo_status
+digest(exo_dataset *const *sets, uint32_t count, char out[65], exo_err *err)
 {
     exo_hash hash;
     exo_status st = exo_hash_init(&hash, err);
     if (st != EXO_OK)
         return st;
-    for (uint32_t r = 0; st == EXO_OK && r < (fit->shared_data ? 1 : fit->num_nodes); r++)
-        st = hash_samples(&hash, fit->train[r], err);
+    for (uint32_t i = 0; st == EXO_OK && i < count; i++)
+        st = hash_samples(&hash, sets[i], err);
     if (st != EXO_OK)
         exo_hash_release(&hash);
     else if (!exo_hash_end(&hash, out))
@@ -63,29 +63,62 @@ exo_fit_digest_data(const exo_fit *fit, char out[65], exo_err *err)
     return st;
 }
 
+static uint32_t
+num_sets(const exo_fit *fit)
+{
+    return fit->shared_data ? 1 : fit->num_nodes;
+}
+
+static bool
+validates(const exo_fit *fit)
+{
+    return fit->val && fit->val_count > 0;
+}
+
+exo_status
+exo_fit_digest_data(const exo_fit *fit, exo_fit_digests *out, exo_err *err)
+{
+    *out = (exo_fit_digests){0};
+    exo_status st = digest(fit->train, num_sets(fit), out->train, err);
+    return st == EXO_OK && validates(fit) ? digest(&fit->val, 1, out->val, err) : st;
+}
+
+/* Compares data sets, `what` in messages, with two entries of the document. */
 static exo_status
-check_data(const exo_fit *fit, exo_config *document, exo_err *err)
+check_sets(exo_dataset *const *sets, uint32_t count, exo_config *document, const char *length_key,
+           const char *digest_key, const char *what, exo_err *err)
 {
     char here[65];
     const char *there = NULL;
     uint64_t samples = 0;
-    const uint64_t length = exo_dataset_length(fit->train[0]);
-    exo_status st = exo_config_string(document, "data_digest", NULL, &there, err);
+    const uint64_t length = exo_dataset_length(sets[0]);
+    exo_status st = exo_config_string(document, digest_key, NULL, &there, err);
     if (st == EXO_OK && there)
-        st = exo_config_u64(document, "samples", 0, 0, INT64_MAX, &samples, err);
+        st = exo_config_u64(document, length_key, 0, 0, INT64_MAX, &samples, err);
     if (st != EXO_OK || !there)
         return st;
     if (samples != length)
         return exo_fail(err, EXO_INVAL,
-                        "the data have %" PRIu64 " samples on this host, and %" PRIu64
+                        "the %s have %" PRIu64 " samples on this host, and %" PRIu64
                         " on that of the run: the same files must be on all hosts",
-                        length, samples);
-    st = exo_fit_digest_data(fit, here, err);
+                        what, length, samples);
+    st = digest(sets, count, here, err);
     if (st == EXO_OK && strcmp(here, there) != 0)
         st = exo_fail(err, EXO_INVAL,
-                      "the data have other samples on this host than on that of the run: the same "
-                      "files must be on all hosts");
+                      "the %s have other samples on this host than on that of the run: the same "
+                      "files must be on all hosts",
+                      what);
     return st;
+}
+
+static exo_status
+check_data(const exo_fit *fit, exo_config *document, exo_err *err)
+{
+    exo_status st =
+        check_sets(fit->train, num_sets(fit), document, "samples", "data_digest", "data", err);
+    return st == EXO_OK && fit->val ? check_sets(&fit->val, 1, document, "val_samples",
+                                                 "val_digest", "validation data", err)
+                                    : st;
 }
 
 /* --- The folder ------------------------------------------------------------------------------- */
@@ -140,14 +173,23 @@ done:
 
 /* --- Documents -------------------------------------------------------------------------------- */
 
+static int
+describe_set(const exo_dataset *data, json_t *document, const char *length_key,
+             const char *digest_key, const char *digest)
+{
+    const json_int_t length = (json_int_t)exo_dataset_length(data);
+    return json_object_set_new(document, digest_key, json_string(digest)) |
+           json_object_set_new(document, length_key, json_integer(length));
+}
+
 exo_status
-exo_fit_describe_host(const exo_fit *fit, const char *digest, const char *folder, json_t *document,
-                      exo_err *err)
+exo_fit_describe_host(const exo_fit *fit, const exo_fit_digests *digests, const char *folder,
+                      json_t *document, exo_err *err)
 {
     char absolute[PATH_MAX];
-    int failed = json_object_set_new(document, "data_digest", json_string(digest));
-    failed |= json_object_set_new(document, "samples",
-                                  json_integer((json_int_t)exo_dataset_length(fit->train[0])));
+    int failed = describe_set(fit->train[0], document, "samples", "data_digest", digests->train);
+    if (validates(fit))
+        failed |= describe_set(fit->val, document, "val_samples", "val_digest", digests->val);
     if (folder && !realpath(folder, absolute))
         return exo_fail(err, EXO_IO, "%s: %s", folder, strerror(errno));
     json_t *path = folder ? json_string(absolute) : NULL;

@@ -28,6 +28,7 @@
 #include <jansson.h>
 
 #include "actors/fit.h"
+#include "actors/fit_check.h"
 #include "actors/fit_run.h"
 #include "base/meter.h"
 #include "base/traffic.h"
@@ -79,7 +80,7 @@ struct run {
      * run. */
     exo_traffic *traffic;
 
-    char data_digest[65];             /* of the training data here, for nodes on workers */
+    exo_fit_digests digests;          /* of the data here, for nodes on workers */
     char folder[EXO_CHECKPOINT_PATH]; /* "" without files */
     int lock;                         /* descriptor, or -1 */
     exo_metrics *metrics;

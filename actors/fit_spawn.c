@@ -63,8 +63,8 @@ describe_shared(const struct run *run, exo_time elapsed, json_t *numbers, exo_er
     if (more && fit->stages > 1)
         json_object_set_new(more, "pipeline", json_integer((json_int_t)fit->stages));
     if (more && st == EXO_OK)
-        st = exo_fit_describe_host(fit, run->data_digest, writes_there(run) ? run->folder : NULL,
-                                   more, err);
+        st = exo_fit_describe_host(fit, &run->digests, writes_there(run) ? run->folder : NULL, more,
+                                   err);
     if (st == EXO_OK && (!more || json_object_update(numbers, more) != 0))
         st = exo_fail(err, EXO_NOMEM, "no memory to describe a node");
     json_decref(more);
@@ -141,7 +141,7 @@ exo_fit_make_nodes(struct run *run, exo_err *err)
 {
     exo_status st = exo_fit_choose_engine(run, err);
     if (st == EXO_OK && run->far)
-        st = exo_fit_digest_data(run->fit, run->data_digest, err);
+        st = exo_fit_digest_data(run->fit, &run->digests, err);
     if (st == EXO_OK && run->far && writes_there(run))
         st = exo_fit_mark_folder(run->folder, run->lock, run->far->run, err);
     if (run->far)

@@ -37,7 +37,10 @@ digest_of(size_t first, size_t count, char out[65])
     exo_dataset *data = data_of(first, count);
     exo_err err = {0};
     exo_fit fit = {.shared_data = true, .num_nodes = 2, .train = (exo_dataset *[]){data, data}};
-    cr_assert_eq(exo_fit_digest_data(&fit, out, &err), EXO_OK, "%s", err.text);
+    exo_fit_digests digests;
+    cr_assert_eq(exo_fit_digest_data(&fit, &digests, &err), EXO_OK, "%s", err.text);
+    memcpy(out, digests.train, 65);
+    cr_expect_str_empty(digests.val);
     exo_dataset_drop(&data);
 }
 
@@ -91,14 +94,14 @@ check(const exo_fit *fit, json_t *document, exo_err *err)
 
 Test(fit_check, refuses_other_data)
 {
-    char digest[65];
+    exo_fit_digests digests;
     exo_err err = {0};
     fill();
     exo_dataset *data = data_of(0, SAMPLES), *other = data_of(1, SAMPLES), *few = data_of(0, 10);
     exo_fit fit = {.shared_data = true, .num_nodes = 1, .train = &data};
     json_t *document = json_pack("{s:s}", "run", "a");
-    cr_assert_eq(exo_fit_digest_data(&fit, digest, &err), EXO_OK);
-    cr_assert_eq(exo_fit_describe_host(&fit, digest, NULL, document, &err), EXO_OK);
+    cr_assert_eq(exo_fit_digest_data(&fit, &digests, &err), EXO_OK);
+    cr_assert_eq(exo_fit_describe_host(&fit, &digests, NULL, document, &err), EXO_OK);
     cr_expect_eq(check(&fit, document, &err), EXO_OK, "%s", err.text);
     fit.train = &other;
     cr_expect_eq(check(&fit, document, &err), EXO_INVAL);
@@ -112,16 +115,45 @@ Test(fit_check, refuses_other_data)
     exo_dataset_drop(&few);
 }
 
+Test(fit_check, refuses_other_validation_data)
+{
+    exo_fit_digests digests;
+    exo_err err = {0};
+    fill();
+    exo_dataset *data = data_of(0, 10), *val = data_of(0, 20), *other = data_of(1, 20),
+                *few = data_of(0, 5);
+    exo_fit fit = {.shared_data = true, .num_nodes = 1, .train = &data, .val = val, .val_count = 4};
+    json_t *document = json_pack("{s:s}", "run", "a");
+    cr_assert_eq(exo_fit_digest_data(&fit, &digests, &err), EXO_OK);
+    cr_assert_eq(exo_fit_describe_host(&fit, &digests, NULL, document, &err), EXO_OK);
+    cr_expect_eq(check(&fit, document, &err), EXO_OK, "%s", err.text);
+    fit.val = other;
+    cr_expect_eq(check(&fit, document, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "the validation data have other samples on this host"), "%s",
+              err.text);
+    fit.val = few;
+    cr_expect_eq(check(&fit, document, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "the validation data have 5 samples on this host, and 20"), "%s",
+              err.text);
+    fit.val = NULL;
+    cr_expect_eq(check(&fit, document, &err), EXO_OK, "a node that does not validate");
+    json_decref(document);
+    exo_dataset_drop(&data);
+    exo_dataset_drop(&val);
+    exo_dataset_drop(&other);
+    exo_dataset_drop(&few);
+}
+
 static exo_status
 check_folder(const char *folder, const char *run, exo_err *err)
 {
-    char digest[65];
+    exo_fit_digests digests;
     fill();
     exo_dataset *data = data_of(0, 10);
     exo_fit fit = {.shared_data = true, .num_nodes = 1, .train = &data};
     json_t *document = json_pack("{s:s}", "run", run);
-    cr_assert_eq(exo_fit_digest_data(&fit, digest, err), EXO_OK);
-    cr_assert_eq(exo_fit_describe_host(&fit, digest, folder, document, err), EXO_OK, "%s",
+    cr_assert_eq(exo_fit_digest_data(&fit, &digests, err), EXO_OK);
+    cr_assert_eq(exo_fit_describe_host(&fit, &digests, folder, document, err), EXO_OK, "%s",
                  err->text);
     exo_status st = check(&fit, document, err);
     json_decref(document);
