@@ -120,7 +120,9 @@ on_idle(void *context)
     }
     uint32_t silent = 0;
     if (!failed && is_to_stop_early(run)) {
-        exo_fail(&w->stall, EXO_CANCELLED, EXO_FIT_UNBEGUN ": its nodes were not set up yet");
+        exo_fit_note_unbegun(run);
+        exo_fail(&w->stall, EXO_CANCELLED,
+                 "stopped before the first step: its nodes were not set up yet");
         exo_fit_end_collectives(run, exo_cast_late(&run->cast), w->stall.text);
         be_patient(w);
         return;

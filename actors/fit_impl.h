@@ -172,6 +172,9 @@ exo_status exo_fit_raw_reply(struct run *run, uint32_t rank, size_t size, const 
 /* Ends the collectives that wait for node `rank`. */
 void exo_fit_end_collectives(struct run *run, uint32_t rank, const char *cause);
 
+/* Tells the owner that the run is stopped before its first step (exo_fit_live.unbegun). fit_spawn.c. */
+void exo_fit_note_unbegun(const struct run *run);
+
 /* --- fit_watch.c ------------------------------------------------------------------------------ */
 
 /* Makes run->watch. NOMEM. */

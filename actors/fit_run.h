@@ -7,10 +7,6 @@
 
 #include "graph/spec.h"
 
-/* With this begins the error of a run that was stopped while its nodes were made or set up: it has no
- * state of its own yet. */
-#define EXO_FIT_UNBEGUN "stopped before the first step"
-
 /* For nodes on the workers of a cluster instead of in this process. The texts are YAML in flow
  * style and are borrowed for the duration of the fit. */
 typedef struct exo_fit_far {
@@ -44,6 +40,9 @@ typedef struct exo_fit_live {
      * folder is still locked. An error is the run's. May be NULL. */
     exo_status (*finished)(void *context, const exo_fit_result *result, const exo_meters *meters,
                            exo_err *err);
+    /* Becomes true if the run is stopped while its nodes are made or set up: it has no state of its own
+     * yet. May be NULL. */
+    bool *unbegun;
 } exo_fit_live;
 
 /* Does the work of exo_trainer_fit. `train` and `val` may be NULL if opts->factory makes them.

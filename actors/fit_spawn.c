@@ -136,6 +136,22 @@ exo_fit_open_cast(struct run *run, exo_err *err)
     return exo_cast_open(&run->cast, err);
 }
 
+void
+exo_fit_note_unbegun(const struct run *run)
+{
+    if (run->live && run->live->unbegun)
+        *run->live->unbegun = true;
+}
+
+static exo_status
+fail_unbegun(const struct run *run, uint32_t made, exo_err *err)
+{
+    exo_fit_note_unbegun(run);
+    return exo_fail(err, EXO_CANCELLED,
+                    "stopped before the first step: %u of its %u nodes were made", made,
+                    run->fit->num_nodes);
+}
+
 exo_status
 exo_fit_make_nodes(struct run *run, exo_err *err)
 {
@@ -161,8 +177,7 @@ exo_fit_make_nodes(struct run *run, exo_err *err)
             exo_fail(err, st, "node_%u of %u was not made within %lld s of the run's start: %s", r,
                      run->fit->num_nodes, (long long)(limit / EXO_SECOND), reason.text);
         else if (st == EXO_CANCELLED)
-            exo_fail(err, st, EXO_FIT_UNBEGUN ": %u of its %u nodes were made", r,
-                     run->fit->num_nodes);
+            st = fail_unbegun(run, r, err);
         else if (reason.code != EXO_OK)
             exo_fail(err, st, "%s", reason.text);
     }

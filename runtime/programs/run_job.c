@@ -253,7 +253,8 @@ convert_checkpoint(const exo_job *job, const exo_job_run *run, const char *folde
 
 static exo_status
 run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *cluster, bool resume,
-        const exo_past_opts *past, exo_display *display, exo_fit_result *result, exo_err *err)
+        const exo_past_opts *past, exo_display *display, exo_fit_result *result, bool *unbegun,
+        exo_err *err)
 {
     char *folder = exo_text_make(err, "%s/%s", job->folder, run->label);
     struct audience audience = {.job = job,
@@ -277,7 +278,8 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
                                .due = next_due,
                                .changed = graph_changed,
                                .note = note_line,
-                               .finished = write_result};
+                               .finished = write_result,
+                               .unbegun = unbegun};
     exo_status st = folder ? exo_folder_make(folder, err) : EXO_NOMEM;
     if (st == EXO_OK)
         st = exo_apply_open(&audience.box, folder, true, run->graph, err);
@@ -316,7 +318,8 @@ run_one(const exo_job *job, const exo_job_run *run, const exo_local_cluster *clu
 
 exo_status
 exo_run_all(const exo_job *job, const exo_past_opts *opts, const exo_local_cluster *cluster,
-            exo_display *display, size_t first, exo_fit_result *results, size_t *at, exo_err *err)
+            exo_display *display, size_t first, exo_fit_result *results, exo_run_at *at,
+            exo_err *err)
 {
     exo_status st = EXO_NOMEM;
     exo_past *past = exo_calloc(job->num_runs, sizeof *past);
@@ -326,14 +329,14 @@ exo_run_all(const exo_job *job, const exo_past_opts *opts, const exo_local_clust
     }
     st = exo_past_look(job, opts, past, results, err);
     for (size_t i = 0; st == EXO_OK && i < job->num_runs; i++) {
-        *at = i;
+        *at = (exo_run_at){.index = i};
         exo_display_begin(display, first + i, job->runs[i].label,
                           past[i].finished ? NULL
                           : past[i].begun  ? "goes on"
                                            : "starts");
         if (!past[i].finished)
             st = run_one(job, &job->runs[i], cluster, past[i].begun, opts, display, &results[i],
-                         err);
+                         &at->unbegun, err);
         if (st == EXO_OK)
             exo_display_end(display, &results[i], past[i].finished);
     }
@@ -442,7 +445,7 @@ exo_run_job(const exo_job *job, const char *text, const exo_local_cluster *clust
     const exo_run_args *args = line->args;
     exo_err err = {0};
     exo_display display;
-    size_t at = 0;
+    exo_run_at at = {0};
     int label_width = 0, status = EXO_EXIT_OK;
     exo_fit_result *results = exo_calloc(job->num_runs, sizeof *results);
     if (!results) {
@@ -468,8 +471,7 @@ exo_run_job(const exo_job *job, const char *text, const exo_local_cluster *clust
         const char *lost = exo_local_cluster_lost(cluster);
         if (lost)
             fprintf(stderr, "exogym: %s\n", lost);
-        const bool unbegun = strncmp(err.text, EXO_FIT_UNBEGUN, strlen(EXO_FIT_UNBEGUN)) == 0;
-        print_how_to_resume(job, &job->runs[at], text, line, at > 0 || !unbegun);
+        print_how_to_resume(job, &job->runs[at.index], text, line, at.index > 0 || !at.unbegun);
         status = lost ? EXO_EXIT_FAILURE : EXO_EXIT_SIGNAL + exo_stop_reason;
     } else {
         status = st == EXO_OK ? show_results(job, results, args) : exo_report(&err);

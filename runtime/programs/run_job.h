@@ -24,13 +24,18 @@ typedef struct exo_run_args {
  * this process. Prints errors and returns the exit status. */
 int exo_run_job(const exo_job *job, const char *text, const exo_local_cluster *cluster,
                 const exo_command_line *line);
+typedef struct exo_run_at {
+    size_t index; /* of a run of the job */
+    bool unbegun; /* it was stopped before its first step, and has no state of its own yet */
+} exo_run_at;
+
 /* Runs all runs of a job in turn, in this process or on the cluster (zeroed: none). first: the
  * number of the job's first run among those that `display` counts. results: (num_runs). *at becomes
- * the index of the last run that began. Errors: those of exo_past_look and of the runs; CANCELLED:
+ * the last run that began. Errors: those of exo_past_look and of the runs; CANCELLED:
  * exo_stop_reason says why. */
 exo_status exo_run_all(const exo_job *job, const exo_past_opts *opts,
                        const exo_local_cluster *cluster, exo_display *display, size_t first,
-                       exo_fit_result *results, size_t *at, exo_err *err);
+                       exo_fit_result *results, exo_run_at *at, exo_err *err);
 /* Draws validation loss of the runs `runs`, folders, into folder/file. Returns its path (the caller
  * frees it), or NULL after a message with the reason. */
 char *exo_run_draw(const char *folder, const char *file, const char *title, char *const *runs,

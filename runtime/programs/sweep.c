@@ -334,7 +334,7 @@ run_cell(struct sweep *s, size_t index, exo_display *display, size_t *done, exo_
     static const exo_local_cluster here = {0};
     static const exo_past_opts past = {.resume = true};
     struct cell cell;
-    size_t at = 0;
+    exo_run_at at = {0};
     exo_status st = open_cell(s, index, &cell, err);
     exo_fit_result *results = exo_calloc(cell.job.num_runs + 1, sizeof *results);
     if (st == EXO_OK && !results)
@@ -349,9 +349,12 @@ run_cell(struct sweep *s, size_t index, exo_display *display, size_t *done, exo_
     if (st == EXO_OK)
         exo_sweep_add(s->rows, &s->grid, index, &cell.job, results);
     if (st == EXO_CANCELLED)
-        fprintf(stderr,
-                "exogym: stopped in %s, its state is saved; the same command goes on with it\n",
-                cell.job.runs[at].label);
+        fprintf(
+            stderr,
+            at.unbegun
+                ? "exogym: stopped before the first step of %s; the same command goes on with it\n"
+                : "exogym: stopped in %s, its state is saved; the same command goes on with it\n",
+            cell.job.runs[at.index].label);
     exo_free(results);
     close_cell(&cell);
     return st;
