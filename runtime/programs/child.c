@@ -40,3 +40,11 @@ exo_child_await(pid_t child, const char *name, exo_time patience, const _Atomic 
     return exo_fail(err, EXO_TIMEOUT, "%s had not ended after %lld s and was killed", name,
                     (long long)(patience / EXO_SECOND));
 }
+
+bool
+exo_stands_still(exo_standstill *s, bool stopped, exo_time now)
+{
+    if (!s->stopped || !stopped)
+        *s = (exo_standstill){.stopped = stopped, .since = now};
+    return stopped && now - s->since >= EXO_STANDSTILL;
+}

@@ -20,6 +20,7 @@
 #include <exogym/memory.h>
 
 #include "net/auth.h"
+#include "programs/child.h"
 #include "programs/cluster_folder.h"
 #include "programs/folder.h"
 #include "programs/mpi_job.h"
@@ -498,10 +499,10 @@ is_stopped(const char *number)
     return name_end && strncmp(name_end, ") T", 3) == 0;
 }
 
-/* Whether a process, or a child of it as a watcher's worker, is stopped: it does not end when it is asked
- * to. */
+/* Whether a process, or a child of it as a watcher's worker, is stopped: as long as it is, it does not end
+ * when it is asked to. */
 static bool
-cannot_end(pid_t pid)
+is_held_up(pid_t pid)
 {
     char path[64], number[24], text[256] = "", *rest = NULL;
     snprintf(number, sizeof number, "%d", (int)pid);
@@ -518,7 +519,7 @@ cannot_end(pid_t pid)
     return stopped;
 }
 
-/* Asks all processes to end, and kills those that do not end in time, or cannot. */
+/* Asks all processes to end, and kills those that do not end in time, or stay stopped. */
 static void
 stop_all(exo_local_cluster *c)
 {
@@ -527,10 +528,12 @@ stop_all(exo_local_cluster *c)
         kill(c->workers[i], SIGTERM);
     for (unsigned i = 0; i <= c->num_workers; i++) {
         pid_t pid = i < c->num_workers ? c->workers[i] : c->head;
+        exo_standstill still = {0};
         if (i == c->num_workers && pid > 0)
             kill(pid, SIGTERM);
         while (pid > 0 && waitpid(pid, NULL, WNOHANG) == 0) {
-            if (exo_now(exo_clock_real()) >= deadline || cannot_end(pid)) {
+            const exo_time now = exo_now(exo_clock_real());
+            if (now >= deadline || exo_stands_still(&still, is_held_up(pid), now)) {
                 kill(pid, SIGKILL); /* a watcher's worker dies with it */
                 waitpid(pid, NULL, 0);
                 break;

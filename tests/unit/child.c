@@ -60,3 +60,13 @@ Test(child, one_is_killed_when_this_process_is_told_to_stop, .timeout = 60)
     cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     cr_expect_eq(kill(child, 0), -1);
 }
+
+Test(child, one_stands_still_once_it_was_stopped_for_a_second_without_a_break)
+{
+    exo_standstill s = {0};
+    cr_expect(!exo_stands_still(&s, true, 5 * EXO_SECOND), "the first look");
+    cr_expect(!exo_stands_still(&s, true, 5 * EXO_SECOND + EXO_STANDSTILL - 1));
+    cr_expect(!exo_stands_still(&s, false, 5 * EXO_SECOND + EXO_STANDSTILL), "it goes on");
+    cr_expect(!exo_stands_still(&s, true, 6 * EXO_SECOND + EXO_STANDSTILL));
+    cr_expect(exo_stands_still(&s, true, 6 * EXO_SECOND + 2 * EXO_STANDSTILL));
+}
