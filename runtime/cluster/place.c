@@ -186,21 +186,32 @@ check_tcp(const char *address, long least, exo_err *err)
                     least, UINT16_MAX);
 }
 
+/* Whether the name has an address of that family: 0, or the error of getaddrinfo. */
+static int
+resolve(const char *host, const char *port, int family)
+{
+    struct addrinfo *found = NULL;
+    const struct addrinfo hints = {.ai_family = family, .ai_socktype = SOCK_STREAM};
+    const int result = getaddrinfo(host, port, &hints, &found);
+    if (found)
+        freeaddrinfo(found);
+    return result;
+}
+
 bool
 exo_cluster_place_resolves(const char *address, const char **reason)
 {
     char host[256];
-    struct addrinfo *found = NULL;
     const char *colon = strrchr(address, ':');
     if (strncmp(address, "tcp://", 6) != 0 || address[6] == '[' || colon <= address + 6)
         return true;
     snprintf(host, sizeof host, "%.*s", (int)(colon - address - 6), address + 6);
-    int result =
-        getaddrinfo(host, colon + 1,
-                    &(struct addrinfo){.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, &found);
-    if (found)
-        freeaddrinfo(found);
-    *reason = result ? gai_strerror(result) : "";
+    const int result = resolve(host, colon + 1, AF_INET);
+    *reason = !result ? ""
+              : resolve(host, colon + 1, AF_INET6) == 0
+                  ? "it has IPv6 addresses only: give one of them, in brackets, as in "
+                    "tcp://[2001:db8::1]:7070"
+                  : gai_strerror(result);
     return result == 0;
 }
 

@@ -51,7 +51,7 @@ void exo_cluster_place_public(const exo_cluster_place *place, const exo_cluster_
  * while the head's name is resolved. */
 bool exo_cluster_place_is_hidden(const exo_cluster_place *place, const exo_cluster_opts *opts);
 /* Whether the host of a tcp address has an IPv4 address, or is an address in brackets. If not, *reason
- * is the system's text. Blocks. */
+ * is the system's text, or the advice for a host that has IPv6 addresses only. Blocks. */
 bool exo_cluster_place_resolves(const char *address, const char **reason);
 /* Sets the cluster's name and folder only. INVAL, IO. */
 exo_status exo_cluster_place_folder(exo_cluster_place *place, const exo_cluster_opts *opts,

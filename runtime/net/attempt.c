@@ -22,7 +22,7 @@ enum {
 exo_status
 exo_attempt_watch_locked(exo_net *net, exo_socket *socket, exo_err *err)
 {
-    const int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED |
+    const int events = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_DISCONNECTED |
                        ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                        ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
     char name[64];
@@ -101,6 +101,12 @@ exo_attempt_is_silent(const exo_socket *socket)
     return socket && socket->connected && !socket->decided;
 }
 
+bool
+exo_attempt_is_unheard(const exo_socket *socket)
+{
+    return socket && !socket->connected && !socket->turned_away;
+}
+
 const char *
 exo_attempt_hear_locked(exo_socket *socket, bool with_key)
 {
@@ -111,6 +117,9 @@ exo_attempt_hear_locked(exo_socket *socket, bool with_key)
         case ZMQ_EVENT_CONNECTED:
             socket->connected = exo_now(exo_clock_real());
             socket->decided = false;
+            break;
+        case ZMQ_EVENT_CONNECT_RETRIED:
+            socket->turned_away = true;
             break;
         case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
             socket->decided = true;

@@ -300,11 +300,15 @@ fail_connect_locked(exo_net *net, exo_peer *peer, const char *endpoint, const ch
                                                      : EXO_PEER_LOST;
         return exo_fail(err, st, "%s: %s", endpoint, peer->cause);
     }
-    const char *guess = exo_attempt_is_silent(peer->socket)
-                            ? ": a connection was made, by which nothing is said: it "
-                              "hangs, or is no process of exogym"
-                        : key ? ", or does not accept this node's key, or a firewall is between"
-                              : "";
+    const char *guess =
+        exo_attempt_is_silent(peer->socket)
+            ? ": a connection was made, by which nothing is said: it "
+              "hangs, or is no process of exogym"
+        : key ? ", or does not accept this node's key, or a firewall is between"
+        : exo_attempt_is_unheard(peer->socket) && strncmp(endpoint, "tcp://", strlen("tcp://")) == 0
+            ? ": nothing there takes or refuses a connection: the host is down, "
+              "or a firewall is between"
+            : "";
     char few[EXO_INTAKE_HINT];
     exo_intake_hint(endpoint, few);
     exo_peer_lose_locked(net, peer, "it does not answer");

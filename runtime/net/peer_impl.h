@@ -150,7 +150,8 @@ struct exo_socket {
     char server_key[EXO_KEY_TEXT]; /* of a DEALER: the only key that the other end can have */
     void *monitor;                 /* of a connection that is being made (attempt.c), or NULL */
     exo_time connected;            /* by the monitor: the time of the latest connection; 0: none */
-    bool decided;        /* the monitor has reported an outcome of that connection's handshake */
+    bool decided;     /* the monitor has reported an outcome of that connection's handshake */
+    bool turned_away; /* a connection was refused, or ended before it was there, by the monitor */
     unsigned broken_off; /* handshakes that the other end broke off, by the monitor */
     exo_socket *prev, *next;
 };
@@ -215,6 +216,8 @@ void exo_attempt_end_locked(exo_socket *socket);
 /* Whether a connection exists that has carried nothing yet, as of the latest
  * exo_attempt_hear_locked. */
 bool exo_attempt_is_silent(const exo_socket *socket);
+/* Whether nothing has taken or refused a connection, as of the same. */
+bool exo_attempt_is_unheard(const exo_socket *socket);
 
 /* --- proof.c ---------------------------------------------------------------------------------- */
 

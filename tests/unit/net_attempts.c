@@ -214,6 +214,12 @@ Test(net, what_lets_no_connection_through_may_be_a_firewall)
                                "is between"),
               "%s", err.text);
     net_end_close(&client);
+    net_end_open(&client, NULL, &(exo_net_opts){0});
+    cr_expect_eq(exo_net_connect(client.net, endpoint, NULL, in_ms(500), &peer, &err), EXO_TIMEOUT);
+    cr_expect(strstr(err.text, "does not answer: nothing there takes or refuses a connection: the "
+                               "host is down, or a firewall is between"),
+              "%s", err.text);
+    net_end_close(&client);
     for (int i = 0; i < FILLERS; i++)
         close(fillers[i]);
     close(listener);
