@@ -2,13 +2,16 @@
  * graph applies before a run. Actors find the same when they begin, in graphs whose edges such a
  * rule does not see through. No state. Read next: edges.c (who hears whom). */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <exogym/memory.h>
+#include <exogym/tokenizer.h>
 
 #include "base/config_edit.h"
 #include "experience/builtin.h"
 #include "experience/match.h"
+#include "experience/named_model.h"
 #include "experience/objective.h"
 #include "experience/prompts.h"
 #include "graph/spec.h"
@@ -465,10 +468,59 @@ warn_of_minibatches(const exo_graph_spec *spec, uint32_t maker, uint32_t index,
     return st;
 }
 
+/* Whether the directory has a tokenizer other than that of bytes. */
+static exo_status
+has_tokens(const char *folder, bool *out, exo_err *err)
+{
+    exo_tokenizer *own = NULL, *bytes = NULL;
+    exo_status st = exo_tokenizer_bytes(&bytes, err);
+    *out = st == EXO_OK && exo_tokenizer_load(&own, folder, NULL) == EXO_OK &&
+           exo_tokenizer_vocabulary(own) != exo_tokenizer_vocabulary(bytes);
+    exo_tokenizer_drop(&own);
+    exo_tokenizer_drop(&bytes);
+    return st;
+}
+
+/* Texts of `key` without a tokenizer are read as bytes, which a model of other tokens does not know. */
+static exo_status
+warn_of_bytes(const exo_actor_spec *a, const char *key, const exo_graph_warnings *out, exo_err *err)
+{
+    const exo_config *texts = exo_config_get(a->config, key);
+    char *folder = NULL;
+    bool tokens = false;
+    if (!texts || exo_config_has(texts, "tokenizer") || exo_config_has(texts, "alphabet") ||
+        !(exo_config_has(texts, "path") || exo_config_has(texts, "lines") ||
+          exo_config_has(texts, "text")))
+        return EXO_OK;
+    exo_status st = EXO_OK;
+    if (exo_named_model_folder(&folder, a->config, "model", NULL) == EXO_OK && folder)
+        st = has_tokens(folder, &tokens, err); /* else it may be on the workers */
+    if (tokens)
+        exo_graph_warn(out, texts,
+                       "%s: texts are read as bytes, although '%s' has a tokenizer: add tokenizer: "
+                       "%s, or tokenizer: bytes",
+                       key, folder, folder);
+    (free)(folder);
+    return st;
+}
+
+static exo_status
+warn_of_tokenizer(const exo_actor_spec *a, const exo_graph_warnings *out, exo_err *err)
+{
+    if (a->class == &exo_experience_maker_class)
+        return warn_of_bytes(a, "prompts", out, err);
+    return a->class == &exo_sft_trainer_class || a->class == &exo_reward_trainer_class ||
+                   a->class == &exo_dpo_trainer_class
+               ? warn_of_bytes(a, "data", out, err)
+               : EXO_OK;
+}
+
 static exo_status
 warn(const exo_graph_spec *spec, const exo_graph_warnings *out, exo_err *err)
 {
     exo_status st = EXO_OK;
+    for (uint32_t i = 0; st == EXO_OK && i < spec->num_actors; i++)
+        st = warn_of_tokenizer(&spec->actors[i], out, err);
     for (const exo_edge_spec *e = spec->edges; st == EXO_OK && e < spec->edges + spec->num_edges;
          e++)
         if (is_of(spec, e->from, &exo_experience_maker_class) &&

@@ -288,6 +288,19 @@ exogym: warning: idle.yaml:4:91: wait_for_parameters says nothing without an edg
 exogym: warning: idle.yaml:4:64: synchronous says nothing without an edge that carries parameters to 'maker'
 exogym: warning: idle.yaml:6:12: the 2 trainers 'trainer' learn apart, and 'other' plays with the newest version of any: to let them learn as one, add {from: trainer, to: trainer, carries: gradients, route: all_reduce}
 END
+
+# Texts are read as bytes unless they have a tokenizer, also for a model that has another one.
+mkdir gpt2
+cp "$EXO_SOURCE"/tests/golden/decoders/gpt2/* "$EXO_SOURCE/tests/golden/tokenizers/gpt2/tokenizer.json" gpt2/
+printf '{"prompt": "a", "answer": "b"}\n' >answers.jsonl
+cat >bytes.yaml <<'YAML'
+actors:
+  trainer: {class: sft_trainer, config: {model: {name: gpt, path: gpt2}, data: {path: answers.jsonl}}}
+YAML
+ok graph check bytes.yaml
+has err "exogym: warning: bytes.yaml:2:80: data: texts are read as bytes, although '$(realpath gpt2)' has a tokenizer: add tokenizer: $(realpath gpt2), or tokenizer: bytes"
+ok graph check bytes.yaml --set actors.trainer.config.data.tokenizer=bytes
+grep 'read as bytes' err && fail 'a tokenizer that is named is warned of'
 cat >idle_job.yaml <<'YAML'
 model: mlp
 data: {name: synthetic, count: 64}
