@@ -462,8 +462,9 @@ head_start(exo_call_context *call, void *self, const exo_payload *args, exo_err 
     h->runtime = exo_call_runtime(call);
     h->self = exo_call_self(call);
     h->began = exo_head_date();
-    /* Keys are greater than those of any earlier head, whose actors may still live. So a key
-     * belongs to one actor, whether a state file exists or not. */
+    /* Keys begin after those of any earlier head, whose actors may still live, unless the host's clock
+     * was set back; then they do not come so far. So a key belongs to one actor, whether a state file
+     * exists or not. */
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
     if (getrandom(&h->salt, sizeof h->salt, 0) != (ssize_t)sizeof h->salt)

@@ -57,7 +57,8 @@ struct head {
     /* a change was not written to the file, which is written as a whole at `mend_at` */
     bool file_lacks;
     exo_time mend_at;
-    /* keys of new actors and jobs; keys below first_key come from earlier heads */
+    /* Keys of new actors and jobs. Others than those from first_key on come from earlier heads; they are
+     * greater if the clock of the head's host was set back. */
     uint64_t next_key, first_key;
     /* end of the time in which nodes of an earlier head may come back; 0: it is over */
     exo_time grace_ends;

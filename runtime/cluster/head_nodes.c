@@ -37,8 +37,9 @@ remember_again(struct head *h, const exo_call_context *call, const exo_cluster_n
     exo_entry *a = NULL;
     Exo__Cluster__Spawn spec;
     Exo__Cluster__RestartRule rule;
-    /* a key from first_key on: this head made the actor, and has forgotten it since */
-    if (!info->spec || !info->key || info->key >= h->first_key || !job_goes_on(h, info->spec))
+    /* this head made the actor, and has forgotten it since */
+    const bool own = info->key >= h->first_key && info->key < h->next_key;
+    if (!info->spec || !info->key || own || !job_goes_on(h, info->spec))
         return NULL;
     exo_status st = exo_head_told_spec(h, call, info->spec, &spec, &rule, &err);
     if (st == EXO_OK)

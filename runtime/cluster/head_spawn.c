@@ -153,6 +153,8 @@ exo_head_new_entry(struct head *h, uint64_t key, uint64_t peer, const Exo__Clust
         exo_head_forget_row(h, "actors", old->key);
         exo_directory_remove(&h->directory, old);
     }
+    while (!key && exo_directory_by_key(&h->directory, h->next_key))
+        h->next_key++; /* a worker claims to have had it from an earlier head */
     exo_entry *a = exo_directory_add(&h->directory, key ? key : h->next_key, spec);
     if (!a)
         return exo_fail(err, EXO_NOMEM, "the head has no memory for an actor");

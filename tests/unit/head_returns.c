@@ -141,3 +141,40 @@ Test(head_returns, an_actor_of_an_earlier_job_ends_when_another_driver_takes_the
     cr_expect_eq(w.num_kills, 1);
     cr_expect_eq(w.kills[0].id, 77);
 }
+
+/* The key of an actor that the head makes now. */
+static uint64_t
+next_key(const char *name)
+{
+    struct world_member member;
+    world_describe(&member, name, 0, EXO_ONE_FOR_ONE);
+    world_spawn(&w, &member, 1);
+    return w.spawns[w.num_spawns - 1].key;
+}
+
+/* Keys begin with the time of day. */
+Test(head_returns, an_actor_of_a_head_whose_clock_was_ahead_lives_on)
+{
+    struct returned r;
+    describe(&r, "a", "job", 7);
+    r.info.key = next_key("first") + 3;
+    cr_expect(!is_ended(&r));
+    driver_comes(7, "job");
+    world_tick(&w, PAST_GRACE);
+    cr_expect(world_is(&w, "a", "alive", 1), "%s", world_why(&w, "a"));
+    for (uint64_t i = 0, before = 0; i < 8; i++) { /* each has a key of its own */
+        const uint64_t key = next_key((char[2]){(char)('e' + i)});
+        cr_expect(key != r.info.key && key > before);
+        before = key;
+    }
+    cr_expect(world_is(&w, "a", "alive", 1), "%s", world_why(&w, "a"));
+}
+
+Test(head_returns, an_actor_that_this_head_made_and_forgot_does_not_live_on)
+{
+    struct returned r;
+    describe(&r, "a", "", 0);
+    driver_comes(7, "job");
+    r.info.key = next_key("b") - 1; /* the job took it */
+    cr_expect(is_ended(&r));
+}
