@@ -371,10 +371,11 @@ put_input(const product_args &k, size_t row, size_t at, float *xs)
 
 /* y = (base +) x W^T + bias, for 32 outputs and ROWS rows. The warps have a piece of the inputs each, in
  * turns; the pieces are added up in their order. A row has the same bits with any ROWS, and those of
- * matmul_tile.cu. */
+ * matmul_tile.cu. Two blocks a multiprocessor leave a thread 64 registers, for the weights that it waits
+ * for: a product of few outputs has fewer blocks than there are multiprocessors. */
 template <exo_weight_format FORMAT, int ROWS>
 __global__ static void
-__launch_bounds__(THREADS) multiply_rows(product_args k)
+__launch_bounds__(THREADS, 2) multiply_rows(product_args k)
 {
     __shared__ __align__(16) float xs[DEPTH * ROWS];
     __shared__ float sums[WARPS][ROWS][EXO_CUDA_LINE];
