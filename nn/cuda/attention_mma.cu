@@ -142,26 +142,21 @@ write_rows(const exo_cuda_attention_call &k, size_t n, size_t head, size_t row,
            const warp_rows<M, D> *rows, Y *y, float *lse)
 {
     const exo_cuda_lane lane = exo_cuda_own_lane();
-    const bool at_once = k.width % 2 == 0 && reinterpret_cast<uintptr_t>(y) % 4 == 0;
+    const bool wide = exo_cuda_has_wide_rows(y, k.width);
     EXO_CUDA_UNROLL
     for (int m = 0; m < M; m++)
         EXO_CUDA_UNROLL
     for (int h = 0; h < 2; h++) {
         const size_t i = row + static_cast<unsigned>(m * EXO_MMA_ROWS + h * 8) + lane.row;
-        float sum = rows->sum[m][h];
+        float sum = rows->sum[m][h], two[D / 8][2];
         sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
         sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
-        if (i >= k.tokens)
-            continue;
-        Y *to = y + ((n * k.tokens + i) * k.heads + head) * k.width;
         EXO_CUDA_UNROLL
-        for (int c = 0; c < D / 8; c++) {
-            const float *const own = &rows->out[m][c][h * 2];
-            const float two[2] = {own[0] / sum, own[1] / sum};
-            exo_cuda_write_two(to, static_cast<unsigned>(c * 8) + lane.column, k.width, two,
-                               at_once);
-        }
-        if (lse && lane.column == 0)
+        for (int c = 0; c < D / 4; c++)
+            two[c / 2][c % 2] = rows->out[m][c / 2][h * 2 + c % 2] / sum;
+        exo_cuda_write_row<D>(y + ((n * k.tokens + i) * k.heads + head) * k.width, k.width, two,
+                              wide, i < k.tokens);
+        if (lse && lane.column == 0 && i < k.tokens)
             lse[(n * k.heads + head) * k.tokens + i] = log2f(sum) + rows->most[m][h];
     }
 }

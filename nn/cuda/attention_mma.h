@@ -77,28 +77,95 @@ exo_cuda_kept_bit(const exo_cuda_attention_call &k, unsigned byte, unsigned bit)
     return byte >> bit & 1u ? k.kept : 0.0f;
 }
 
-/* to[d] and to[d + 1] = two numbers. at_once: the address is a multiple of 4, and both are inside. */
+/* Turns the words of the four lanes of a row: word j of lane t becomes word t of lane j. All lanes of a
+ * warp call it. */
 __device__ static inline void
-exo_cuda_write_two(exo_cuda_bf16 *to, size_t d, size_t width, const float two[2], bool at_once)
+exo_cuda_turn_words(uint32_t word[4])
 {
-    if (at_once && d < width) {
-        *reinterpret_cast<uint32_t *>(to + d) = exo_cuda_two_bf16(two[0], two[1]);
+    EXO_CUDA_UNROLL
+    for (unsigned step = 1; step < 4; step *= 2) {
+        const bool upper = (threadIdx.x & step) != 0;
+        EXO_CUDA_UNROLL
+        for (unsigned i = 0; i < 4; i++) {
+            if (i & step)
+                continue;
+            const uint32_t own = upper ? word[i] : word[i + step];
+            const uint32_t other = __shfl_xor_sync(0xFFFFFFFFu, own, static_cast<int>(step));
+            word[i] = upper ? other : word[i];
+            word[i + step] = upper ? word[i + step] : other;
+        }
+    }
+}
+
+/* Four words that are written at once. */
+struct alignas(16) exo_cuda_four_words {
+    uint32_t at[4];
+};
+
+/* Two numbers of fp32. */
+struct alignas(8) exo_cuda_two_floats {
+    float at[2];
+};
+
+/* Whether rows of `width` elements from y on can be written by wide accesses (exo_cuda_write_row). */
+template <typename T>
+__device__ static inline bool
+exo_cuda_has_wide_rows(const T *y, size_t width)
+{
+    const size_t bytes =
+        sizeof(T) == sizeof(float) ? sizeof(exo_cuda_two_floats) : sizeof(exo_cuda_four_words);
+    return width * sizeof(T) % bytes == 0 && reinterpret_cast<uintptr_t>(y) % bytes == 0;
+}
+
+/* Writes a row of `width` numbers. Lane t of its four has numbers 8 c + 2 t and 8 c + 2 t + 1, in two[c].
+ * wide: the lanes exchange them, and each writes eight neighbours at once. there: the row is one of the
+ * matrix. All lanes of a warp call it. */
+template <int D>
+__device__ static inline void
+exo_cuda_write_row(exo_cuda_bf16 *to, size_t width, const float two[D / 8][2], bool wide,
+                   bool there)
+{
+    const unsigned t = threadIdx.x % 4;
+    if (wide) {
+        EXO_CUDA_UNROLL
+        for (unsigned c = 0; c < D / 8; c += 4) {
+            const size_t d = (c + t) * 8;
+            exo_cuda_four_words words;
+            EXO_CUDA_UNROLL
+            for (unsigned i = 0; i < 4; i++)
+                words.at[i] = exo_cuda_two_bf16(two[c + i][0], two[c + i][1]);
+            exo_cuda_turn_words(words.at);
+            if (there && d < width)
+                *reinterpret_cast<exo_cuda_four_words *>(to + d) = words;
+        }
         return;
     }
     EXO_CUDA_UNROLL
-    for (size_t i = 0; i < 2; i++)
-        if (d + i < width)
-            exo_cuda_set(to, d + i, two[i]);
+    for (unsigned i = 0; i < D / 4; i++) {
+        const size_t d = i / 2 * 8 + t * 2 + i % 2;
+        if (there && d < width)
+            exo_cuda_set(to, d, two[i / 2][i % 2]);
+    }
 }
 
+/* The same of fp32, where a lane's two neighbours are written at once. */
+template <int D>
 __device__ static inline void
-exo_cuda_write_two(float *to, size_t d, size_t width, const float two[2], bool at_once)
+exo_cuda_write_row(float *to, size_t width, const float two[D / 8][2], bool wide, bool there)
 {
-    (void)at_once;
     EXO_CUDA_UNROLL
-    for (size_t i = 0; i < 2; i++)
-        if (d + i < width)
-            to[d + i] = two[i];
+    for (unsigned c = 0; c < D / 8; c++) {
+        const size_t d = c * 8 + threadIdx.x % 4 * 2;
+        if (!there || d >= width)
+            continue;
+        if (wide) {
+            *reinterpret_cast<exo_cuda_two_floats *>(to + d) = {{two[c][0], two[c][1]}};
+            continue;
+        }
+        to[d] = two[c][0];
+        if (d + 1 < width)
+            to[d + 1] = two[c][1];
+    }
 }
 
 /* Whether every query from i0 on, of `rows`, is there and sees every key from j0 on, of `keys`: then

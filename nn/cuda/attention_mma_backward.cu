@@ -44,28 +44,30 @@ write_grads(const exo_cuda_attention_call &k, const exo_cuda_attention_gradients
 {
     const exo_cuda_lane lane = exo_cuda_own_lane();
     const size_t part = kind * k.heads + head;
-    const bool at_once =
-        k.width % 2 == 0 && reinterpret_cast<uintptr_t>(g.dx) % sizeof(uint32_t) == 0;
+    const bool wide =
+        g.dx ? !k.add && exo_cuda_has_wide_rows(g.dx, k.width) /* a lane adds to its own */
+             : exo_cuda_has_wide_rows(g.grads, k.width);
     EXO_CUDA_UNROLL
-    for (int c = 0; c < D / 4; c++) {
-        const size_t row = first + lane.row + static_cast<unsigned>(c % 2) * 8,
-                     d = static_cast<unsigned>(c / 2 * 8) + lane.column;
-        float two[2] = {factor * out[c / 2][c % 2 * 2], factor * out[c / 2][c % 2 * 2 + 1]};
-        if (row >= k.tokens)
-            continue;
-        if (g.dx) {
-            exo_cuda_bf16 *const to = g.dx + ((n * k.tokens + row) * 3 * k.heads + part) * k.width;
-            EXO_CUDA_UNROLL
-            for (size_t j = 0; j < 2; j++)
-                two[j] = k.add && d + j < k.width ? exo_cuda_get(to, d + j) + two[j] : two[j];
-            exo_cuda_write_two(to, d, k.width, two, at_once);
+    for (int h = 0; h < 2; h++) {
+        const size_t row = first + lane.row + static_cast<unsigned>(h) * 8;
+        const bool there = row < k.tokens;
+        float two[D / 8][2];
+        EXO_CUDA_UNROLL
+        for (int c = 0; c < D / 4; c++)
+            two[c / 2][c % 2] = factor * out[c / 2][h * 2 + c % 2];
+        if (!g.dx) {
+            exo_cuda_write_row<D>(g.grads + ((n * 3 * k.heads + part) * k.tokens + row) * k.width,
+                                  k.width, two, wide, there);
             continue;
         }
-        float *const to = g.grads + ((n * 3 * k.heads + part) * k.tokens + row) * k.width;
+        exo_cuda_bf16 *const to = g.dx + ((n * k.tokens + row) * 3 * k.heads + part) * k.width;
         EXO_CUDA_UNROLL
-        for (size_t j = 0; j < 2; j++)
-            if (d + j < k.width)
-                to[d + j] = two[j];
+        for (int c = 0; c < D / 4; c++) {
+            const size_t d = static_cast<unsigned>(c / 2 * 8 + c % 2) + lane.column;
+            if (k.add && there && d < k.width)
+                two[c / 2][c % 2] = exo_cuda_get(to, d) + two[c / 2][c % 2];
+        }
+        exo_cuda_write_row<D>(to, k.width, two, wide, there);
     }
 }
 

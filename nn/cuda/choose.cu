@@ -19,14 +19,22 @@ enum {
     PART = 4096,
     WALK = 64,  /* elements that are added one by one */
     ROUNDS = 3, /* of a search: digits of 11, 11 and 10 bits */
-    DIGITS = 2048
+    DIGITS = 2048,
+    THREAD_DIGITS = DIGITS / EXO_CUDA_BLOCK
 };
-static_assert(DIGITS % EXO_CUDA_BLOCK == 0, "the threads of a block share out the digits");
+static_assert(THREAD_DIGITS % 4 == 0, "a thread reads its digits four at a time");
 
 /* Of the keys with each digit: their number, and the sum of their bits behind it. */
-struct digit_counts {
-    unsigned counts[DIGITS];
-    unsigned long long lows[DIGITS];
+template <int COUNT> struct alignas(16) counts_of_digits {
+    unsigned counts[COUNT];
+    unsigned long long lows[COUNT];
+};
+typedef counts_of_digits<DIGITS> digit_counts;
+typedef counts_of_digits<THREAD_DIGITS> thread_counts; /* a thread's */
+
+/* What a thread reads at once. */
+template <typename T> struct alignas(16) neighbours {
+    T at[16 / sizeof(T)];
 };
 
 /* A search after some of its rounds: the digits found, of the smallest key that belongs to it; the
@@ -266,18 +274,44 @@ count_digits(const row &r, uint32_t found, block_room *room)
     }
 }
 
-/* The number of the keys with a digit or, of weights, their sum, which is exact: all of them have one
- * exponent. first: the smallest key with it. */
+/* Takes 16 bytes of counts. */
+template <typename T>
+__device__ static inline void
+take(const T *from, T *to)
+{
+    const neighbours<T> own = *reinterpret_cast<const neighbours<T> *>(from);
+    EXO_CUDA_UNROLL
+    for (unsigned i = 0; i < 16 / sizeof(T); i++)
+        to[i] = own.at[i];
+}
+
+/* A thread's part of the counts, from digit `first` on. */
+template <kind KIND>
+__device__ static inline thread_counts
+counts_from(const digit_counts &d, unsigned first)
+{
+    thread_counts own = {};
+    EXO_CUDA_UNROLL
+    for (unsigned n = 0; n < THREAD_DIGITS; n += 4)
+        take(d.counts + first + n, own.counts + n);
+    EXO_CUDA_UNROLL
+    for (unsigned n = 0; KIND == TOP_P && n < THREAD_DIGITS; n += 2)
+        take(d.lows + first + n, own.lows + n);
+    return own;
+}
+
+/* The number of the keys with digit n of a thread or, of weights, their sum, which is exact: all of them
+ * have one exponent. first: the smallest key with it. */
 template <kind KIND>
 __device__ static inline double
-measure_of(const digit_counts &d, unsigned digit, uint32_t first)
+measure_of(const thread_counts &own, unsigned n, uint32_t first)
 {
-    const double count = static_cast<double>(d.counts[digit]);
+    const double count = static_cast<double>(own.counts[n]);
     if (KIND == TOP_K)
         return count;
     const double least = static_cast<double>(weight_of(first));
     const double unit = static_cast<double>(weight_of(first + 4)) - least;
-    return count * least + static_cast<double>(d.lows[digit]) * unit;
+    return count * least + static_cast<double>(own.lows[n]) * unit;
 }
 
 /* upto[t] = first, and the values of the threads up to t. It grows with t, and where a value is 0 it
@@ -301,20 +335,21 @@ add_up(double first, double value, block_room *room)
     __syncthreads();
 }
 
-/* The digit, of those of a thread from `top` down, at which the sum reaches the target; if rounding
- * leaves it short, the last one that has keys. */
+/* The digit, of those of a thread from the last one, `top`, down, at which the sum reaches the target; if
+ * rounding leaves it short, the last one that has keys. */
 template <kind KIND>
 __device__ static inline search
-find_digit(const digit_counts &d, const search &s, unsigned top, unsigned behind, double above)
+find_digit(const thread_counts &counts, const search &s, unsigned top, unsigned behind,
+           double above)
 {
     search next = s;
-    for (unsigned n = 0; n < DIGITS / EXO_CUDA_BLOCK; n++) {
-        const unsigned digit = top - n;
-        const uint32_t key = s.key | digit << behind;
-        const double own = measure_of<KIND>(d, digit, key);
+    EXO_CUDA_UNROLL
+    for (unsigned n = 0; n < THREAD_DIGITS; n++) {
+        const uint32_t key = s.key | (top - n) << behind;
+        const double own = measure_of<KIND>(counts, THREAD_DIGITS - 1 - n, key);
         if (own <= 0)
             continue;
-        next = {key, d.counts[digit], above, s.target};
+        next = {key, counts.counts[THREAD_DIGITS - 1 - n], above, s.target};
         above += own;
         if (above >= s.target)
             break;
@@ -328,22 +363,23 @@ template <kind KIND, int ROUND>
 __device__ static inline search
 find_digits(const row &r, block_room *room)
 {
-    const unsigned each = DIGITS / EXO_CUDA_BLOCK, t = threadIdx.x, top = DIGITS - 1 - t * each;
+    const unsigned each = THREAD_DIGITS, t = threadIdx.x, top = DIGITS - 1 - t * each;
     const unsigned behind = bits_behind(ROUND), last = EXO_CUDA_BLOCK - 1;
-    const digit_counts &d = r.state->digits[KIND][ROUND];
+    const thread_counts counts = counts_from<KIND>(r.state->digits[KIND][ROUND], top - (each - 1));
     search s = {0, 0, 0, static_cast<double>(r.rule.top_k)};
     double own = 0;
     if constexpr (ROUND > 0)
         s = r.state->found[KIND][ROUND - 1];
+    EXO_CUDA_UNROLL
     for (unsigned n = 0; n < each; n++)
-        own += measure_of<KIND>(d, top - n, s.key | (top - n) << behind);
+        own += measure_of<KIND>(counts, each - 1 - n, s.key | (top - n) << behind);
     add_up(s.above, own, room);
     if (KIND == TOP_P && ROUND == 0)
         s.target = static_cast<double>(r.rule.top_p) * room->upto[last];
     /* The first thread whose sum reaches the target; else the last one that has keys. */
     const unsigned place = room->upto[t] >= s.target ? t : own > 0 ? 2 * last + 1 - t : 3 * last;
     if (block_least(place, room->places) == place && own > 0) {
-        room->found = find_digit<KIND>(d, s, top, behind, t > 0 ? room->upto[t - 1] : s.above);
+        room->found = find_digit<KIND>(counts, s, top, behind, t > 0 ? room->upto[t - 1] : s.above);
         if (r.part == 0)
             r.state->found[KIND][ROUND] = room->found;
     }
@@ -677,7 +713,7 @@ run_phases(const exo_choose_args &k, const row &r, block_room *room)
 
 template <int FIRST, int END>
 __global__ static void
-__launch_bounds__(EXO_CUDA_BLOCK) choose_parts(exo_choose_args k, rooms all)
+__launch_bounds__(EXO_CUDA_BLOCK, 2) choose_parts(exo_choose_args k, rooms all)
 {
     __shared__ block_room room;
     run_phases<FIRST, END>(k, row_of(k, all), &room);

@@ -144,7 +144,8 @@ exo_cuda_decoder_matrix(const exo_cuda_plan *plan, const void *weights, exo_deco
 
 enum {
     TURNED = 32, /* outputs and inputs of a tile */
-    TURNED_AT_ONCE = EXO_CUDA_BLOCK / TURNED
+    TURNED_AT_ONCE = EXO_CUDA_BLOCK / TURNED,
+    PACKED = 64 /* outputs whose groups a block packs */
 };
 
 /* Element (o, k) of fp32 values becomes word (k, o). A tile is turned in shared memory, so that warps read and
@@ -260,20 +261,29 @@ pack_int4(const exo_cuda_matrix &m, const float *w, size_t count, size_t o, size
     }
 }
 
-/* A thread packs a group of an output. */
+/* A thread packs a group of an output. The block reads the groups of its outputs side by side, and keeps them
+ * in shared memory, where the passes over them are. */
 __global__ static void
-pack_groups(exo_cuda_matrix m, const float *values, uint32_t *words, float *scales, float *minimums)
+__launch_bounds__(PACKED) pack_groups(exo_cuda_matrix m, const float *values, uint32_t *words,
+                                      float *scales, float *minimums)
 {
-    const size_t groups = (m.inputs + EXO_CUDA_GROUP - 1) / EXO_CUDA_GROUP;
-    for (EXO_CUDA_EACH(at, groups * m.outputs)) {
-        const size_t o = at % m.outputs, group = at / m.outputs, most = EXO_CUDA_GROUP;
-        const size_t first = group * EXO_CUDA_GROUP, left = m.inputs - first;
-        const float *w = values + o * m.inputs + first;
-        if (m.format == EXO_WEIGHTS_INT8)
-            pack_int8(m, w, left < most ? left : most, o, group, words, scales);
-        else
-            pack_int4(m, w, left < most ? left : most, o, group, words, scales, minimums);
-    }
+    const unsigned pitch = EXO_CUDA_GROUP + 1; /* rows begin in different banks */
+    __shared__ float tile[PACKED * (EXO_CUDA_GROUP + 1)];
+    const size_t blocks = (m.outputs + PACKED - 1) / PACKED, group = blockIdx.x / blocks;
+    const size_t first_o = blockIdx.x % blocks * PACKED, first = group * EXO_CUDA_GROUP;
+    const size_t left = m.inputs - first, most = EXO_CUDA_GROUP, count = left < most ? left : most;
+    for (unsigned o = 0; o < PACKED && first_o + o < m.outputs; o++)
+        for (unsigned i = threadIdx.x; i < count; i += PACKED)
+            tile[o * pitch + i] = values[(first_o + o) * m.inputs + first + i];
+    __syncthreads();
+    const size_t o = first_o + threadIdx.x;
+    if (o >= m.outputs)
+        return;
+    const float *w = tile + threadIdx.x * pitch;
+    if (m.format == EXO_WEIGHTS_INT8)
+        pack_int8(m, w, count, o, group, words, scales);
+    else
+        pack_int4(m, w, count, o, group, words, scales, minimums);
 }
 
 exo_status
@@ -286,9 +296,11 @@ exo_cuda_decoder_pack(exo_device *device, const exo_decoder_pack_args *k, exo_er
         return exo_fail(err, EXO_INVAL, "the decoder has no parameter %zu", k->parameter);
     const exo_cuda_matrix m = exo_cuda_decoder_matrix(plan, k->weights, p.role, p.block, p.bias);
     uint32_t *words = const_cast<uint32_t *>(m.words);
-    const size_t count = m.inputs * m.outputs;
+    const size_t groups = (m.inputs + EXO_CUDA_GROUP - 1) / EXO_CUDA_GROUP;
+    const size_t blocks = (m.outputs + PACKED - 1) / PACKED * groups;
     if (!m.is_matrix)
-        return exo_cuda_status(cudaMemcpyAsync(words, k->values, count * sizeof(float),
+        return exo_cuda_status(cudaMemcpyAsync(words, k->values,
+                                               m.inputs * m.outputs * sizeof(float),
                                                cudaMemcpyDeviceToDevice, cuda->stream),
                                "decoder_pack", err);
     if (m.format == EXO_WEIGHTS_F32)
@@ -297,8 +309,8 @@ exo_cuda_decoder_pack(exo_device *device, const exo_decoder_pack_args *k, exo_er
                              static_cast<unsigned>((m.inputs + TURNED - 1) / TURNED)),
                         EXO_CUDA_BLOCK, 0, cuda->stream, m, k->values, words);
     else
-        exo_cuda_launch_each(pack_groups, exo_cuda_blocks(count / EXO_CUDA_GROUP, EXO_CUDA_BLOCK),
-                             EXO_CUDA_BLOCK, cuda->stream, m, k->values, words,
-                             const_cast<float *>(m.scales), const_cast<float *>(m.minimums));
+        exo_cuda_launch(pack_groups, static_cast<unsigned>(blocks), PACKED, 0, cuda->stream, m,
+                        k->values, words, const_cast<float *>(m.scales),
+                        const_cast<float *>(m.minimums));
     return exo_cuda_launched("decoder_pack", err);
 }

@@ -12,7 +12,7 @@
  * So a warp has two groups of rows, which alternate from lane to lane, and 16 groups of columns. No
  * state. Read next: matmul.h, matmul_lt.cu. */
 #include "nn/cuda/fp8.h"
-#include "nn/cuda/grid.h"
+#include "nn/cuda/map.h"
 #include "nn/cuda/matmul.h"
 
 enum {
@@ -50,20 +50,56 @@ load_tile(float *to, const T *x, size_t ld, bool along_k, size_t first, size_t c
     }
 }
 
-template <typename Out>
-__device__ static void
-store(const exo_cuda_product &p, size_t skip, size_t row, size_t column, float sum)
+/* The element of a sum: `before` is that of p.added, or of c. */
+__device__ static float
+element_of(const exo_cuda_product &p, size_t column, float sum, float before)
 {
-    const size_t at = skip + row * p.ldc + column;
-    const Out *added = static_cast<const Out *>(p.added ? p.added : p.c);
     float value = p.alpha * sum;
     if (p.scale_a)
         value = value * (*p.scale_a * *p.scale_b);
     if (p.beta != 0)
-        value = value + p.beta * exo_cuda_get(added, at);
+        value = value + p.beta * before;
     if (p.bias)
         value = value + p.bias[column];
-    exo_cuda_set(static_cast<Out *>(p.c), at, value);
+    return value;
+}
+
+/* Whether four columns of c, and of what is added, are one access, where column is a multiple of four. */
+template <typename Out>
+__device__ static bool
+has_wide_rows(const exo_cuda_product &p)
+{
+    const size_t four = sizeof(exo_cuda_four<Out>);
+    const uintptr_t ends = reinterpret_cast<uintptr_t>(p.c) | reinterpret_cast<uintptr_t>(p.added);
+    return (ends | (p.ldc | p.stride_c) * sizeof(Out)) % four == 0;
+}
+
+/* Elements (row, column) on of c, of MICRO sums: those outside are left out. */
+template <typename Out>
+__device__ static void
+store(const exo_cuda_product &p, size_t skip, size_t row, size_t column, const float sum[MICRO])
+{
+    const size_t at = skip + row * p.ldc + column;
+    Out *const c = static_cast<Out *>(p.c);
+    const Out *const added = p.added ? static_cast<const Out *>(p.added) : c;
+    float four[MICRO], before[MICRO] = {};
+    if (row >= p.m)
+        return;
+    if (has_wide_rows<Out>(p) && column + MICRO <= p.n) {
+        if (p.beta != 0)
+            exo_cuda_get_four(added, at, before);
+        EXO_CUDA_UNROLL
+        for (unsigned i = 0; i < MICRO; i++)
+            four[i] = element_of(p, column + i, sum[i], before[i]);
+        exo_cuda_set_four(c, at, four);
+        return;
+    }
+    EXO_CUDA_UNROLL
+    for (unsigned i = 0; i < MICRO; i++)
+        if (column + i < p.n)
+            exo_cuda_set(c, at + i,
+                         element_of(p, column + i, sum[i],
+                                    p.beta != 0 ? exo_cuda_get(added, at + i) : 0.0f));
 }
 
 template <int ROWS>
@@ -118,10 +154,9 @@ __launch_bounds__(EXO_CUDA_BLOCK) multiply_tile(exo_cuda_product p)
             end_piece<MICRO>(total, sum);
         __syncthreads();
     }
-    for (unsigned r = 0; r < MICRO; r++) /* constant bounds keep the sums in registers */
-        for (unsigned c = 0; c < MICRO; c++)
-            if (row + y + r < p.m && column + x + c < p.n)
-                store<Out>(p, blockIdx.z * p.stride_c, row + y + r, column + x + c, total[r][c]);
+    EXO_CUDA_UNROLL
+    for (unsigned r = 0; r < MICRO; r++)
+        store<Out>(p, blockIdx.z * p.stride_c, row + y + r, column + x, total[r]);
 }
 
 /* --- Wide tiles ------------------------------------------------------------------------------- */
@@ -216,12 +251,7 @@ __launch_bounds__(EXO_CUDA_BLOCK) multiply_wide(exo_cuda_product p)
     }
     EXO_CUDA_UNROLL
     for (unsigned r = 0; r < WIDE_MICRO; r++)
-        EXO_CUDA_UNROLL
-    for (unsigned c = 0; c < MICRO; c++) {
-        const size_t at = row + y + r % MICRO + r / MICRO * (WIDE_ROWS / 2);
-        if (at < p.m && column + x + c < p.n)
-            store<float>(p, 0, at, column + x + c, total[r][c]);
-    }
+        store<float>(p, 0, row + y + r % MICRO + r / MICRO * (WIDE_ROWS / 2), column + x, total[r]);
 }
 
 /* Whether wide tiles can compute it, and are filled. */

@@ -2,16 +2,23 @@
  * guards. Read next: sums.cu. */
 #include "nn/cuda/each.h"
 
-/* Bytes of bits, and then scales, one of each chunk. */
+/* Bytes of bits, and then scales, one of each chunk. A thread has a byte, and its warp reads the numbers
+ * of 32 bytes side by side: those of four bytes in each round. */
 __global__ static void
-pack_each(exo_sign_pack_args k, const double *squares)
+__launch_bounds__(EXO_CUDA_BLOCK) pack(exo_sign_pack_args k, const double *squares)
 {
-    const size_t bytes = k.chunk / 8;
-    for (EXO_CUDA_EACH(b, k.chunks * bytes)) {
+    const size_t bytes = k.chunk / 8, all = k.chunks * bytes;
+    const unsigned lane = threadIdx.x % EXO_CUDA_WARP;
+    for (EXO_CUDA_EACH(b, (all + EXO_CUDA_WARP - 1) / EXO_CUDA_WARP * EXO_CUDA_WARP)) {
         unsigned byte = 0;
-        for (size_t bit = 0; bit < 8; bit++)
-            byte |= (b * 8 + bit < k.count && !(k.x[b * 8 + bit] < 0) ? 1u : 0u) << bit;
-        k.bits[b / bytes * k.step + b % bytes] = static_cast<uint8_t>(byte);
+        EXO_CUDA_UNROLL
+        for (unsigned round = 0; round < 8; round++) {
+            const size_t i = (b - lane) * 8 + round * EXO_CUDA_WARP + lane;
+            const unsigned signs = __ballot_sync(0xFFFFFFFFu, i < k.count && !(k.x[i] < 0));
+            byte = lane / 4 == round ? signs >> lane % 4 * 8 & 0xFFu : byte;
+        }
+        if (b < all)
+            k.bits[b / bytes * k.step + b % bytes] = static_cast<uint8_t>(byte);
     }
     for (EXO_CUDA_EACH(c, k.chunks))
         k.scale[c * k.step / sizeof *k.scale] =
@@ -30,8 +37,8 @@ exo_cuda_sign_pack(exo_device *device, const exo_sign_pack_args *k, exo_err *err
     const exo_status st = exo_cuda_sum_squares(device, &squares, err);
     if (st != EXO_OK)
         return st;
-    exo_cuda_launch_each(pack_each, exo_cuda_blocks(k->chunks * k->chunk / 8, EXO_CUDA_BLOCK),
-                         EXO_CUDA_BLOCK, exo_cuda_of(device)->stream, *k, device->scalar);
+    exo_cuda_launch(pack, exo_cuda_blocks(k->chunks * k->chunk / 8, EXO_CUDA_BLOCK), EXO_CUDA_BLOCK,
+                    0, exo_cuda_of(device)->stream, *k, device->scalar);
     return exo_cuda_launched("sign_pack", err);
 }
 
