@@ -3,8 +3,9 @@
  * A plugin stays in the process for good, because the classes that it registers point into it. Even
  * if its function fails, nothing is unloaded once it has run.
  *
- * `lock` guards the list; a plugin's own function runs without it. If two threads load the same
- * plugin, the second waits for the first and gets the same answer. Read next: plugin_dir.c. */
+ * `lock` guards the lists; a plugin's own function runs without it. If two threads load the same
+ * plugin, the second waits for the first and gets the same answer, unless the first waits for it: plugins
+ * may load each other. Read next: plugin_dir.c. */
 #include <exogym/plugin.h>
 
 #include <dlfcn.h>
@@ -29,9 +30,17 @@ struct plugin {
     struct plugin *link;
 };
 
+/* A thread that waits until another one has loaded a plugin, which may itself load plugins. */
+struct waiting {
+    pthread_t thread;
+    const struct plugin *plugin; /* NULL once it is ready, or has failed */
+    struct waiting *link;
+};
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t loaded = PTHREAD_COND_INITIALIZER;
 static struct plugin *plugins; /* guarded by lock */
+static struct waiting *waits;  /* guarded by lock */
 
 /* dlopen returns the same handle for the same file under any path. */
 static struct plugin *
@@ -41,6 +50,40 @@ find_locked(const void *handle)
     while (p && p->handle != handle)
         p = p->link;
     return p;
+}
+
+/* Whether the plugin is ready only after this thread: its loader is this thread, or waits for a plugin
+ * of which that is so. */
+static bool
+needs_this_thread_locked(const struct plugin *p)
+{
+    while (p && !pthread_equal(p->loader, pthread_self())) {
+        const struct waiting *w = waits;
+        while (w && !pthread_equal(w->thread, p->loader))
+            w = w->link;
+        p = w ? w->plugin : NULL;
+    }
+    return p != NULL;
+}
+
+static void
+wait_locked(const struct plugin *p)
+{
+    struct waiting here = {.thread = pthread_self(), .plugin = p, .link = waits}, **at = &waits;
+    waits = &here;
+    pthread_cond_wait(&loaded, &lock);
+    while (*at != &here)
+        at = &(*at)->link;
+    *at = here.link;
+}
+
+static void
+wake_locked(const struct plugin *p)
+{
+    for (struct waiting *w = waits; w; w = w->link)
+        if (w->plugin == p)
+            w->plugin = NULL;
+    pthread_cond_broadcast(&loaded);
 }
 
 exo_status
@@ -141,14 +184,14 @@ exo_plugin_load(const char *path, exo_err *err)
     pthread_mutex_lock(&lock);
     struct plugin *other = NULL;
     while ((other = find_locked(handle)) != NULL && !other->ready &&
-           !pthread_equal(other->loader, pthread_self()))
-        pthread_cond_wait(&loaded, &lock);
+           !needs_this_thread_locked(other))
+        wait_locked(other);
     if (!other) {
         *mine = (struct plugin){.handle = handle, .loader = pthread_self(), .link = plugins};
         plugins = mine;
     }
     pthread_mutex_unlock(&lock);
-    if (other) { /* loaded already, or this thread's plugin loads itself */
+    if (other) { /* loaded already, or plugins load each other */
         dlclose(handle);
         exo_free(mine);
         return EXO_OK;
@@ -164,7 +207,7 @@ exo_plugin_load(const char *path, exo_err *err)
             at = &(*at)->link;
         *at = mine->link;
     }
-    pthread_cond_broadcast(&loaded);
+    wake_locked(mine);
     pthread_mutex_unlock(&lock);
 
     if (st != EXO_OK) {

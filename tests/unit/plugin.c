@@ -132,19 +132,51 @@ Test(plugin, a_failure_of_its_own_is_passed_on_and_leaves_it_mapped)
     cr_expect_eq(exo_plugin_load(PLUGIN("fails"), NULL), EXO_OK, "it may be tried again");
 }
 
+/* Copies a plugin to folder/name; `path` has 128 bytes. */
+static void
+copy_plugin(const char *from, const char *folder, const char *name, char *path)
+{
+    exo_err err = {0};
+    char *data = NULL;
+    size_t size = 0;
+    snprintf(path, 128, "%s/%s", folder, name);
+    cr_assert_eq(exo_file_read(from, 1 << 24, &data, &size, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_file_write_atomic(path, data, size, &err), EXO_OK, "%s", err.text);
+    exo_free(data);
+}
+
 /* The same plugin in another file. */
 Test(plugin, a_name_that_is_taken_is_the_plugins_mistake)
 {
     exo_err err = {0};
-    char folder[64], path[128], *data = NULL;
-    size_t size = 0;
+    char folder[64], path[128];
     temp_folder(folder, sizeof folder);
-    snprintf(path, sizeof path, "%s/copy.so", folder);
     cr_assert_eq(exo_plugin_load(PLUGIN("counts"), &err), EXO_OK, "%s", err.text);
-    cr_assert_eq(exo_file_read(PLUGIN("counts"), 1 << 24, &data, &size, &err), EXO_OK);
-    cr_assert_eq(exo_file_write_atomic(path, data, size, &err), EXO_OK, "%s", err.text);
+    copy_plugin(PLUGIN("counts"), folder, "copy.so", path);
     expect_refused(path, EXO_INVAL, "'counted'");
-    exo_free(data);
+    temp_remove(folder);
+}
+
+static void *
+load_path(void *path)
+{
+    exo_err err = {0};
+    cr_expect_eq(exo_plugin_load(path, &err), EXO_OK, "%s", err.text);
+    return NULL;
+}
+
+Test(plugin, two_threads_load_two_that_load_each_other, .timeout = 60)
+{
+    static const char *const names[] = {"one.so", "two.so"};
+    char folder[64], paths[2][128];
+    pthread_t threads[2];
+    temp_folder(folder, sizeof folder);
+    for (int i = 0; i < 2; i++)
+        copy_plugin(PLUGIN("mutual"), folder, names[i], paths[i]);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(pthread_create(&threads[i], NULL, load_path, paths[i]), 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
     temp_remove(folder);
 }
 
