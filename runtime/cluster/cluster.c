@@ -88,6 +88,16 @@ held_for(void *context, uint64_t node, exo_remote_held *out)
 }
 
 static bool
+is_heard(void *context, uint64_t node)
+{
+    exo_cluster *c = context;
+    exo_peer *peer = exo_remote_peer(c->remote, node);
+    const bool heard = peer && exo_net_hears(exo_remote_net(c->remote), peer);
+    exo_peer_drop(&peer);
+    return heard;
+}
+
+static bool
 is_key(void *context, const char *name)
 {
     const exo_cluster *c = context;
@@ -190,6 +200,7 @@ start_head(exo_cluster *c, const exo_cluster_opts *opts, exo_err *err)
         st = exo_head_default_state(c->place.cluster, state, sizeof state, err);
     const exo_head_env env = {.worker_of = worker_of,
                               .held_for = held_for,
+                              .is_heard = is_heard,
                               .is_key = is_key,
                               .context = c,
                               .cluster = c->place.cluster,

@@ -192,6 +192,8 @@ on_lost(void *context, exo_peer *peer, const char *cause)
         Exo__Cluster__NodeInfo info = EXO__CLUSTER__NODE_INFO__INIT;
         info.node = exo_peer_node(peer);
         info.cause = exo_pb_text(cause);
+        if (!exo_net_hears(exo_remote_net(c->remote), peer))
+            info.state = exo_pb_text("silent");
         exo_cluster_tell_head(c, "gone", &info.base);
     }
 }

@@ -223,7 +223,7 @@ end_unknown(struct head *h, bool all)
         return;
     }
     snprintf(w->cause, sizeof w->cause, "%s",
-             all ? "its node did not come back to a head that was restarted"
+             all ? "its node did not come back to a head that was restarted or cut off"
                  : "its process ended while there was no head");
     for (const exo_entry *a = h->directory.actors; a; a = a->by_key.next)
         if (a->state == EXO_ENTRY_UNKNOWN && (all || a->ended))
@@ -231,9 +231,32 @@ end_unknown(struct head *h, bool all)
     exo_head_do_work(h, &w);
 }
 
+void
+exo_head_begin_grace(struct head *h)
+{
+    h->is_cut_off = false;
+    h->grace_ends = exo_head_now(h) + GRACE;
+    exo_head_want_tick(h, h->grace_ends);
+}
+
+bool
+exo_head_hears_any(const struct head *h)
+{
+    const exo_cluster_node *n = h->directory.nodes;
+    while (n && !(n->alive && (!h->env.is_heard || h->env.is_heard(h->env.context, n->id))))
+        n = n->hh.next;
+    return n != NULL;
+}
+
 static void
 end_grace(struct head *h)
 {
+    if (h->is_cut_off && exo_head_hears_any(h))
+        exo_head_begin_grace(h);
+    if (h->is_cut_off) {
+        exo_head_want_tick(h, exo_head_now(h) + EXO_SECOND);
+        return;
+    }
     end_unknown(h, false);
     if (exo_head_now(h) < h->grace_ends) {
         exo_head_want_tick(h, h->grace_ends);

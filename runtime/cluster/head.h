@@ -49,6 +49,8 @@ typedef struct exo_head_env {
     /* Writes what this process holds for another one; zeros if that is not connected. May be
      * NULL. */
     void (*held_for)(void *context, uint64_t node, exo_remote_held *out);
+    /* Whether a process was heard lately, in half the time after which it would be lost. NULL: each. */
+    bool (*is_heard)(void *context, uint64_t node);
     /* Whether an authorized key has that name. May be NULL. */
     bool (*is_key)(void *context, const char *name);
     const exo_quotas *quotas; /* NULL: the default ones */

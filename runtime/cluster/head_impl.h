@@ -62,6 +62,8 @@ struct head {
     uint64_t next_key, first_key;
     /* end of the time in which nodes of an earlier head may come back; 0: it is over */
     exo_time grace_ends;
+    bool
+        is_cut_off; /* it hears no node, as if there were no head; the grace begins when it hears one */
     bool has_past; /* an earlier head left actors or jobs, whose workers may come back */
     struct postponed *postponed;
     struct work *works; /* work in progress; the pieces take turns, the first one is next */
@@ -103,6 +105,10 @@ exo_time exo_head_now(const struct head *h);
 int64_t exo_head_date(void);
 /* Has `tick` called at that time, unless an earlier call is due already. */
 void exo_head_want_tick(struct head *h, exo_time at);
+/* From now on, actors of nodes that have not come back have a while to do so. */
+void exo_head_begin_grace(struct head *h);
+/* Whether a node that is alive was heard lately. */
+bool exo_head_hears_any(const struct head *h);
 /* Packs a reply. NOMEM. */
 exo_status exo_head_reply(exo_payload *reply, const ProtobufCMessage *message, exo_err *err);
 /* Replies with the description of an actor. */
@@ -303,6 +309,8 @@ void exo_head_end_at(struct head *h, uint64_t node, struct exo_head_kill *kill, 
 void exo_head_kill_at(struct head *h, uint64_t node, uint64_t id, const char *cause, bool clean);
 /* The actor waits for its next life, which begins after `wait`. */
 void exo_head_schedule(struct head *h, exo_entry *a, exo_time wait);
+/* The actor's node is unheard, and may come back with it, as after a restart of the head. */
+void exo_head_await(struct head *h, exo_entry *a);
 /* A life has ended, or could not begin. The restart rule gives the actor another one, or the actor
  * is dead. The entry may be gone afterwards. */
 void exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failure);

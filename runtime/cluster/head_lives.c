@@ -135,6 +135,15 @@ exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failur
     }
 }
 
+void
+exo_head_await(struct head *h, exo_entry *a)
+{
+    exo_directory_unindex(&h->directory, a);
+    exo_entry_unplace(a);
+    a->ended = false;
+    exo_head_set_state(h, a, EXO_ENTRY_UNKNOWN);
+}
+
 exo_status
 exo_head_died(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
               exo_err *err)
@@ -246,7 +255,8 @@ exo_head_end_job(struct head *h, const exo_cluster_node *driver, const char *sta
 void
 exo_head_end_lost_jobs(struct head *h)
 {
-    static const char cause[] = "its driver did not come back to a head that was restarted";
+    static const char cause[] =
+        "its driver did not come back to a head that was restarted or cut off";
     exo_job_entry *job, *next_job;
     HASH_ITER (hh, h->directory.jobs, job, next_job)
         if (strcmp(job->state, "running") == 0 && !job->driver)

@@ -309,6 +309,8 @@ exo_head_register(struct head *h, exo_call_context *call, const void *args, exo_
         message.ended = ended;
         st = exo_head_reply(reply, &message.base, err);
     }
+    if (st == EXO_OK && h->is_cut_off)
+        exo_head_begin_grace(h);
     if (st == EXO_OK && !m->more) {
         exo_head_want_tick(h, exo_head_now(h)); /* there may be room now for actors that wait */
         exo_head_ask_again(h);
@@ -357,6 +359,28 @@ node_gone(struct head *h, exo_cluster_node *node, const char *cause, bool clean)
     exo_head_maybe_end(h);
 }
 
+/* A node that is silent while no other one is heard: this host is cut off from all of them, and they may go
+ * on. So its actors and its job are kept as a restarted head would find them. */
+static void
+node_unheard(struct head *h, exo_cluster_node *node, const char *cause)
+{
+    exo_entry *a, *next;
+    exo_job_entry *job, *next_job;
+    h->is_cut_off = true;
+    h->grace_ends = INT64_MAX;
+    exo_durable_begin(h->durable);
+    for (a = node->entries; a; a = next) {
+        next = a->next_there;
+        if (a->state == EXO_ENTRY_ALIVE && !a->batch)
+            exo_head_await(h, a);
+    }
+    exo_head_commit(h);
+    HASH_ITER (hh, h->directory.jobs, job, next_job)
+        if (job->driver == node->id && !job->ended)
+            job->driver = 0;
+    node_gone(h, node, cause, false);
+}
+
 exo_status
 exo_head_gone(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
               exo_err *err)
@@ -365,10 +389,12 @@ exo_head_gone(struct head *h, exo_call_context *call, const void *args, exo_payl
     const Exo__Cluster__NodeInfo *m = args;
     exo_status st = exo_head_check_self(call, m->node, "gone", err);
     exo_cluster_node *node = st == EXO_OK ? exo_directory_node(&h->directory, m->node) : NULL;
-    bool left = strcmp(m->state, "left") == 0;
+    bool left = strcmp(m->state, "left") == 0, silent = strcmp(m->state, "silent") == 0;
     if (node && left)
         exo_head_note(h, node->name, "left");
-    if (node)
+    if (node && node->alive && silent && !exo_head_hears_any(h))
+        node_unheard(h, node, m->cause);
+    else if (node)
         node_gone(h, node, m->cause, left);
     if (st == EXO_OK)
         forget_peer(h, m->node);

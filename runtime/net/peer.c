@@ -395,6 +395,20 @@ move_on(exo_time *since, exo_time by, exo_time now)
     *since = now - *since > by ? *since + by : now;
 }
 
+bool
+exo_net_hears(exo_net *net, exo_peer *peer)
+{
+    const exo_time now = exo_now(exo_clock_real());
+    pthread_mutex_lock(&net->lock);
+    const bool open = atomic_load(&peer->state) == EXO_PEER_OPEN;
+    if (open)
+        hear_unfinished(peer, now);
+    const bool heard =
+        (open && is_watched(peer)) || now - peer->heard <= net->opts.peer_timeout / 2;
+    pthread_mutex_unlock(&net->lock);
+    return heard;
+}
+
 void
 exo_net_excuse_silence_locked(exo_net *net, exo_time now)
 {

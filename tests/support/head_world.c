@@ -108,6 +108,13 @@ worker_of(void *context, uint64_t node, exo_ref *out, exo_err *err)
     return EXO_OK;
 }
 
+static bool
+is_heard(void *context, uint64_t node)
+{
+    const head_world *w = context;
+    return (w->unheard >> node & 1) == 0;
+}
+
 static void
 wake(void *context)
 {
@@ -290,6 +297,7 @@ world_lose(head_world *w, uint64_t node, const char *cause)
     Exo__Cluster__NodeInfo m = EXO__CLUSTER__NODE_INFO__INIT;
     m.node = node;
     m.cause = exo_pb_text(cause);
+    m.state = exo_pb_text(w->unheard >> node & 1 ? "silent" : "");
     cr_assert_eq(world_ask(w, "gone", &m.base, NULL), EXO_OK);
 }
 
@@ -318,6 +326,7 @@ world_open_with(head_world *w, const char *state, const exo_quotas *quotas)
     *w = (head_world){.due = INT64_MAX};
     exo_clock_manual_init(&w->manual, EXO_SECOND);
     const exo_head_env env = {.worker_of = worker_of,
+                              .is_heard = is_heard,
                               .context = w,
                               .cluster = "test",
                               .state_path = state,

@@ -34,6 +34,7 @@ typedef struct head_world {
     struct exo_head_kill kills[WORLD_MOST];
     _Atomic size_t num_spawns, num_kills; /* the worker counts */
     uint64_t last_id;
+    _Atomic uint64_t unheard; /* bit n: nothing is heard of node n */
     char text[2048];
     /* key of calls in the name of other processes, which are then drivers; NULL: they are processes
      * of this host */

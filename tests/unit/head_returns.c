@@ -1,4 +1,5 @@
-/* What nodes tell a head that was restarted of their actors: which of them live on. */
+/* What nodes tell a head that was restarted, or cut off from all of them, of their actors: which of them
+ * live on. */
 #include <stdio.h>
 #include <string.h>
 
@@ -177,4 +178,84 @@ Test(head_returns, an_actor_that_this_head_made_and_forgot_does_not_live_on)
     driver_comes(7, "job");
     r.info.key = next_key("b") - 1; /* the job took it */
     cr_expect(is_ended(&r));
+}
+
+/* The actor 'a' of the job of driver 7 lives at node 2. */
+static void
+live(struct returned *r)
+{
+    describe(r, "a", "job", 7);
+    cr_assert(!is_ended(r));
+    driver_comes(7, "job");
+    world_tick(&w, PAST_GRACE);
+    cr_assert(world_is(&w, "a", "alive", 1), "%s", world_why(&w, "a"));
+}
+
+/* Nothing is heard of all nodes, and one after the other is lost. */
+static void
+cut_off(void)
+{
+    static const uint64_t nodes[] = {2, 7, WORLD_NODE};
+    w.unheard = UINT64_MAX;
+    for (size_t i = 0; i < sizeof nodes / sizeof nodes[0]; i++)
+        world_lose(&w, nodes[i], "nothing was heard from it for 5 s");
+    world_tick(&w, PAST_GRACE); /* however long it takes */
+    cr_expect(world_is(&w, "a", "unknown", 1), "%s", world_why(&w, "a"));
+    w.unheard = 0;
+}
+
+Test(head_returns, actors_and_jobs_go_on_after_a_cut_that_isolates_the_head)
+{
+    struct returned r;
+    live(&r);
+    cut_off();
+    driver_comes(7, "job");
+    cr_expect(!is_ended(&r));
+    world_tick(&w, PAST_GRACE);
+    cr_expect(world_is(&w, "a", "alive", 1), "%s", world_why(&w, "a"));
+    cr_expect_eq(w.num_kills, 0);
+}
+
+Test(head_returns, a_node_that_stays_away_after_such_a_cut_is_lost_with_its_actors)
+{
+    struct returned r;
+    live(&r);
+    cut_off();
+    driver_comes(7, "job");
+    world_tick(&w, PAST_GRACE);
+    cr_expect(world_is(&w, "a", "dead", 1), "%s", world_why(&w, "a"));
+    cr_expect(is_ended(&r));
+}
+
+Test(head_returns, a_job_whose_driver_stays_away_after_such_a_cut_ends)
+{
+    struct returned r;
+    live(&r);
+    cut_off();
+    cr_expect(!is_ended(&r));
+    world_tick(&w, PAST_GRACE);
+    cr_expect(world_is(&w, "a", "dead", 1), "%s", world_why(&w, "a"));
+}
+
+Test(head_returns, a_silent_node_is_lost_with_its_actors_while_another_one_is_heard)
+{
+    struct returned r;
+    live(&r);
+    w.unheard = 1 << 2;
+    world_lose(&w, 2, "nothing was heard from it for 5 s");
+    cr_expect(world_is(&w, "a", "dead", 1), "%s", world_why(&w, "a"));
+    w.unheard = 0;
+    cr_expect(is_ended(&r));
+}
+
+Test(head_returns, a_node_that_is_heard_again_without_a_word_ends_the_wait)
+{
+    struct returned r;
+    live(&r);
+    w.unheard = UINT64_MAX;
+    world_lose(&w, 2, "nothing was heard from it for 5 s");
+    w.unheard = 0;
+    world_tick(&w, EXO_SECOND);
+    world_tick(&w, PAST_GRACE);
+    cr_expect(world_is(&w, "a", "dead", 1), "%s", world_why(&w, "a"));
 }
