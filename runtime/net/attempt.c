@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "net/net_impl.h"
+#include "net/zmq_again.h"
 
 enum {
     /* Handshakes that the other end must break off before that counts as a refusal: it may break
@@ -29,11 +30,11 @@ exo_attempt_watch_locked(exo_net *net, exo_socket *socket, exo_err *err)
     int zero = 0;
     /* ZeroMQ frees a name only some time after its monitor has ended, so no name is used twice. */
     snprintf(name, sizeof name, "inproc://exogym.attempt.%" PRIu64, net->attempts++);
-    if (zmq_socket_monitor(socket->zmq, name, events) != 0)
+    if (exo_zmq_monitor(socket->zmq, name, events) != 0)
         return exo_fail(err, EXO_FAILED, "cannot watch a socket: %s", zmq_strerror(zmq_errno()));
     socket->monitor = zmq_socket(net->context, ZMQ_PAIR);
     if (socket->monitor && zmq_setsockopt(socket->monitor, ZMQ_LINGER, &zero, sizeof zero) == 0 &&
-        zmq_connect(socket->monitor, name) == 0)
+        exo_zmq_connect(socket->monitor, name) == 0)
         return EXO_OK;
     exo_status st =
         exo_fail(err, EXO_FAILED, "cannot watch a socket: %s", zmq_strerror(zmq_errno()));

@@ -17,6 +17,7 @@
 
 #include "net/intake.h"
 #include "net/net_impl.h"
+#include "net/zmq_again.h"
 
 enum {
     REFUSALS = 32,      /* refusals that are answered and logged in a burst */
@@ -246,7 +247,7 @@ exo_net_begin_connect_locked(exo_net *net, const char *endpoint, const char *key
     }
     if (st == EXO_OK && (tcp || keyed))
         st = exo_attempt_watch_locked(net, socket, err);
-    if (st == EXO_OK && zmq_connect(socket->zmq, endpoint) != 0)
+    if (st == EXO_OK && exo_zmq_connect(socket->zmq, endpoint) != 0)
         st = exo_fail(err, EXO_INVAL, "%s: %s", endpoint, zmq_strerror(zmq_errno()));
     if (st == EXO_OK && !(peer = exo_peer_new_locked(net, socket)))
         st = exo_fail(err, EXO_NOMEM, "no memory for a peer");

@@ -27,6 +27,7 @@
 #include "base/thread.h"
 #include "net/intake.h"
 #include "net/net_impl.h"
+#include "net/zmq_again.h"
 
 #define GUARD_TICK (500 * EXO_US)
 #define TURN       EXO_MS /* how long a turn receives, plus one message, before it settles */
@@ -491,7 +492,7 @@ bind_endpoint_locked(exo_net *net, const char *endpoint, char **bound, exo_err *
     snprintf(address, sizeof address, "%.*s%s", (int)(any ? length - 1 : length), endpoint,
              any ? "*" : "");
     exo_intake_begin(net);
-    int bound_to = zmq_bind(s->zmq, address);
+    int bound_to = exo_zmq_bind(s->zmq, address);
     exo_intake_end();
     if (bound_to != 0)
         return exo_fail(err, zmq_errno() == EADDRINUSE ? EXO_EXISTS : EXO_INVAL,

@@ -28,6 +28,7 @@
 
 #include "base/thread.h"
 #include "net/intake.h"
+#include "net/zmq_again.h"
 
 enum {
     MAX_WATCHES = 64,
@@ -656,7 +657,7 @@ bind_socket(exo_zap *zap, exo_err *err)
     int zero = 0;
     zap->socket = zmq_socket(zap->context, ZMQ_ROUTER);
     if (zap->socket && zmq_setsockopt(zap->socket, ZMQ_LINGER, &zero, sizeof zero) == 0 &&
-        zmq_bind(zap->socket, ENDPOINT) == 0)
+        exo_zmq_bind(zap->socket, ENDPOINT) == 0)
         return EXO_OK;
     int number = zmq_errno();
     if (number == EADDRINUSE)
@@ -727,15 +728,12 @@ exo_zap_watch(exo_zap *zap, void *socket, exo_err *err)
     for (size_t i = 0; i < MAX_PEERS; i++)
         w->peers[i].fd = -1;
     snprintf(endpoint, sizeof endpoint, "inproc://exogym.watch.%" PRIu64, counter++);
-    if (zmq_socket_monitor(socket, endpoint, events) != 0) {
-        st = exo_fail(err, EXO_FAILED, "cannot watch a socket: %s", zmq_strerror(zmq_errno()));
-        goto done;
-    }
+    /* first the end that receives: a monitor without one would wait for it when it ends */
     w->monitor = zmq_socket(zap->context, ZMQ_PAIR);
     if (!w->monitor || zmq_setsockopt(w->monitor, ZMQ_LINGER, &zero, sizeof zero) != 0 ||
-        zmq_connect(w->monitor, endpoint) != 0) {
+        exo_zmq_monitor(socket, endpoint, events) != 0 ||
+        exo_zmq_connect(w->monitor, endpoint) != 0) {
         st = exo_fail(err, EXO_FAILED, "cannot watch a socket: %s", zmq_strerror(zmq_errno()));
-        zmq_socket_monitor(socket, NULL, 0);
         goto done;
     }
 

@@ -25,6 +25,19 @@ struct logged logged = LOGGED_NONE;
 
 TestSuite(net, .init = net_end_setup, .fini = net_end_teardown);
 
+/* Whether a signal interrupts every other look for a frame, and every other call that sets up a
+ * connection. */
+static atomic_bool interrupts;
+
+static bool
+is_interrupted(atomic_uint *calls)
+{
+    if (!atomic_load(&interrupts) || atomic_fetch_add(calls, 1) % 2 == 1)
+        return false;
+    errno = EINTR;
+    return true;
+}
+
 /* How long zmq_connect takes: another service may answer, and ZeroMQ give the connection up, before
  * anything is sent. */
 static useconds_t connect_us;
@@ -32,15 +45,24 @@ static useconds_t connect_us;
 int
 zmq_connect(void *socket, const char *endpoint)
 {
+    static atomic_uint calls;
     int (*next)(void *, const char *);
     *(void **)&next = dlsym(RTLD_NEXT, "zmq_connect");
+    if (is_interrupted(&calls))
+        return -1;
     int result = next(socket, endpoint);
     usleep(connect_us);
     return result;
 }
 
-/* Whether a signal interrupts every other look for a frame. */
-static atomic_bool interrupts;
+int
+zmq_socket_monitor(void *socket, const char *endpoint, int events)
+{
+    static atomic_uint calls;
+    int (*next)(void *, const char *, int);
+    *(void **)&next = dlsym(RTLD_NEXT, "zmq_socket_monitor");
+    return endpoint && is_interrupted(&calls) ? -1 : next(socket, endpoint, events);
+}
 
 int
 zmq_recv(void *socket, void *data, size_t size, int flags)
@@ -48,11 +70,8 @@ zmq_recv(void *socket, void *data, size_t size, int flags)
     static atomic_uint calls;
     int (*next)(void *, void *, size_t, int);
     *(void **)&next = dlsym(RTLD_NEXT, "zmq_recv");
-    if (atomic_load(&interrupts) && (flags & ZMQ_DONTWAIT) &&
-        atomic_fetch_add(&calls, 1) % 2 == 0) {
-        errno = EINTR;
+    if ((flags & ZMQ_DONTWAIT) && is_interrupted(&calls))
         return -1;
-    }
     return next(socket, data, size, flags);
 }
 

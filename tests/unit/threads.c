@@ -176,6 +176,85 @@ Test(threads, a_context_ends_although_signals_interrupt_that, .timeout = 60)
     temp_remove(folder);
 }
 
+/* As ZeroMQ's, of which a signal interrupts every other call before it has begun. */
+static bool interrupts;
+
+static bool
+is_interrupted(void)
+{
+    static atomic_uint calls;
+    if (!interrupts || atomic_fetch_add(&calls, 1) % 2 == 1)
+        return false;
+    errno = EINTR;
+    return true;
+}
+
+int
+zmq_bind(void *socket, const char *endpoint)
+{
+    int (*next)(void *, const char *);
+    *(void **)&next = dlsym(RTLD_NEXT, "zmq_bind");
+    return is_interrupted() ? -1 : next(socket, endpoint);
+}
+
+int
+zmq_connect(void *socket, const char *endpoint)
+{
+    int (*next)(void *, const char *);
+    *(void **)&next = dlsym(RTLD_NEXT, "zmq_connect");
+    return is_interrupted() ? -1 : next(socket, endpoint);
+}
+
+int
+zmq_socket_monitor(void *socket, const char *endpoint, int events)
+{
+    int (*next)(void *, const char *, int);
+    *(void **)&next = dlsym(RTLD_NEXT, "zmq_socket_monitor");
+    return endpoint && is_interrupted() ? -1 : next(socket, endpoint, events);
+}
+
+Test(threads, a_head_joins_although_signals_interrupt_its_sockets, .timeout = 60)
+{
+    char folder[64];
+    exo_runtime *runtime = NULL;
+    temp_folder(folder, sizeof folder);
+    cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK, "%s", err.text);
+    interrupts = true;
+    cr_expect_eq(be_head(runtime, folder), EXO_OK, "%s", err.text);
+    temp_remove(folder);
+}
+
+static unsigned refused; /* which of the sockets from now on cannot be made; 0: none */
+
+void *
+zmq_socket(void *context, int type)
+{
+    void *(*next)(void *, int);
+    *(void **)&next = dlsym(RTLD_NEXT, "zmq_socket");
+    if (refused == 0 || --refused > 0)
+        return next(context, type);
+    errno = EMFILE;
+    return NULL;
+}
+
+Test(threads, a_head_whose_sockets_are_refused_is_an_error, .timeout = 60)
+{
+    char folder[64];
+    unsigned which = 0;
+    temp_folder(folder, sizeof folder);
+    for (bool was_refused = true; was_refused; which++) {
+        exo_runtime *runtime = NULL;
+        cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK, "%s", err.text);
+        refused = which + 1;
+        exo_status st = be_head(runtime, folder);
+        was_refused = refused == 0;
+        cr_expect_eq(st, was_refused ? EXO_FAILED : EXO_OK, "%u: %s", which, err.text);
+        refused = 0;
+    }
+    cr_expect_gt(which, 3);
+    temp_remove(folder);
+}
+
 Test(threads, a_member_that_signals_interrupt_leaves_nothing_behind, .timeout = 60)
 {
     char folder[64];
