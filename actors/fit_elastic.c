@@ -135,17 +135,18 @@ static exo_status
 ask_for_reports(struct run *run, exo_err *err)
 {
     bool lost = false;
+    exo_err why = {0};
     for (uint32_t r = 0; r < run->cast.count; r++)
         if (exo_fit_is_member(run, r) &&
-            exo_fit_ask(run, r, "report", NULL, err) == EXO_PEER_LOST) {
-            exo_fit_leave_out(run, r, "it is lost");
+            exo_fit_ask(run, r, "report", NULL, &why) == EXO_PEER_LOST) {
+            exo_fit_leave_out(run, r, why.text);
             lost = true;
         }
     exo_status st = exo_fit_await_all(run, EXO_OK, err);
     for (uint32_t r = 0; r < run->cast.count; r++)
         if (exo_fit_is_member(run, r) && run->cast.replies[r] &&
-            exo_wait(run->cast.replies[r], INT64_MAX, NULL, NULL) == EXO_PEER_LOST) {
-            exo_fit_leave_out(run, r, "it is lost");
+            exo_wait(run->cast.replies[r], INT64_MAX, NULL, &why) == EXO_PEER_LOST) {
+            exo_fit_leave_out(run, r, why.text);
             lost = true;
         }
     return st == EXO_OK && lost ? EXO_PEER_LOST : st;
@@ -289,6 +290,18 @@ regroup(struct run *run, const struct members *members, exo_err *err)
     return st;
 }
 
+static exo_status
+fail_without_nodes(const struct run *run, exo_err *err)
+{
+    const bool saves = run->opts->save_dir && run->opts->checkpoint_interval > 0;
+    char last[EXO_ERR_TEXT];
+    return exo_fail(err, EXO_PEER_LOST,
+                    "all nodes of the run are lost, and their state with them%s; %s",
+                    saves ? ": --resume continues from the last checkpoint"
+                          : ": with checkpoint_interval, --resume could continue",
+                    exo_cut(last, 200, run->elastic->last));
+}
+
 exo_status
 exo_fit_settle(struct run *run, exo_err *err)
 {
@@ -297,7 +310,7 @@ exo_fit_settle(struct run *run, exo_err *err)
         struct members members = {0};
         leave_out_dead(run);
         if (exo_fit_num_members(run) == 0)
-            return exo_fail(err, EXO_PEER_LOST, "all nodes of the run are lost");
+            return fail_without_nodes(run, err);
         exo_status st = gather(run, &members, err);
         if (st == EXO_OK) {
             settle_lost(run, &members);

@@ -5,6 +5,8 @@
 
 #include <exogym/log.h>
 
+#include "base/printable.h"
+
 #define DEFAULT_WAIT (10 * EXO_SECOND)
 
 exo_time
@@ -145,6 +147,7 @@ exo_fit_leave_out(struct run *run, uint32_t rank, const char *why)
     s->lost = true;
     s->again = 0;
     e->deaths++;
+    exo_format_cut(e->last, sizeof e->last, "node_%u: %s", rank, why);
     /* A later life of the node counts from 0. */
     run->before.traffic[rank] = run->traffic[rank];
     exo_fit_tell(run, "left", rank, why);

@@ -45,6 +45,7 @@ struct exo_fit_elastic {
     exo_time paused;      /* time in which the members did not train, for a change of the members */
     uint64_t state_bytes; /* that the last node to join has got */
     exo_ref recruiter;
+    char last[EXO_ERR_TEXT];     /* the node that left last, and why */
     struct exo_fit_seat seats[]; /* (num_nodes) */
 };
 

@@ -83,6 +83,14 @@ started+=($!)
 until_true 120 grep -q 'step .*000/' again.err || fail "it does not go on: $(tail -3 again.err)"
 kill -INT "$run_pid"
 ended 60 "$run_pid" 130
+
+# All nodes at once: the run ends, and names the last one, with the cause and the remedy.
+job diloco 10000000 'min_nodes: 1, grace: 60 s'
+train all
+slay "${names[@]}"
+ended 60 "$run_pid" 1
+grep -Eq "all nodes of the run are lost, .*: --resume continues from the last checkpoint; node_[0-2]: .+" all.err ||
+    fail "all at once: $(tail -3 all.err)"
 x stop || fail 'stop'
 ended 15 "$head_pid" 0
 finish
