@@ -42,6 +42,16 @@ if [ -n "$raw" ]; then
     status=1
 fi
 
+# With the default floating-point environment, a stack that is large enough, and an error that names the
+# limits.
+started=$(grep -rnE '(^|[^_a-zA-Z.>])(pthread_create|thrd_create)\(|std::thread' \
+    --include='*.c' --include='*.h' --include='*.cu' --include='*.cc' runtime nn learning experience strategies environments actors builtins 2>/dev/null |
+    grep -v '^runtime/base/thread\.c')
+if [ -n "$started" ]; then
+    printf 'Threads start by exo_thread_start:\n%s\n' "$started"
+    status=1
+fi
+
 # protobuf-c's own packing overflows where a string has grown since its size was computed.
 unbounded=$(grep -rnE 'protobuf_c_message_pack\(|__pack\(' --include='*.c' --include='*.h' runtime tests bench 2>/dev/null |
     grep -v '^runtime/wire/pack\.h')

@@ -19,6 +19,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/thread.h"
 #include "net/auth.h"
 #include "programs/child.h"
 #include "programs/cluster_folder.h"
@@ -354,11 +355,14 @@ watch_head(exo_local_cluster *c, _Atomic int *lost, exo_err *err)
                                  .lost_flag = lost,
                                  .head = pidfd_open(c->head, 0),
                                  .closing = eventfd(0, EFD_CLOEXEC)};
-    if (w->head >= 0 && w->closing >= 0 && pthread_create(&w->thread, NULL, watch_main, w) == 0) {
+    exo_status st =
+        w->head < 0 || w->closing < 0
+            ? exo_fail(err, EXO_FAILED, "the head cannot be watched: %s", strerror(errno))
+            : exo_thread_start(&w->thread, watch_main, w, "watching the head", err);
+    if (st == EXO_OK) {
         c->watch = w;
         return EXO_OK;
     }
-    exo_status st = exo_fail(err, EXO_FAILED, "the head cannot be watched: %s", strerror(errno));
     if (w->head >= 0)
         close(w->head);
     if (w->closing >= 0)
