@@ -9,7 +9,8 @@
 # Needs nvcc of CUDA 13 with cuBLASLt, what `tools/bootstrap.sh run` installs, Criterion for the kernels, cuDNN 9
 # to compare with it, and for the ratios a Python with PyTorch for CUDA and transformers: PYTHON (default: python3).
 # Nothing is downloaded. BUILD names a folder that is built already. A step that cannot run says why, and the others
-# go on. LIMIT (default: 1200) is the seconds for all steps: those for which none are left are named in the table.
+# go on. LIMIT (default: 1200) is the seconds for all steps: those for which none are left are named in the table. Speed
+# beside the peers comes before what checks strategies and checkpoints.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 PATH=$PATH:/usr/local/cuda/bin # of nvcc and compute-sanitizer, where no folder of PATH has them
@@ -184,63 +185,6 @@ if step bits_1 60 "${job[@]}" --name one "${twice[@]}" && step bits_2 60 "${job[
         same "two runs of $strategy" one/$strategy two/$strategy
     done
 fi
-# Steps as graphs: the same bits, and what they cost beside steps whose kernels are started one by one.
-if EXOGYM_CUDA_GRAPHS=on step bits_graphs 60 "${job[@]}" --name graphs "${twice[@]}"; then
-    for strategy in ddp diloco; do
-        same "$strategy, and with EXOGYM_CUDA_GRAPHS=on" one/$strategy graphs/$strategy
-    done
-fi
-for size in small base; do
-    settings=(--size "$size" --block 256 --batch 4 --dtype bf16 --steps 50 --device cuda)
-    step launches_$size 60 "$build"/bench/bench_gpt_step "${settings[@]}"
-    EXOGYM_CUDA_GRAPHS=on step graphs_$size 60 "$build"/bench/bench_gpt_step "${settings[@]}"
-    row "the decoder $size, bf16, 4 x 256, EXOGYM_CUDA_GRAPHS=on beside off" ms "$(value graphs_$size '"step_ms')" "$(value launches_$size '"step_ms')"
-done
-
-# Identities of strategies, on a small model: equal bits, or equal losses where sums have another order.
-cat >"$out/small.yaml" <<'END'
-model: {name: mlp, hidden: [64]}
-data: synthetic
-nodes: 4
-device: cuda
-train: {max_steps: 20, batch_size: 16, val_size: 256}
-strategy: {optimizer: {name: sgd, lr: 1e-2}}
-compare:
-  - ddp
-  - fsdp
-  - {label: fedavg, name: fedavg, H: 1}
-  - {label: sparta, name: sparta, p: 1}
-  - {label: diloco, name: diloco, H: 1, outer_optimizer: {name: sgd, lr: 1}}
-END
-small=("$build"/exogym run "$out/small.yaml" --no-plot --save-dir "$out/runs")
-loss() {
-    sed -n 's/.*"global_loss": *\([0-9.e+-]*\).*/\1/p' "$out/runs/$1/result.json" 2>/dev/null | tail -1
-}
-# agree WHAT A B BOUND: the losses of two runs differ by at most BOUND.
-agree() {
-    if awk -v a="$2" -v b="$3" -v bound="$4" 'BEGIN { d = a - b; exit !(a > 0 && b > 0 && d <= bound && d >= -bound) }'; then
-        note "$1" "equal: losses $2 and $3"
-    else
-        note "$1" "differ: losses '$2' and '$3'"
-        failures=$((failures + 1))
-    fi
-}
-if step identities 60 "${small[@]}" --name identities; then
-    same 'ddp, and fsdp' identities/ddp identities/fsdp
-    same 'fedavg of every step, and sparta of all' identities/fedavg identities/sparta
-    agree 'ddp, and fedavg of every step' "$(loss identities/ddp)" "$(loss identities/fedavg)" 1e-5
-    agree 'ddp, and diloco of every step with plain outer SGD' "$(loss identities/ddp)" "$(loss identities/diloco)" 1e-5
-fi
-
-# Checkpoints of the GPU go on on the CPU, and the other way round.
-for from in cuda cpu; do
-    [ $from = cuda ] && to=cpu || to=cuda
-    once=("${small[@]}" --name "from_$from" --set 'compare=[ddp]' --set train.checkpoint_interval=10)
-    step "from_$from" 60 "${once[@]}" --set train.max_steps=10 --set device="$from" &&
-        step "resumed_on_$to" 60 "${once[@]}" --set device="$to" --resume &&
-        agree "resumed from $from on $to, and not interrupted" "$(loss from_$from/ddp)" "$(loss identities/ddp)" 1e-4
-done
-
 # GPT-2 of 124 million parameters, bf16; the CNN; generation. Medians of five runs of each program's own.
 settings=(--size base --vocabulary 50304 --block 1024 --batch 16 --dtype bf16 --steps 10 --device cuda)
 step gpt 120 "$build"/bench/bench_gpt_step "${settings[@]}"
@@ -312,6 +256,63 @@ rate() {
     sed -n 's/.*"samples_per_second": *\([0-9.]*\).*/\1/p' "$out/runs/nodes_$1/ddp/result.json" 2>/dev/null | head -1
 }
 row "the CNN on four nodes of one GPU, beside one node" samples/s "$(rate 4)" "$(rate 1)"
+
+# Steps as graphs: the same bits, and what they cost beside steps whose kernels are started one by one.
+if EXOGYM_CUDA_GRAPHS=on step bits_graphs 60 "${job[@]}" --name graphs "${twice[@]}"; then
+    for strategy in ddp diloco; do
+        same "$strategy, and with EXOGYM_CUDA_GRAPHS=on" one/$strategy graphs/$strategy
+    done
+fi
+for size in small base; do
+    settings=(--size "$size" --block 256 --batch 4 --dtype bf16 --steps 50 --device cuda)
+    step launches_$size 60 "$build"/bench/bench_gpt_step "${settings[@]}"
+    EXOGYM_CUDA_GRAPHS=on step graphs_$size 60 "$build"/bench/bench_gpt_step "${settings[@]}"
+    row "the decoder $size, bf16, 4 x 256, EXOGYM_CUDA_GRAPHS=on beside off" ms "$(value graphs_$size '"step_ms')" "$(value launches_$size '"step_ms')"
+done
+
+# Identities of strategies, on a small model: equal bits, or equal losses where sums have another order.
+cat >"$out/small.yaml" <<'END'
+model: {name: mlp, hidden: [64]}
+data: synthetic
+nodes: 4
+device: cuda
+train: {max_steps: 20, batch_size: 16, val_size: 256}
+strategy: {optimizer: {name: sgd, lr: 1e-2}}
+compare:
+  - ddp
+  - fsdp
+  - {label: fedavg, name: fedavg, H: 1}
+  - {label: sparta, name: sparta, p: 1}
+  - {label: diloco, name: diloco, H: 1, outer_optimizer: {name: sgd, lr: 1}}
+END
+small=("$build"/exogym run "$out/small.yaml" --no-plot --save-dir "$out/runs")
+loss() {
+    sed -n 's/.*"global_loss": *\([0-9.e+-]*\).*/\1/p' "$out/runs/$1/result.json" 2>/dev/null | tail -1
+}
+# agree WHAT A B BOUND: the losses of two runs differ by at most BOUND.
+agree() {
+    if awk -v a="$2" -v b="$3" -v bound="$4" 'BEGIN { d = a - b; exit !(a > 0 && b > 0 && d <= bound && d >= -bound) }'; then
+        note "$1" "equal: losses $2 and $3"
+    else
+        note "$1" "differ: losses '$2' and '$3'"
+        failures=$((failures + 1))
+    fi
+}
+if step identities 60 "${small[@]}" --name identities; then
+    same 'ddp, and fsdp' identities/ddp identities/fsdp
+    same 'fedavg of every step, and sparta of all' identities/fedavg identities/sparta
+    agree 'ddp, and fedavg of every step' "$(loss identities/ddp)" "$(loss identities/fedavg)" 1e-5
+    agree 'ddp, and diloco of every step with plain outer SGD' "$(loss identities/ddp)" "$(loss identities/diloco)" 1e-5
+fi
+
+# Checkpoints of the GPU go on on the CPU, and the other way round.
+for from in cuda cpu; do
+    [ $from = cuda ] && to=cpu || to=cuda
+    once=("${small[@]}" --name "from_$from" --set 'compare=[ddp]' --set train.checkpoint_interval=10)
+    step "from_$from" 60 "${once[@]}" --set train.max_steps=10 --set device="$from" &&
+        step "resumed_on_$to" 60 "${once[@]}" --set device="$to" --resume &&
+        agree "resumed from $from on $to, and not interrupted" "$(loss from_$from/ddp)" "$(loss identities/ddp)" 1e-4
+done
 
 # The all-reduce of nodes that share a GPU, beside NCCL with two ranks a GPU: 2.30 has them, as an experiment.
 all_reduce=("$build"/bench/bench_collectives threads 2 --device cuda:0)
