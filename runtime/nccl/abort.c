@@ -6,14 +6,18 @@
  * State: the counts of exo_nccl_aborts, which its threads and the member share. See group.h. */
 #include "nccl/group.h"
 
+#include <fenv.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
 
 #include <exogym/memory.h>
 
-#include "base/thread.h"
-
 #define SLEEP_NS (50 * 1000)
+
+enum {
+    STACK = 1 << 20 /* bytes, at least */
+};
 
 struct exo_nccl_aborts {
     _Atomic unsigned running, holders; /* holders: the running ones, and the member */
@@ -45,11 +49,32 @@ abort_main(void *argument)
     return NULL;
 }
 
+/* Starts the thread as base/thread.c starts those of the library, whose functions a plugin does not reach: with a stack
+ * that is large enough for NCCL, and no float mode of its maker's. */
+static bool
+start_thread(struct abort *a)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    fenv_t before;
+    size_t stack = 0;
+    if (pthread_attr_init(&attr) != 0)
+        return false;
+    if (pthread_attr_getstacksize(&attr, &stack) == 0 && stack < STACK)
+        pthread_attr_setstacksize(&attr, STACK);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    fegetenv(&before);
+    fesetenv(FE_DFL_ENV);
+    const int number = pthread_create(&thread, &attr, abort_main, a);
+    fesetenv(&before);
+    pthread_attr_destroy(&attr);
+    return number == 0;
+}
+
 /* Returns whether the thread has begun. */
 static bool
 begin(exo_nccl_aborts *all, const exo_nccl_table *nccl, exo_nccl_comm comm, exo_nccl_set *shrinks)
 {
-    pthread_t thread;
     struct abort *a = exo_calloc(1, sizeof *a);
     if (!a)
         return false;
@@ -58,10 +83,8 @@ begin(exo_nccl_aborts *all, const exo_nccl_table *nccl, exo_nccl_comm comm, exo_
         __atomic_add_fetch(&shrinks->holders, 1, __ATOMIC_RELAXED);
     atomic_fetch_add(&all->running, 1);
     atomic_fetch_add(&all->holders, 1);
-    if (exo_thread_start(&thread, abort_main, a, "the abort of a communicator", NULL) == EXO_OK) {
-        pthread_detach(thread);
+    if (start_thread(a))
         return true;
-    }
     atomic_fetch_sub(&all->running, 1);
     exo_nccl_set_drop(nccl, shrinks);
     drop(all);
