@@ -507,14 +507,6 @@ name_late(const struct run *run, char out[LATE_NAME])
                    where[0] ? ")" : "");
 }
 
-/* Whether the error that ended the run says no more than that the caller has stopped it. */
-static bool
-is_of_stop(const struct run *run, exo_status st)
-{
-    return run->stopped && (st == EXO_CANCELLED || (run->cast.root.status == EXO_PEER_LOST &&
-                                                    run->cast.root.weight == EXO_CAST_HEARD));
-}
-
 /* Appends the actors that have not ended in time to the error that ended the run, which is cut for
  * them if need be. */
 static exo_status
@@ -526,7 +518,7 @@ blame_late(const struct run *run, uint32_t left, exo_status st, exo_err *err)
     name_late(run, name);
     if (left > 1)
         snprintf(others, sizeof others, " and %u other%s", left - 1, left > 2 ? "s" : "");
-    if (st == EXO_OK || is_of_stop(run, st))
+    if (st == EXO_OK || (run->stopped && st == EXO_CANCELLED)) /* no more than the caller's stop */
         return exo_fail(err, EXO_TIMEOUT, "%s%s %s not ended within %.3g s", name, others, has,
                         grace);
     const int rest =

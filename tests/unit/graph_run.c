@@ -601,8 +601,8 @@ Test(graph_run, a_long_error_stays_whole_though_others_do_not_end, .timeout = 60
 /* The stop is no reason to keep an actor's own error back. */
 Test(graph_run, an_error_after_a_stop_is_named_though_others_do_not_end, .timeout = 60)
 {
-    const exo_status errors[] = {EXO_FAILED, EXO_CANCELLED};
-    for (size_t i = 0; i < 2; i++) {
+    const exo_status errors[] = {EXO_FAILED, EXO_CANCELLED, EXO_PEER_LOST /* of one that ended */};
+    for (size_t i = 0; i < 3; i++) {
         struct graph g;
         const _Atomic int stop = 1;
         const exo_graph_run_opts opts = {.space = "test", .grace = 200 * EXO_MS, .stop = &stop};

@@ -83,6 +83,23 @@ Test(head_losses, a_worker_that_is_lost_at_each_start_is_named)
     cr_expect_eq(world_ask(&w, "spawn", &member.spec.base, &err), EXO_FAILED, "%s", err.text);
 }
 
+/* A worker that is told to end is not to blame for what started there. */
+Test(head_losses, a_worker_that_leaves_is_no_lost_one)
+{
+    for (int i = 0; i < EXO_LOST_STARTS; i++) {
+        Exo__Cluster__NodeInfo left = EXO__CLUSTER__NODE_INFO__INIT;
+        exo_future *made = world_begin_spawn(&w, &member, 1);
+        left.node = WORLD_NODE;
+        left.cause = exo_pb_text("SIGTERM");
+        left.state = exo_pb_text("left");
+        cr_assert_eq(world_ask(&w, "gone", &left.base, NULL), EXO_OK);
+        cr_expect_neq(exo_wait(made, INT64_MAX, NULL, NULL), EXO_OK);
+        exo_future_drop(&made);
+        world_register_worker(&w);
+    }
+    world_spawn(&w, &member, 1);
+}
+
 Test(head_losses, a_start_that_succeeds_ends_the_row)
 {
     for (int i = 0; i < EXO_LOST_STARTS - 1; i++)
