@@ -334,8 +334,8 @@ EXO_API exo_tensor *exo_tape_custom(exo_tape *tape, const exo_custom_op *op,
 /* --- Compute threads -------------------------------------------------------------------------- */
 
 /* The number of threads that compute at once in this process, 1 to 1024. The default is
- * EXOGYM_THREADS, or else the number of usable cores. A change applies to work that starts
- * later. */
+ * EXOGYM_THREADS, or else the number of usable cores. Call it while no thread computes, as before a
+ * fit: what computes has memory for the number at its begin. */
 EXO_API void exo_set_num_threads(unsigned threads);
 EXO_API unsigned exo_num_threads(void);
 
