@@ -4,11 +4,13 @@
 
 #include <assert.h>
 
-/* The elements as fp32. Arrays of another device, count or type are the caller's mistake. */
+/* The elements as fp32. Arrays of another device, count or type are the caller's mistake, and so are
+ * those without memory, as node->grads of a strategy that declares steps_alone. */
 static float *
 floats(exo_array array, exo_array like)
 {
     assert(array.device == like.device && array.count == like.count && array.dtype == EXO_F32);
+    assert((array.data || array.count == 0) && "an array without memory, perhaps of steps_alone");
     (void)like;
     return array.data;
 }

@@ -306,3 +306,9 @@ Test(device, parameters_move_unless_the_host_reaches_the_device)
     exo_model_drop(&model);
     far_device_free(&far);
 }
+
+/* The assertion names the mistake: otherwise this is a crash at address 0. */
+Test(device, work_on_an_array_without_memory_is_the_callers_mistake, .signal = SIGABRT)
+{
+    exo_vec_scale(exo_host_array(EXO_F32, NULL, 5), 2);
+}
