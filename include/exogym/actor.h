@@ -134,7 +134,8 @@ typedef struct exo_runtime_opts {
  * runtime. The caller closes it. Errors: NOMEM, FAILED (a thread cannot be started), INVAL (names a
  * variable EXOGYM_* of the environment that has a wrong value). */
 EXO_API exo_status exo_runtime_open(exo_runtime **out, const exo_runtime_opts *opts, exo_err *err);
-/* Stops every actor and frees everything; sets *runtime to NULL and accepts NULL in it. Running
+/* Leaves the cluster, if there is one that it has not left yet (exo_cluster_leave); stops every actor
+ * and frees everything; sets *runtime to NULL and accepts NULL in it. Running
  * methods are interrupted and see exo_call_cancelled. Waits until `deadline` for these methods and
  * for every `stop`, also for a `stop` that another thread is about to run. TIMEOUT: the text has the
  * number of threads and actors that did not end, and their memory is leaked. UNSUPPORTED: this process
@@ -273,9 +274,9 @@ EXO_API exo_status exo_cause(exo_runtime *runtime, exo_ref actor, char *text, si
 /* Calls a method by name. `args` is moved to the runtime, also on failure. If the method has not
  * begun at `deadline`, the call is dropped and its future fails with TIMEOUT. The caller drops the
  * future, at any time. Errors returned at once: NOT_FOUND (no such method), FULL (mailbox),
- * PEER_LOST, NOMEM. Of an actor in another process NOT_FOUND and the FULL of its mailbox come with
- * the future; FULL at once then means that 65,536 calls to that process are unanswered. A caller
- * that slows down by FULL therefore looks for it in both places. */
+ * PEER_LOST, NOMEM. Of an actor in another process NOT_FOUND, PEER_LOST and the FULL of its mailbox
+ * come with the future; FULL at once then means that 65,536 calls to that process are unanswered. A
+ * caller that slows down by FULL, or finds the next life, therefore looks for it in both places. */
 EXO_API exo_status exo_call(exo_runtime *runtime, exo_ref actor, const char *method,
                             exo_payload args, exo_time deadline, exo_future **out, exo_err *err);
 /* Calls a method and waits for the reply until `deadline`. The caller releases *reply (`reply` may

@@ -83,7 +83,7 @@ typedef struct exo_cluster_opts {
     const char *audit;
 } exo_cluster_opts;
 
-/* Joins a cluster. The runtime must be new and outlive the cluster. Waits for the head until
+/* Joins a cluster. The runtime must be new; to close it leaves the cluster. Waits for the head until
  * `deadline` (real clock). After an error the runtime is as before. Errors: TIMEOUT (no head; the
  * text has its address), UNSUPPORTED (the head refused), INVAL, EXISTS (another head is at this
  * address, or another process has the audit log), IO. */
@@ -93,7 +93,7 @@ EXO_API exo_status exo_cluster_join(exo_cluster **out, exo_runtime *runtime,
  * runtime then works alone. The caller closes the runtime next, and then frees the cluster. */
 EXO_API void exo_cluster_leave(exo_cluster *cluster);
 /* Leaves if the process has not left yet, frees the cluster and sets *cluster to NULL; accepts NULL
- * in it. To be called after the runtime was closed. */
+ * in it. To be called after the runtime was closed, because its actors may use the cluster. */
 EXO_API void exo_cluster_free(exo_cluster **cluster);
 
 /* The name of this node. The text stays valid until the cluster is freed. A restarted head may give

@@ -47,6 +47,9 @@ typedef struct exo_remote_ops {
     bool (*is_near)(void *context, exo_ref actor);
     /* This process's number in the cluster. */
     uint64_t (*node)(void *context);
+    /* The runtime is about to close: leaves the cluster, unless that is done. Blocks. NULL:
+     * nothing to do. */
+    void (*close)(void *context);
     /* Calls a method of the process `node` itself, one of the cluster's own. Blocks while it
      * connects. */
     exo_status (*call_node)(void *context, uint64_t node, const char *method, exo_payload *args,

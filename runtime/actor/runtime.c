@@ -683,6 +683,10 @@ exo_runtime_close(exo_runtime **runtime, exo_time deadline, exo_err *err)
             err, EXO_UNSUPPORTED,
             "this process was forked from that of the runtime, whose threads it does not "
             "have: leave the runtime alone here");
+    void *context;
+    const exo_remote_ops *remote = exo_runtime_remote(rt, &context);
+    if (remote && remote->close)
+        remote->close(context);
     pthread_mutex_lock(&rt->lock);
     rt->closing = true;
     pthread_mutex_unlock(&rt->lock);

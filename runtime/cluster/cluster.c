@@ -435,6 +435,8 @@ exo_cluster_free(exo_cluster **cluster)
     if (!c)
         return;
     exo_cluster_leave(c);
+    if (!c->runtime_closed)
+        exo_runtime_set_remote(c->runtime, NULL, NULL);
     exo_future_drop(&c->system);
     exo_peer_drop(&c->head_peer);
     exo_remote_free(&c->remote);

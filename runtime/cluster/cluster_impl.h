@@ -52,8 +52,8 @@ struct exo_cluster {
     char boot[EXO_BOOT_ID];
     /* next tick of a head, on the runtime's clock: its lane sets it, the keeper takes it */
     _Atomic exo_time due;
-    pthread_t keeper; /* owner, also of the next two: the thread that joins, leaves and frees */
-    bool has_keeper, left;
+    pthread_t keeper; /* owner, also of the next three: the thread that joins, leaves and frees */
+    bool has_keeper, left, runtime_closed;
     /* held: completed by the death of the head's or worker's actor */
     exo_future *system;
     /* The log whose lines go to the head; -1: none. Owner, also of log_path: exo_cluster_join, then

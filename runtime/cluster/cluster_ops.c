@@ -58,6 +58,14 @@ ops_node(void *context)
     return exo_net_node(exo_remote_net(c->remote));
 }
 
+static void
+ops_close(void *context)
+{
+    exo_cluster *c = context;
+    exo_cluster_leave(c);
+    c->runtime_closed = true;
+}
+
 const exo_remote_ops exo_cluster_ops = {.call = ops_call,
                                         .find = exo_cluster_find,
                                         .claim = exo_cluster_claim,
@@ -71,4 +79,5 @@ const exo_remote_ops exo_cluster_ops = {.call = ops_call,
                                         .cause = ops_cause,
                                         .is_near = ops_is_near,
                                         .node = ops_node,
+                                        .close = ops_close,
                                         .call_node = exo_cluster_call_node};

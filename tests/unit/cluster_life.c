@@ -28,7 +28,7 @@ static exo_remote *remote;       /* the head's */
 static exo_cluster *driver;
 static exo_ref idler;
 
-static atomic_int registered, looked_for;
+static atomic_int registered, looked_for, left_for_good;
 static exo_future *kept;            /* the latest search that has no reply */
 static _Atomic exo_time kept_until; /* its deadline */
 static const char unended[] = {'n', 'o', ' ', '0', ' ', 'a', 't', ' ', 'e', 'n', 'd'};
@@ -140,9 +140,16 @@ head_node(exo_call_context *call, void *self, const exo_payload *args, exo_paylo
     return EXO_OK;
 }
 
+static exo_status
+gone(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *err)
+{
+    left_for_good++;
+    return nothing(call, self, args, reply, err);
+}
+
 static const exo_method head_methods[] = {
     {.name = "register", .run = head_register}, {.name = "why", .run = head_why},
-    {.name = "find", .run = head_find},         {.name = "gone", .run = nothing},
+    {.name = "find", .run = head_find},         {.name = "gone", .run = gone},
     {.name = "died", .run = nothing},           {.name = "node", .run = head_node}};
 static const exo_actor_class head_class = {
     .name = "a head", .methods = head_methods, .num_methods = 6};
@@ -348,6 +355,22 @@ Test(cluster_life, leaving_waits_for_no_reply)
     cr_expect_lt(exo_now(exo_clock_real()), kept_until, "it waited until the head's time was over");
     cr_expect_eq(exo_wait(future, soon(), NULL, &err), EXO_PEER_LOST);
     exo_future_drop(&future);
+}
+
+Test(cluster_life, a_runtime_that_closes_leaves_first)
+{
+    exo_err err = {0};
+    cr_expect_eq(exo_runtime_close(&runtimes[1], soon(), &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(left_for_good, 1, "the head heard %d times that the driver left", left_for_good);
+    exo_cluster_free(&driver);
+}
+
+Test(cluster_life, a_runtime_closes_after_its_cluster_was_freed)
+{
+    exo_err err = {0};
+    exo_cluster_free(&driver);
+    cr_expect_eq(left_for_good, 1, "the head heard %d times that the driver left", left_for_good);
+    cr_expect_eq(exo_runtime_close(&runtimes[1], soon(), &err), EXO_OK, "%s", err.text);
 }
 
 /* Waits for the head without a deadline. It may run on the receiving thread. */
