@@ -147,8 +147,8 @@ void exo_net_kick(exo_net *net);
 exo_peer *exo_peer_hold(exo_peer *peer);
 void exo_peer_drop(exo_peer **peer);
 uint64_t exo_peer_node(const exo_peer *peer);
-/* Whether the peer was heard within half of `peer_timeout`, or is a process of this host that lives. Any
- * thread. */
+/* Whether the peer was heard within half of `peer_timeout`, or has come by ipc: the end of a process of
+ * this host is seen, however long it has said nothing. Also of a lost peer. Any thread. */
 bool exo_net_hears(exo_net *net, exo_peer *peer);
 /* What is proven of the peer's identity; valid while the peer is held. For peers that were opened
  * or connected to. */

@@ -395,16 +395,23 @@ move_on(exo_time *since, exo_time by, exo_time now)
     *since = now - *since > by ? *since + by : now;
 }
 
+/* A peer of another host beats once a second. */
+static exo_time
+quiet_of(const exo_net *net)
+{
+    const exo_time half = net->opts.peer_timeout / 2, most = net->opts.peer_timeout;
+    const exo_time beats = 3 * BEAT / 2 < most ? 3 * BEAT / 2 : most;
+    return half > beats ? half : beats;
+}
+
 bool
 exo_net_hears(exo_net *net, exo_peer *peer)
 {
     const exo_time now = exo_now(exo_clock_real());
     pthread_mutex_lock(&net->lock);
-    const bool open = atomic_load(&peer->state) == EXO_PEER_OPEN;
-    if (open)
+    if (atomic_load(&peer->state) == EXO_PEER_OPEN)
         hear_unfinished(peer, now);
-    const bool heard =
-        (open && is_watched(peer)) || now - peer->heard <= net->opts.peer_timeout / 2;
+    const bool heard = exo_peer_is_by_ipc(peer) || now - peer->heard <= quiet_of(net);
     pthread_mutex_unlock(&net->lock);
     return heard;
 }

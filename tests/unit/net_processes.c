@@ -70,6 +70,41 @@ Test(net, loses_a_killed_process_by_its_end_and_says_which)
     cr_expect_eq(server.lost, 1);
 }
 
+/* Processes of one host that watch each other say little; no end of theirs is silence. */
+Test(net, a_quiet_process_of_this_host_is_heard_and_lost_by_its_end)
+{
+    pid_t pid = start_child(NULL);
+    net_end server = {0};
+    net_end_open(&server, net_end_ipc, &(exo_net_opts){.peer_timeout = 10 * EXO_MS});
+    EVENTUALLY(server.opened == 1);
+    usleep(20000);
+    cr_expect(exo_net_hears(server.net, server.peer));
+    kill(pid, SIGKILL);
+    EVENTUALLY(server.lost == 1);
+    usleep(20000);
+    cr_expect(exo_net_hears(server.net, server.peer), "its end was seen: %s", server.cause);
+    waitpid(pid, NULL, 0);
+    net_end_close(&server);
+}
+
+Test(net, a_silent_peer_of_another_host_is_not_heard)
+{
+    net_end server = {0}, client = {0};
+    net_end_open(&server, "tcp://127.0.0.1:0", &(exo_net_opts){.peer_timeout = 3 * EXO_SECOND});
+    net_end_open(&client, NULL, NULL);
+    exo_peer *peer = net_end_connect(&client, &server);
+    EVENTUALLY(server.opened == 1);
+    cr_expect(exo_net_hears(server.net, server.peer));
+    net_end_close(&client);
+    EVENTUALLY(server.lost == 1);
+    pthread_mutex_lock(&server.net->lock);
+    server.peer->heard -= 10 * EXO_SECOND;
+    pthread_mutex_unlock(&server.net->lock);
+    cr_expect_not(exo_net_hears(server.net, server.peer));
+    exo_peer_drop(&peer);
+    net_end_close(&server);
+}
+
 Test(net, does_not_lose_a_stopped_process)
 {
     pid_t pid = start_child(NULL);
