@@ -235,6 +235,7 @@ void
 exo_head_begin_grace(struct head *h)
 {
     h->is_cut_off = false;
+    h->has_past = true;
     h->grace_ends = exo_head_now(h) + GRACE;
     exo_head_want_tick(h, h->grace_ends);
 }

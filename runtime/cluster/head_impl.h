@@ -62,9 +62,8 @@ struct head {
     uint64_t next_key, first_key;
     /* end of the time in which nodes of an earlier head may come back; 0: it is over */
     exo_time grace_ends;
-    bool
-        is_cut_off; /* it hears no node, as if there were no head; the grace begins when it hears one */
-    bool has_past; /* an earlier head left actors or jobs, whose workers may come back */
+    bool is_cut_off; /* it hears no node: the grace begins when it hears one */
+    bool has_past;   /* there were actors or jobs before the grace, whose workers may come back */
     struct postponed *postponed;
     struct work *works; /* work in progress; the pieces take turns, the first one is next */
     struct answers *answers;

@@ -259,3 +259,24 @@ Test(head_returns, a_node_that_is_heard_again_without_a_word_ends_the_wait)
     world_tick(&w, PAST_GRACE);
     cr_expect(world_is(&w, "a", "dead", 1), "%s", world_why(&w, "a"));
 }
+
+Test(head_returns, a_spawn_after_such_a_cut_waits_for_workers_that_come_back)
+{
+    struct returned r;
+    struct world_member member;
+    exo_err err = {0};
+    live(&r);
+    cut_off();
+    driver_comes(7, "job");
+    world_describe(&member, "b", 0, EXO_ONE_FOR_ONE);
+    exo_future *made = world_begin(&w, w.head, "spawn", &member.spec.base, INT64_MAX);
+    world_tick(&w, 0);
+    cr_assert(!exo_future_ready(made), "there may be room soon");
+    world_register_worker(&w);
+    for (int i = 0; i < 10 && w.num_spawns == 0; i++)
+        world_tick(&w, 0);
+    cr_assert_eq(w.num_spawns, 1);
+    world_answer(&w, 0, EXO_OK, NULL);
+    cr_expect_eq(exo_wait(made, INT64_MAX, NULL, &err), EXO_OK, "%s", err.text);
+    exo_future_drop(&made);
+}
