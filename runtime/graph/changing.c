@@ -56,14 +56,27 @@ await_event(const exo_changing *c, exo_time until)
 
 /* --- The real clock --------------------------------------------------------------------------- */
 
+/* The first actor that fails is the culprit until it succeeds, or is dead. */
 static void
 note_failure(exo_changing *c, uint32_t i, exo_status st, const exo_err *reason)
 {
     c->again[i] = true;
+    if (c->failing && c->culprit != i)
+        return;
     c->failing = c->failing ? c->failing : now();
+    c->hopeless = now() - c->failing > PATIENCE;
     c->culprit = i;
     c->status = st;
     c->reason = *reason;
+}
+
+static void
+take_status(exo_changing *c, uint32_t i, exo_status st, const exo_err *reason)
+{
+    if (st != EXO_OK && !exo_lives_is_loss(st))
+        note_failure(c, i, st, reason);
+    else if (c->culprit == i)
+        c->failing = 0;
 }
 
 static void
@@ -78,8 +91,8 @@ ask(exo_changing *c, uint32_t i)
         exo_host_change_text(&payload, c->count, c->step, c->texts[c->count - 1], &reason);
     if (st == EXO_OK)
         st = exo_cast_round_ask(&c->round, i, "change", payload, &reason);
-    if (st != EXO_OK && !exo_lives_is_loss(st))
-        note_failure(c, i, st, &reason);
+    if (st != EXO_OK)
+        take_status(c, i, st, &reason);
 }
 
 static void
@@ -87,6 +100,7 @@ begin_step(exo_changing *c, exo_change_step step)
 {
     c->step = step;
     c->failing = 0;
+    c->hopeless = false;
     c->due = now() + TRY_AGAIN;
     for (uint32_t i = 0; i < c->cast->count; i++)
         ask(c, i);
@@ -107,8 +121,7 @@ take_answers(exo_changing *c, exo_time until)
             continue;
         }
         exo_future_drop(&c->round.futures[i]);
-        if (st != EXO_OK && !exo_lives_is_loss(st))
-            note_failure(c, i, st, &reason);
+        take_status(c, i, st, &reason);
     }
     return all;
 }
@@ -201,7 +214,7 @@ exo_changing_go_on(exo_changing *c, exo_status *status, uint32_t *culprit, exo_e
         begin_step(c, EXO_CHANGE_OUTPUTS);
         made = await_step(c, until);
     }
-    if (!made && c->failing && now() - c->failing > PATIENCE) {
+    if (!made && c->hopeless) {
         *culprit = c->culprit;
         *status = exo_fail(err, c->status, "%s", c->reason.text);
         return end(c);
@@ -221,7 +234,7 @@ uint32_t
 exo_changing_late(const exo_changing *c)
 {
     uint32_t i = 0;
-    while (i + 1 < c->cast->count && !(c->round.futures && c->round.futures[i]))
+    while (i + 1 < c->cast->count && !(c->round.futures && c->round.futures[i]) && !c->again[i])
         i++;
     return i;
 }

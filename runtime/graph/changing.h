@@ -31,7 +31,8 @@ typedef struct exo_changing {
     exo_cast_round round; /* its futures: of actors that have not answered to `step` */
     bool *again;          /* (cast->count) actors that failed and are asked again */
     exo_time due;         /* of the next attempt, on the real clock */
-    exo_time failing;     /* since when an actor has failed at `step`; 0: none has */
+    exo_time failing;     /* since when an actor has failed again and again at `step`; 0: none */
+    bool hopeless;        /* and it has done so for too long */
     uint32_t culprit;     /* that actor, and its reason */
     exo_status status;
     exo_err reason;
