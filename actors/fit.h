@@ -20,11 +20,10 @@
  *      sequence: false, context: 1, pipeline: 1, position: 0, samples: 1024, data_digest: TEXT,
  *      val_samples: 256, val_digest: TEXT, save_to: PATH}
  * `graph` is the job's graph with its hosts, links and edges. With `measure_links` the nodes measure
- * their links when they are set up; `links` has measured ones as JSON (fit_links.h). `position` is the node's first batch
- * of its data, where that is not its step (elastic runs). The entries from
- * `samples` on are what the host is checked for (fit_check.h). The entries from `nodes` on describe
- * the record. Only the node that makes it reads them, so they are not needed in the trainer's own
- * process. */
+ * their links when they are set up; `links` has measured ones as JSON (fit_links.h). `position` is
+ * the node's first batch of its data, where that is not its step (elastic runs). The host is checked
+ * for the entries from `samples` on (fit_check.h). The entries from `nodes` on describe the record.
+ * Only the node that makes it reads them, so they are not needed in the trainer's own process. */
 #ifndef EXO_FIT_H
 #define EXO_FIT_H
 

@@ -35,8 +35,10 @@ EXO_DECLS_BEGIN
     EXO_PLUGIN_FUNCTION exo_status exo_plugin_init(exo_err *err);                                  \
     EXO_PLUGIN_FUNCTION exo_status exo_plugin_init(exo_err *err)
 
-/* Loads a plugin until the process ends; to load it again does nothing. Errors: NOT_FOUND, INVAL
- * (not a plugin, another EXO_PLUGIN_ABI, or a name is taken), those of the plugin's function. */
+/* Loads a plugin until the process ends; to load it again does nothing. Any thread: it waits for
+ * another one that loads the same plugin. Where plugins load each other, the call from the plugin's
+ * function returns OK before the other plugin is ready. Errors: NOT_FOUND, INVAL (not a plugin,
+ * another EXO_PLUGIN_ABI, or a name is taken), those of the plugin's function. */
 EXO_API exo_status exo_plugin_load(const char *path, exo_err *err);
 
 EXO_DECLS_END

@@ -359,8 +359,8 @@ node_gone(struct head *h, exo_cluster_node *node, const char *cause, bool clean)
     exo_head_maybe_end(h);
 }
 
-/* A node that is silent while no other one is heard: this host is cut off from all of them, and they may go
- * on. So its actors and its job are kept as a restarted head would find them. */
+/* Loses a node that is silent while no other one is heard: this host is cut off from all of them, and
+ * they may go on. Its actors and its job are kept as a restarted head would find them. */
 static void
 node_unheard(struct head *h, exo_cluster_node *node, const char *cause)
 {
