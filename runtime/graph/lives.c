@@ -161,18 +161,25 @@ unanswered(const exo_lives *l, const exo_life_unit *u)
     return left;
 }
 
+/* Tells an actor that runs that its life ends. */
+static void
+end_life(exo_lives *l, uint32_t i, const char *why)
+{
+    Exo__Train__GraphAbandon m = EXO__TRAIN__GRAPH_ABANDON__INIT;
+    exo_payload args = {0};
+    m.cause = exo_args_text(why);
+    if (l->cast->futures[i] && exo_protocol_pack(&args, &m.base, NULL) == EXO_OK)
+        exo_send(l->cast->runtime, l->cast->actors[i], "end_life", args, INT64_MAX, NULL);
+}
+
 /* Tells the other members that their lives end, and drops the answers of those that have ended. */
 static void
 end_others(exo_lives *l, const exo_life_unit *u, const char *why)
 {
-    Exo__Train__GraphAbandon m = EXO__TRAIN__GRAPH_ABANDON__INIT;
-    m.cause = exo_args_text(why);
     for (uint32_t i = u->first; i < u->first + u->count; i++) {
-        exo_payload args = {0};
         exo_future_drop(&l->cast->replies[i]);
-        if (l->cast->futures[i] && i != u->culprit &&
-            exo_protocol_pack(&args, &m.base, NULL) == EXO_OK)
-            exo_send(l->cast->runtime, l->cast->actors[i], "end_life", args, INT64_MAX, NULL);
+        if (i != u->culprit)
+            end_life(l, i, why);
     }
 }
 
@@ -207,6 +214,15 @@ exo_lives_take(exo_lives *l, uint32_t i, exo_status status, const exo_err *reaso
     if (unanswered(l, u) == 0)
         u->state = EXO_UNIT_WAITS;
     return true;
+}
+
+bool
+exo_lives_end(exo_lives *l, uint32_t i, const exo_err *reason)
+{
+    bool again = exo_lives_take(l, i, EXO_PEER_LOST, reason);
+    if (again)
+        end_life(l, i, reason->text);
+    return again;
 }
 
 uint32_t

@@ -109,6 +109,9 @@ exo_status exo_lives_open(exo_lives *lives, exo_err *err);
 void exo_lives_close(exo_lives *lives);
 /* Takes the answer of an actor to `run`. True: it does not count, as the actor gets another life. */
 bool exo_lives_take(exo_lives *lives, uint32_t i, exo_status status, const exo_err *reason);
+/* Ends the life of an actor that runs, with PEER_LOST and this reason, if it gets another one. False: it
+ * does not, and nothing was done. */
+bool exo_lives_end(exo_lives *lives, uint32_t i, const exo_err *reason);
 /* The number of actors that are to be asked to run again. */
 uint32_t exo_lives_owed(const exo_lives *lives);
 /* Lists the numbers of the actors whose run has ended well, in lives->ended. Returns how many there

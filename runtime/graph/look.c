@@ -52,6 +52,15 @@ goes_on_locked(const exo_place *place)
 
 /* --- Ends ------------------------------------------------------------------------------------- */
 
+/* True: nothing is sent to this reference, or comes from it, any more. */
+static bool
+is_lost(const exo_place *place, exo_ref peer)
+{
+    char cause[64];
+    return !place->actor.site->whole && peer.id &&
+           exo_cause(place->runtime, peer, cause, sizeof cause) == EXO_OK;
+}
+
 static void
 add_outlet(struct writer *w, const exo_place *place, const exo_outlet *o, bool awaited)
 {
@@ -64,7 +73,8 @@ add_outlet(struct writer *w, const exo_place *place, const exo_outlet *o, bool a
                                                     .over = o->ending || o->ended || o->gone,
                                                     .busy = o->busy,
                                                     .passing = o->passing,
-                                                    .returning = o->links && o->credits_coming > 0};
+                                                    .returning = o->links && o->credits_coming > 0,
+                                                    .lost = is_lost(place, o->target)};
 }
 
 static void
@@ -82,7 +92,8 @@ add_inlet(struct writer *w, const exo_place *place, const exo_inlet *in, bool aw
                        .awaited = awaited && !in->ended,
                        .over = in->ended,
                        .gone = in->gone,
-                       .passing = passing};
+                       .passing = passing,
+                       .lost = is_lost(place, in->sender)};
 }
 
 /* Adds all ends; for an actor that does not wait, only those with an item on a link. */

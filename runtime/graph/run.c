@@ -32,7 +32,7 @@
 
 enum {
     SPANS = 200000, /* that each actor records for a timeline */
-    LATE_NAME = 320 /* bytes of the name of an actor that has not ended, with its worker */
+    LONG_NAME = 320 /* bytes of the name of an actor, with its worker */
 };
 
 /* The last report of an actor. */
@@ -419,6 +419,49 @@ ended_at(const void *context, uint32_t i)
     return run->site && run->site->sim ? run->places[i]->ended_at : 0;
 }
 
+/* Writes the name of an actor, with its worker. */
+static void
+name_with_worker(const struct run *run, uint32_t i, char out[LONG_NAME])
+{
+    char name[EXO_CAST_NAME], full[EXO_CAST_NAME], where[256] = "";
+    exo_stall_name(run->spec, i, name, sizeof name);
+    run->cast.name(run, i, full);
+    if (run->opts->where)
+        run->opts->where(run->opts->explain_context, run->opts->space, full, where, sizeof where);
+    exo_format_cut(out, LONG_NAME, "%s%s%s%s", name, where[0] ? " (" : "", where,
+                   where[0] ? ")" : "");
+}
+
+static bool
+has_rule(const struct run *run, uint32_t i)
+{
+    uint32_t index = 0;
+    return actor_at(run, i, &index)->restart.when != EXO_RESTART_NEVER;
+}
+
+/* Two actors live and cannot reach each other: what was on its way between them does not come any more.
+ * One of them begins another life, which opens their channels again, or the run ends. */
+static void
+end_split(struct run *run)
+{
+    char mine[LONG_NAME], others[LONG_NAME];
+    exo_err err = {0};
+    const exo_split split = run->watch.split;
+    const bool swap = !has_rule(run, split.actor) && has_rule(run, split.peer);
+    const uint32_t actor = swap ? split.peer : split.actor, peer = swap ? split.actor : split.peer;
+    name_with_worker(run, actor, mine);
+    name_with_worker(run, peer, others);
+    exo_fail(&err, EXO_PEER_LOST,
+             "%s and %s are alive but have lost their connection, with the items on it: check the "
+             "network between their hosts%s",
+             mine, others,
+             has_rule(run, actor)
+                 ? ""
+                 : ", and give one of them a 'restart' rule to outlive such a cut");
+    if (!exo_lives_end(&run->lives, actor, &err))
+        fail_run(run, actor, EXO_PEER_LOST, &err);
+}
+
 /* Reports a stall and cancels the run: a stall never ends by itself. */
 static void
 look_for_stall(void *context)
@@ -426,6 +469,9 @@ look_for_stall(void *context)
     struct run *run = context;
     if (!run->cast.told && !exo_lives_pend(&run->lives))
         exo_stall_watch_look(&run->watch);
+    if (run->watch.split.found && !run->cast.told)
+        end_split(run);
+    run->watch.split.found = false;
     if (!run->watch.found || run->told_of_stall)
         return;
     run->told_of_stall = true;
@@ -435,7 +481,7 @@ look_for_stall(void *context)
         cancel_all(run);
 }
 
-/* Goes on with a change, or begins the lives that are due, and looks for a stall. */
+/* Goes on with a change, or begins the lives that are due, and looks for a stall or a cut. */
 static void
 on_look(void *context)
 {
@@ -493,29 +539,15 @@ on_answer(void *context, uint32_t i, exo_status status, const exo_err *err)
         cancel_all(run);
 }
 
-/* Writes the name of an actor that has not ended, with its worker. */
-static void
-name_late(const struct run *run, char out[LATE_NAME])
-{
-    char name[EXO_CAST_NAME], full[EXO_CAST_NAME], where[256] = "";
-    const uint32_t late = exo_cast_late(&run->cast);
-    exo_stall_name(run->spec, late, name, sizeof name);
-    run->cast.name(run, late, full);
-    if (run->opts->where)
-        run->opts->where(run->opts->explain_context, run->opts->space, full, where, sizeof where);
-    exo_format_cut(out, LATE_NAME, "%s%s%s%s", name, where[0] ? " (" : "", where,
-                   where[0] ? ")" : "");
-}
-
 /* Appends the actors that have not ended in time to the error that ended the run, which is cut for
  * them if need be. */
 static exo_status
 blame_late(const struct run *run, uint32_t left, exo_status st, exo_err *err)
 {
-    char name[LATE_NAME], others[48] = "", cause[EXO_ERR_TEXT];
+    char name[LONG_NAME], others[48] = "", cause[EXO_ERR_TEXT];
     const char *has = left > 1 ? "have" : "has";
     double grace = (double)run->grace * 1e-9;
-    name_late(run, name);
+    name_with_worker(run, exo_cast_late(&run->cast), name);
     if (left > 1)
         snprintf(others, sizeof others, " and %u other%s", left - 1, left > 2 ? "s" : "");
     if (st == EXO_OK || (run->stopped && st == EXO_CANCELLED)) /* no more than the caller's stop */

@@ -54,8 +54,10 @@ typedef struct exo_wait_end {
     bool busy;    /* sending: an item is being encoded, or is on an emulated link */
     /* sending: an item is on an emulated link; receiving, if awaited: the next item is on one */
     bool passing;
-    bool returning;      /* sending: a credit is on its way back over an emulated link */
-    uint8_t reserved[5]; /* 0, because records are compared byte by byte */
+    bool returning; /* sending: a credit is on its way back over an emulated link */
+    /* the process at the other end is lost to this one, or its actor has died */
+    bool lost;
+    uint8_t reserved[4]; /* 0, because records are compared byte by byte */
 } exo_wait_end;
 
 _Static_assert(sizeof(exo_wait_end) == 32, "nothing of an end is padding");

@@ -23,9 +23,10 @@ exo_stall_watch_open(exo_stall_watch *w, exo_err *err)
     w->records = exo_calloc(w->count, sizeof *w->records);
     w->again = exo_calloc(w->count, sizeof *w->again);
     w->stuck = exo_calloc(w->count, sizeof *w->stuck);
+    w->answered = exo_calloc(w->count, sizeof *w->answered);
     w->scratch = exo_calloc(w->count, sizeof *w->scratch);
     w->counts = exo_calloc(2 * (size_t)w->count, sizeof *w->counts);
-    return w->records && w->again && w->stuck && w->scratch && w->counts
+    return w->records && w->again && w->stuck && w->answered && w->scratch && w->counts
                ? EXO_OK
                : exo_fail(err, EXO_NOMEM, "no memory to look for stalls");
 }
@@ -46,12 +47,13 @@ exo_stall_watch_close(exo_stall_watch *w)
     exo_free(w->records);
     exo_free(w->again);
     exo_free(w->stuck);
+    exo_free(w->answered);
     exo_free(w->scratch);
     exo_free(w->counts);
     w->scratch = NULL;
     w->counts = NULL;
     w->records = w->again = NULL;
-    w->stuck = NULL;
+    w->stuck = w->answered = NULL;
 }
 
 /* --- Gathering -------------------------------------------------------------------------------- */
@@ -72,6 +74,7 @@ gather_there(exo_stall_watch *w, exo_time longer_than, exo_payload *records)
     exo_cast_round round;
     Exo__Train__GraphWaits m = EXO__TRAIN__GRAPH_WAITS__INIT;
     m.longer_than = longer_than;
+    memset(w->answered, false, w->count * sizeof *w->answered);
     exo_status st = exo_cast_round_open(&round, w->cast, ANSWER, NULL);
     for (uint32_t i = 0; st == EXO_OK && i < w->count; i++) {
         exo_payload args = {0};
@@ -79,9 +82,11 @@ gather_there(exo_stall_watch *w, exo_time longer_than, exo_payload *records)
             exo_cast_round_ask(&round, i, "waits", args, NULL);
     }
     while (st == EXO_OK && exo_cast_round_next(&round))
-        if (round.status == EXO_OK && exo_wait_record_is_whole(round.reply, w->count))
+        if (round.status == EXO_OK && exo_wait_record_is_whole(round.reply, w->count)) {
+            w->answered[round.actor] = true;
             /* without memory the actor counts as one that does not wait */
             exo_payload_copy(&records[round.actor], round.reply->data, round.reply->size);
+        }
     exo_cast_round_close(&round);
     return st;
 }
@@ -103,11 +108,20 @@ keep(exo_stall_watch *w, const exo_stall *stall, exo_time at)
     w->found = true;
 }
 
+/* Actors that answer after another one has lost them are alive. */
+static void
+look_for_split(exo_stall_watch *w)
+{
+    if (exo_split_may_be(w->records, w->count) && gather(w, LONG_WAIT, w->again) == EXO_OK)
+        w->split = exo_split_find(w->records, w->again, w->answered, w->count, w->scratch);
+}
+
 void
 exo_stall_watch_look(exo_stall_watch *w)
 {
     exo_stall stall = {0};
     exo_time now = exo_now(exo_clock_real());
+    w->split = (exo_split){0};
     if (w->found || now < w->next || (w->site && w->site->sim))
         return;
     exo_time each = w->site ? EVERY : w->count * EXO_MS;
@@ -116,6 +130,10 @@ exo_stall_watch_look(exo_stall_watch *w)
     exo_status st = gather(w, LONG_WAIT, w->records);
     /* everything that both gatherings say was true at this moment */
     exo_time at = exo_now(exo_clock_real()) - w->began;
+    if (st == EXO_OK && !w->site)
+        look_for_split(w);
+    if (w->split.found)
+        return;
     if (st == EXO_OK)
         st = exo_stall_find(&stall, w->records, w->count, w->stuck, NULL);
     if (st == EXO_OK && stall.length > 0)

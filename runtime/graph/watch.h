@@ -1,7 +1,7 @@
-/* The search for stalls in a running graph (stall.h). On the real clock the runner asks the actors
- * several times a second. On the virtual clock an event does so about every half second of its
- * time. There, most searches end early: no waiting actor waits for another one, or nothing has
- * happened to them since the last search.
+/* The search for stalls in a running graph (stall.h), and for actors of workers that have lost each
+ * other (split.h). On the real clock the runner asks the actors several times a second. On the virtual
+ * clock an event looks for stalls about every half second of its time. There, most searches end early:
+ * no waiting actor waits for another one, or nothing has happened to them since the last search.
  *
  * Owner: the runner's thread. An event of the simulation also writes the result, which `found`
  * publishes. Read next: watch.c. */
@@ -10,6 +10,7 @@
 
 #include "conduct/conduct.h"
 #include "graph/place.h"
+#include "graph/split.h"
 #include "graph/stall.h"
 
 typedef struct exo_stall_watch {
@@ -22,12 +23,14 @@ typedef struct exo_stall_watch {
     exo_time next;                /* time of the next search, on the real clock */
     exo_payload *records, *again; /* (count) the last gathering, and the one that confirms it */
     bool *stuck;                  /* (count) */
+    bool *answered;               /* (count) actors of workers, at the last gathering */
     uint32_t *scratch;            /* (count) for exo_place_may_be_stuck, like counts (2 count) */
     uint64_t *counts;
     uint64_t mark; /* virtual clock: digest of the waits at the last search */
     exo_stall stall;
     exo_time at;        /* time of the stall, on the run's clock */
     _Atomic bool found; /* `stall` is set */
+    exo_split split;    /* of the last search, in workers */
 } exo_stall_watch;
 
 /* Allocates the arrays. The caller has set the members up to `next`, which are borrowed. The caller

@@ -67,13 +67,13 @@ ready_or_gone() {
 }
 
 # start NAME PROGRAM ARGUMENTS...: sets the variable NAME to its process number when it says that it
-# is ready.
+# is ready. With $network, in that network namespace.
 start() {
     local variable=$1 program=$2
     shift 2
     [ -x "$EXO_BUILD/$program" ] || { echo "FAIL there is no $EXO_BUILD/$program: build it" && exit 1; }
     rm -f "$variable.out" # of one before it
-    "$EXO_BUILD/$program" --folder "$clusters" "$@" >"$variable.out" 2>"$variable.err" &
+    ${network:+ip netns exec "$network"} "$EXO_BUILD/$program" --folder "$clusters" "$@" >"$variable.out" 2>"$variable.err" &
     printf -v "$variable" %s $!
     started+=($!)
     until_true 10 ready_or_gone "$variable"

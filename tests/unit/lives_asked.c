@@ -3,6 +3,7 @@
  * or before it runs. The run goes on with the next life. Deaths of processes: tests/cluster/graph_lives.sh. */
 #include <criterion/criterion.h>
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -53,13 +54,26 @@ relink(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
     return answer(call, self, args, reply, e);
 }
 
-/* A run goes on until the actor dies. */
+static atomic_bool told; /* an actor, that its life ends */
+
+static exo_status
+end_life(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+         exo_err *e)
+{
+    told = true;
+    return answer(call, self, args, reply, e);
+}
+
+/* A run goes on until the actor dies, or is told that its life ends. */
 static exo_status
 run(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *e)
 {
-    while (!exo_call_cancelled(call))
+    (void)self;
+    (void)args;
+    (void)reply;
+    while (!exo_call_cancelled(call) && !told)
         nanosleep(&(struct timespec){.tv_nsec = EXO_MS}, NULL);
-    return answer(call, self, args, reply, e);
+    return told ? exo_fail(e, EXO_PEER_LOST, "its life ends") : EXO_OK;
 }
 
 static const exo_lane_class lanes[] = {{.name = "run", .blocking = true},
@@ -67,7 +81,7 @@ static const exo_lane_class lanes[] = {{.name = "run", .blocking = true},
 static const exo_method methods[] = {{.name = "run", .run = run},
                                      {.name = "connect", .lane = 1, .run = answer},
                                      {.name = "relink", .lane = 1, .run = relink},
-                                     {.name = "end_life", .lane = 1, .run = answer}};
+                                     {.name = "end_life", .lane = 1, .run = end_life}};
 static const exo_actor_class mortal = {
     .name = "mortal", .lanes = lanes, .num_lanes = 2, .methods = methods, .num_methods = 4};
 
@@ -175,6 +189,26 @@ Test(lives_asked, an_actor_that_dies_within_its_rebirth_has_another_one, .timeou
         cr_expect_eq(l.lives[0], 2, "moment %d: life %u", at, l.lives[0]);
         close_cast(&l);
     }
+}
+
+Test(lives_asked, the_life_of_an_actor_that_runs_is_ended_if_it_gets_another, .timeout = 120)
+{
+    exo_lives l;
+    uint32_t culprit = 0;
+    exo_err lost = {0};
+    exo_fail(&lost, EXO_PEER_LOST, "on purpose");
+    open_cast(&l);
+    cr_assert_eq(exo_lives_begin(&l, &culprit, &err), EXO_OK, "%s", err.text);
+    cr_expect(!exo_lives_end(&l, 1, &lost), "it has no restart rule");
+    cr_expect(!exo_lives_pend(&l) && !told);
+    cr_assert(exo_lives_end(&l, 0, &lost));
+    cr_expect(exo_lives_is_due(&l, 0));
+    take_end(&l);
+    told = false;
+    tend(&l, NEVER);
+    cr_expect_eq(l.lives[0], 1);
+    cr_expect_eq(l.lives[1], 0);
+    close_cast(&l);
 }
 
 /* Both members name their own file, in turn. */
