@@ -386,23 +386,29 @@ exo_entry_note_refusal(const exo_entry *entry, exo_time now)
             (exo_refusal){.actor = hash_name(entry->spec), .until = now + SHUNNED};
 }
 
-static bool
-is_shunned(const exo_cluster_node *node, const Exo__Cluster__Spawn *spec, exo_time now)
+enum {
+    WILLING, /* ranks of nodes; a higher one is asked if no lower one has room */
+    REFUSED, /* has refused this actor */
+    LOST,    /* was lost while actors started there */
+    RANKS
+};
+
+static int
+rank_of(const exo_cluster_node *node, const Exo__Cluster__Spawn *spec, exo_time now)
 {
     bool refused = false;
     for (size_t i = 0; spec->name[0] && !refused && i < EXO_REFUSALS; i++)
         refused = node->refusals[i].until > now && node->refusals[i].actor == hash_name(spec);
-    return refused || node->shunned_until > now;
+    return node->shunned_until > now ? LOST : refused ? REFUSED : WILLING;
 }
 
-/* The best place by the load among the nodes that are shunned, or among the others. NULL: none has
- * room. */
+/* The best place by the load among the nodes of a rank. NULL: none has room. */
 static exo_cluster_node *
-best_place(exo_directory *directory, const Exo__Cluster__Spawn *spec, exo_time now, bool shunned)
+best_place(exo_directory *directory, const Exo__Cluster__Spawn *spec, exo_time now, int rank)
 {
     exo_cluster_node *best = NULL;
     for (exo_cluster_node *n = directory->nodes; n; n = n->hh.next) {
-        if (!n->alive || n->is_driver || !has_room(n, spec) || is_shunned(n, spec, now) != shunned)
+        if (!n->alive || n->is_driver || !has_room(n, spec) || rank_of(n, spec, now) != rank)
             continue;
         if (spec->node[0] && strcmp(n->name, spec->node) != 0)
             continue;
@@ -418,9 +424,9 @@ exo_directory_place(exo_directory *directory, exo_entry *entry, exo_time now, ex
 {
     char name[80], loss[120];
     const Exo__Cluster__Spawn *spec = entry->spec;
-    exo_cluster_node *best = best_place(directory, spec, now, false);
-    if (!best)
-        best = best_place(directory, spec, now, true);
+    exo_cluster_node *best = NULL;
+    for (int rank = WILLING; !best && rank < RANKS; rank++)
+        best = best_place(directory, spec, now, rank);
     if (!best)
         return fail_place(directory, spec, err);
     if (best->shunned_until > now && best->lost_starts >= EXO_LOST_STARTS)

@@ -247,10 +247,10 @@ void exo_directory_calm(exo_directory *directory, exo_entry *entry);
 /* Removes the actor from every list. */
 void exo_directory_unlist(exo_directory *directory, exo_entry *entry);
 
-/* Gives the actor a place by its spec. A node that is shunned at the time `now`, or has refused this
- * actor, gets it only if no other one has room. FULL: no node has room; NOT_FOUND: there is no such
- * node; FAILED: the only one with room was lost EXO_LOST_STARTS times while actors started there, and
- * is still shunned. */
+/* Gives the actor a place by its spec. A node that has refused this actor gets it only if no other one
+ * has room; one that is shunned at the time `now`, only if none of those has. FULL: no node has room;
+ * NOT_FOUND: there is no such node; FAILED: the only one with room was lost EXO_LOST_STARTS times while
+ * actors started there, and is still shunned. */
 exo_status exo_directory_place(exo_directory *directory, exo_entry *entry, exo_time now,
                                exo_err *err);
 /* The node is lost, at the time `now`, because of `cause`. If actors start there it is shunned for a

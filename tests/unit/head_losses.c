@@ -151,3 +151,13 @@ Test(head_losses, a_refused_actor_leaves_its_worker_to_others)
     world_answer(&w, w.num_spawns - 1, EXO_OK, NULL);
     exo_future_drop(&made);
 }
+
+/* What it lacks may have come meanwhile. */
+Test(head_losses, a_worker_that_refused_an_actor_is_preferred_to_one_that_is_lost_at_each_start)
+{
+    for (int i = 0; i < EXO_LOST_STARTS; i++)
+        lose_the_start();
+    world_register(&w, 2, "worker", "w2", "");
+    refuse_the_start("w2");
+    refuse_the_start("w2"); /* and not an error about w1 */
+}
