@@ -308,6 +308,20 @@ unit_at(exo_lives *l, uint32_t i)
     return &l->units[l->unit_of[i]];
 }
 
+/* An actor cannot reach a new life, as over a cut that lasts, and does not say which. */
+static exo_status
+put_off_all(exo_lives *l, exo_err *reason, uint32_t *culprit, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (uint32_t i = 0; st == EXO_OK && i < l->cast->count; i++) {
+        if (!l->batch[i])
+            continue;
+        *culprit = i;
+        st = put_off(l, unit_at(l, i), i, EXO_TIMEOUT, reason, err);
+    }
+    return st;
+}
+
 /* Makes the members of all units that are due. */
 static exo_status
 make_all(exo_lives *l, uint32_t *made, uint32_t *culprit, exo_err *err)
@@ -428,7 +442,10 @@ relink_all(exo_lives *l, bool news, uint32_t *culprit, exo_err *err)
     }
     while (st == EXO_OK && exo_cast_round_next(&round)) {
         *culprit = round.actor;
-        st = take_relinked(l, round.actor, news, round.status, &round.reason, err);
+        if (!news && round.status == EXO_TIMEOUT && now() < round.deadline)
+            st = put_off_all(l, &round.reason, culprit, err);
+        else
+            st = take_relinked(l, round.actor, news, round.status, &round.reason, err);
     }
     exo_cast_round_close(&round);
     return st;

@@ -20,6 +20,7 @@ enum {
     NEVER,
     BEFORE_CONNECT,
     BEFORE_RUN,
+    UNREACHED, /* it is not killed: actor 1 cannot reach it */
 };
 static int moment;
 
@@ -49,6 +50,10 @@ answer(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
 static exo_status
 relink(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply, exo_err *e)
 {
+    if (moment == UNREACHED) {
+        moment = NEVER;
+        return exo_fail(e, EXO_TIMEOUT, "tcp://there does not answer");
+    }
     if (moment == BEFORE_RUN)
         kill_first();
     return answer(call, self, args, reply, e);
@@ -176,7 +181,7 @@ Test(lives_asked, an_actor_that_dies_before_it_runs_has_another_life, .timeout =
 
 Test(lives_asked, an_actor_that_dies_within_its_rebirth_has_another_one, .timeout = 120)
 {
-    for (int at = BEFORE_CONNECT; at <= BEFORE_RUN; at++) {
+    for (int at = BEFORE_CONNECT; at <= UNREACHED; at++) {
         exo_lives l;
         uint32_t culprit = 0;
         open_cast(&l);
