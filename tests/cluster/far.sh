@@ -30,6 +30,7 @@ fi
 x stop "${at[@]}" --keys keys/me.secret || fail 'stop'
 ended 10 "$head_pid" 0
 ended 10 "$w1_pid" 0
+ended 10 "$w2_pid" 0
 [ "$(ls "$place")" = head.lock ] || fail "something is left: $(ls "$place")"
 
 # Addresses of IPv6 stand in brackets; a socket of [::] also accepts IPv4.
