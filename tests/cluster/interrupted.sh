@@ -33,7 +33,7 @@ YAML
 begin() {
     local where=$1
     shift
-    rm -rf runs
+    rm -rf "runs/${where%%/*}"
     "$EXOGYM" run "$@" --no-plot >out 2>err </dev/null &
     run_pid=$!
     started+=("$run_pid")
@@ -172,10 +172,8 @@ done
 
 # Who is killed together with its head leaves its folder, which the next command takes for nobody's. Those of
 # the living, and what nobody has locked, stay.
-begin flow graph.yaml --workers 2
+begin living graph.yaml --workers 2 --name living
 living=$run_pid
-mv runs other
-rm -rf runs
 begin flow graph.yaml --workers 2
 mkdir -m 700 exogym-run-foreign
 workers=$(own exogym-worker)
@@ -192,7 +190,7 @@ grep -q 'left behind    1 folder exogym-run-\* of commands that were killed' out
 grep -q 'left behind' out && fail 'doctor: a living folder counts as left behind'
 kill -INT "$living"
 ended 20 "$living" 130
-rm -r exogym-run-foreign other
+rm -r exogym-run-foreign
 [ -z "$(find "$folder" -maxdepth 1 -name 'exogym-run-*')" ] || fail "left behind: $(ls "$folder")"
 
 # --- A deadline is the command's
