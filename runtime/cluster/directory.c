@@ -370,10 +370,10 @@ exo_node_forgive(exo_cluster_node *node)
 static uint32_t
 hash_name(const Exo__Cluster__Spawn *spec)
 {
-    char text[2 * EXO_NAME];
+    char full[2 * EXO_NAME];
     uint32_t hash = 0;
-    const int length = snprintf(text, sizeof text, "%s/%s", spec->space, spec->name);
-    HASH_VALUE(text, (unsigned)length, hash);
+    const size_t size = write_full_name(full, spec->space, spec->name);
+    HASH_VALUE(full, (unsigned)size, hash);
     return hash;
 }
 
