@@ -253,6 +253,50 @@ declare_no_route(const void *self, size_t numel, uint32_t num_nodes,
 static const exo_strategy_class routeless = {
     .name = "routeless", .step = take_no_step, .edges = declare_no_route};
 
+/* Large models have no route. */
+static size_t
+declare_route_of_few(const void *self, size_t numel, uint32_t num_nodes,
+                     exo_strategy_edge out[EXO_STRATEGY_MAX_EDGES])
+{
+    size_t count = declare_no_route(self, numel, num_nodes, out);
+    out[0].route = numel < 2000 ? "all_reduce" : NULL;
+    return count;
+}
+
+static const exo_strategy_class of_few = {
+    .name = "of_few", .step = take_no_step, .edges = declare_route_of_few};
+
+/* The trainers learn by PPO, with a critic of this width. */
+static exo_status
+parse_with_critic(unsigned width, exo_err *err)
+{
+    char text[4096], trainer[256];
+    exo_graph_spec *spec = NULL;
+    snprintf(trainer, sizeof trainer,
+             "strategy: of_few, updates: 4, critic: {name: gpt, layers: 1, heads: 2, width: %u, "
+             "context: 8, vocabulary: 7, values: true}",
+             width);
+    const struct graph g = {2, 2, "", trainer, MODULO WEIGHTS "modulo}\n" MEET, NULL};
+    write_graph(text, sizeof text, &g);
+    leave_out(text);
+    char *algorithm = strstr(text, "grpo");
+    cr_assert(algorithm);
+    memcpy(algorithm, "ppo ", strlen("ppo "));
+    exo_status st = exo_graph_parse(&spec, "g", text, NULL, err);
+    exo_graph_spec_free(&spec);
+    return st;
+}
+
+Test(experience_edges, exchanges_of_a_critic_are_checked_too)
+{
+    exo_err err = {0};
+    cr_assert_eq(exo_strategy_register(&of_few, NULL), EXO_OK);
+    cr_expect_eq(parse_with_critic(8, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(parse_with_critic(16, &err), EXO_INVAL, "%s", err.text);
+    cr_expect(strstr(err.text, "the strategy 'of_few': edges declares an exchange with no `route`"),
+              "%s", err.text);
+}
+
 Test(experience_edges, graphs_that_would_wait_for_ever_are_refused)
 {
     cr_assert_eq(exo_strategy_register(&routeless, NULL), EXO_OK);

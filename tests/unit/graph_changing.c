@@ -152,3 +152,65 @@ Test(graph_changing, an_actor_that_failed_and_does_not_answer_is_waited_for, .ti
     cr_expect_eq(st, EXO_OK, "%s", err.text);
     end(&c);
 }
+
+/* The other one failed first, and is waited for now. */
+Test(graph_changing, an_actor_that_fails_once_does_not_answer_for_another_one, .timeout = 60)
+{
+    exo_changing c;
+    exo_status st = EXO_OK;
+    failures[0] = 1000000;
+    waits[1] = true;
+    begin(&c);
+    do
+        cr_assert_not(go_on(&c, &st));
+    while (!c.again[0]);
+    waits[0] = true;
+    failures[0] = 0;
+    do
+        cr_assert_not(go_on(&c, &st), "%s", err.text);
+    while (c.again[0]);
+    c.failing -= 61 * EXO_SECOND;
+    failures[1] = 1;
+    waits[1] = false;
+    do
+        cr_assert_not(go_on(&c, &st), "%s", err.text);
+    while (failures[1] >= 0);
+    waits[0] = false;
+    while (!go_on(&c, &st))
+        continue;
+    cr_expect_eq(st, EXO_OK, "%s", err.text);
+    end(&c);
+}
+
+Test(graph_changing, a_dead_actor_does_without, .timeout = 60)
+{
+    exo_changing c;
+    exo_status st = EXO_OK;
+    waits[0] = waits[1] = true;
+    begin(&c);
+    cr_assert_eq(exo_kill(runtime, cast.actors[1], "on purpose", &err), EXO_OK, "%s", err.text);
+    cr_expect_not(go_on(&c, &st), "actor 0 has not answered: %s", err.text);
+    waits[0] = waits[1] = false;
+    while (!go_on(&c, &st))
+        continue;
+    cr_expect_eq(st, EXO_OK, "%s", err.text);
+    end(&c);
+}
+
+Test(graph_changing, workers_take_no_more_changes_than_a_site_keeps, .timeout = 60)
+{
+    static const exo_graph_spec next;
+    exo_changing c;
+    exo_status st = EXO_OK;
+    begin(&c);
+    for (int i = 1; i <= EXO_MAX_CHANGES; i++) {
+        while (!go_on(&c, &st))
+            continue;
+        cr_assert_eq(st, EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_changing_begin(&c, &next, "another graph", &err),
+                     i < EXO_MAX_CHANGES ? EXO_OK : EXO_FULL, "change %d: %s", i, err.text);
+    }
+    cr_expect(strstr(err.text, "changes 1000 times at most"), "%s", err.text);
+    cr_expect_not(exo_changing_pends(&c));
+    end(&c);
+}

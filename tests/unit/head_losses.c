@@ -112,17 +112,22 @@ Test(head_losses, a_start_that_succeeds_ends_the_row)
     world_spawn(&w, &member, 1);
 }
 
-/* The head has 'a' made at the worker of that name, which refuses it. */
+/* The head has an actor made at the worker of that name, which refuses it. */
 static void
-refuse_the_start(const char *worker)
+refuse(struct world_member *m, const char *worker)
 {
     exo_err err = {0};
-    exo_future *made = world_begin_spawn(&w, &member, 1);
-    cr_expect(is_at(worker));
+    exo_future *made = world_begin_spawn(&w, m, 1);
     world_answer(&w, w.num_spawns - 1, EXO_IO, "counter.so: there is no such file");
     cr_expect_eq(exo_wait(made, INT64_MAX, NULL, &err), EXO_IO, "%s", err.text);
     cr_expect(strstr(err.text, worker), "%s", err.text);
     exo_future_drop(&made);
+}
+
+static void
+refuse_the_start(const char *worker)
+{
+    refuse(&member, worker);
 }
 
 Test(head_losses, a_worker_that_refused_an_actor_gets_it_only_if_no_other_has_room)
@@ -155,9 +160,76 @@ Test(head_losses, a_refused_actor_leaves_its_worker_to_others)
 /* What it lacks may have come meanwhile. */
 Test(head_losses, a_worker_that_refused_an_actor_is_preferred_to_one_that_is_lost_at_each_start)
 {
+    refuse_the_start("w1");
     for (int i = 0; i < EXO_LOST_STARTS; i++)
         lose_the_start();
     world_register(&w, 2, "worker", "w2", "");
     refuse_the_start("w2");
     refuse_the_start("w2"); /* and not an error about w1 */
+}
+
+Test(head_losses, a_worker_has_refused_each_of_several_actors)
+{
+    struct world_member others[2];
+    world_describe(&others[0], "b", 0, EXO_ONE_FOR_ONE);
+    world_describe(&others[1], "c", 0, EXO_ONE_FOR_ONE);
+    refuse_the_start("w1");
+    for (size_t i = 0; i < 2; i++) {
+        others[i].rule.when = EXO_RESTART_NEVER;
+        refuse(&others[i], "w1");
+    }
+    world_register(&w, 2, "worker", "w2", "");
+    refuse_the_start("w2");
+    for (size_t i = 0; i < 2; i++)
+        refuse(&others[i], "w2");
+}
+
+/* A name may have a slash, and so may a namespace. */
+Test(head_losses, an_actor_of_another_namespace_was_not_refused)
+{
+    struct world_member other;
+    world_describe(&other, "b/a", 0, EXO_ONE_FOR_ONE);
+    other.rule.when = EXO_RESTART_NEVER;
+    other.spec.space = exo_pb_text("c");
+    member.spec.space = exo_pb_text("c/b");
+    refuse_the_start("w1");
+    world_register(&w, 2, "worker", "w2", "");
+    refuse(&other, "w1");
+}
+
+/* More actors are spawned together than the head begins at once; w2 is lost before its turn. */
+Test(head_losses, a_worker_that_was_not_asked_yet_has_lost_no_start)
+{
+    enum {
+        AT_ONCE = 64
+    };
+    static struct world_member members[AT_ONCE + 1];
+    static char names[AT_ONCE + 1][8];
+    Exo__Cluster__Spawn *together[AT_ONCE];
+    Exo__Cluster__NodeInfo loss = EXO__CLUSTER__NODE_INFO__INIT;
+    exo_err err = {0};
+    loss.node = 2;
+    for (size_t i = 0; i <= AT_ONCE; i++) {
+        snprintf(names[i], sizeof names[i], "m%zu", i);
+        world_describe(&members[i], names[i], 0, EXO_ONE_FOR_ONE);
+        members[i].rule.when = EXO_RESTART_NEVER;
+        members[i].spec.node = exo_pb_text(i < AT_ONCE ? "w1" : "w2");
+        if (i > 0)
+            together[i - 1] = &members[i].spec;
+    }
+    members[0].spec.together = together;
+    members[0].spec.n_together = AT_ONCE;
+    for (int i = 0; i < EXO_LOST_STARTS; i++) {
+        world_register(&w, 2, "worker", "w2", "");
+        world_hold(&w);
+        exo_future *made = world_begin(&w, w.head, "spawn", &members[0].spec.base, INT64_MAX);
+        exo_future *gone = world_begin(&w, w.head, "gone", &loss.base, INT64_MAX);
+        world_release(&w);
+        cr_expect_eq(exo_wait(gone, INT64_MAX, NULL, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(exo_wait(made, INT64_MAX, NULL, &err), EXO_PEER_LOST, "%s", err.text);
+        exo_future_drop(&gone);
+        exo_future_drop(&made);
+    }
+    world_register(&w, 2, "worker", "w2", "");
+    world_spawn(&w, &members[AT_ONCE], 1);
 }

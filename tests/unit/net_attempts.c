@@ -202,6 +202,32 @@ Test(net, a_reset_is_no_answer)
     cr_expect_eq(meet(NULL, in_ms(1500), &err), EXO_TIMEOUT, "%s", err.text);
 }
 
+/* The host is there: nothing listens at the port. */
+Test(net, what_refuses_a_connection_is_no_firewall)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof address;
+    int closed = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char endpoint[64];
+    bool told = false;
+    cr_assert_eq(bind(closed, (struct sockaddr *)&address, size), 0);
+    cr_assert_eq(getsockname(closed, (struct sockaddr *)&address, &size), 0);
+    snprintf(endpoint, sizeof endpoint, "tcp://127.0.0.1:%u", ntohs(address.sin_port));
+    for (int ms = 300; !told && ms < 60000; ms *= 2) { /* to ask may take most of the time */
+        net_end client = {0};
+        exo_peer *peer = NULL;
+        exo_err err = {0};
+        net_end_open(&client, NULL, &(exo_net_opts){0});
+        cr_expect_eq(exo_net_connect(client.net, endpoint, NULL, in_ms(ms), &peer, &err),
+                     EXO_TIMEOUT);
+        cr_expect(strstr(err.text, "does not answer"), "%s", err.text);
+        told = !strstr(err.text, "firewall");
+        net_end_close(&client);
+    }
+    cr_expect(told);
+    close(closed);
+}
+
 /* A full queue of a listener drops what asks for a connection, as a firewall does. */
 Test(net, what_lets_no_connection_through_may_be_a_firewall)
 {
