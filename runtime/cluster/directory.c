@@ -367,23 +367,44 @@ exo_node_forgive(exo_cluster_node *node)
     set_text(&node->last_loss, NULL);
 }
 
+/* The characters behind a name that number the life of a graph's actor: ".1" of "maker_0.1". */
+static size_t
+length_of_life(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    const size_t digits = dot ? strspn(dot + 1, "0123456789") : 0;
+    return digits > 0 && !dot[1 + digits] ? 1 + digits : 0;
+}
+
+/* The same for all lives of a graph's actor: what one lacks, the next one lacks, too. */
 static uint32_t
 hash_name(const Exo__Cluster__Spawn *spec)
 {
     char full[2 * EXO_NAME];
     uint32_t hash = 0;
-    const size_t size = write_full_name(full, spec->space, spec->name);
-    HASH_VALUE(full, (unsigned)size, hash);
+    const size_t size = write_full_name(full, spec->space, spec->name),
+                 life = length_of_life(spec->name);
+    HASH_VALUE(full, (unsigned)(size > life ? size - life : 0), hash);
     return hash;
+}
+
+/* The place of an actor in the list of refusals: its own, or that of the oldest one. */
+static exo_refusal *
+refusal_of(exo_cluster_node *node, uint32_t actor)
+{
+    for (size_t i = 0; i < EXO_REFUSALS; i++)
+        if (node->refusals[i].until > 0 && node->refusals[i].actor == actor)
+            return &node->refusals[i];
+    return &node->refusals[node->num_refusals++ % EXO_REFUSALS];
 }
 
 void
 exo_entry_note_refusal(const exo_entry *entry, exo_time now)
 {
-    exo_cluster_node *node = entry->node;
-    if (node && entry->spec->name[0])
-        node->refusals[node->num_refusals++ % EXO_REFUSALS] =
-            (exo_refusal){.actor = hash_name(entry->spec), .until = now + SHUNNED};
+    if (!entry->node || !entry->spec->name[0])
+        return;
+    const uint32_t actor = hash_name(entry->spec);
+    *refusal_of(entry->node, actor) = (exo_refusal){.actor = actor, .until = now + SHUNNED};
 }
 
 enum {

@@ -55,7 +55,7 @@ enum {
 
 /* An actor that did not start at a node. */
 typedef struct exo_refusal {
-    uint32_t actor; /* hash of its namespace and name */
+    uint32_t actor; /* hash of its namespace and name, without the number of its life in a graph */
     exo_time until; /* others are preferred for actors of that name */
 } exo_refusal;
 
@@ -89,7 +89,7 @@ typedef struct exo_cluster_node {
     exo_time shunned_until;
     char *last_loss;
     exo_refusal refusals[EXO_REFUSALS];
-    size_t num_refusals; /* ever; the next one has the place num_refusals % EXO_REFUSALS */
+    size_t num_refusals; /* of other actors, ever; the next has place num_refusals % EXO_REFUSALS */
     UT_hash_handle hh;
 } exo_cluster_node;
 

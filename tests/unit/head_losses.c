@@ -233,3 +233,23 @@ Test(head_losses, a_worker_that_was_not_asked_yet_has_lost_no_start)
     world_register(&w, 2, "worker", "w2", "");
     world_spawn(&w, &members[AT_ONCE], 1);
 }
+
+/* The lives of a graph's actor have names of their own. */
+Test(head_losses, a_worker_that_refused_a_life_refuses_the_next_one)
+{
+    struct world_member lives[EXO_REFUSALS + 2], another;
+    static char names[EXO_REFUSALS + 2][16];
+    world_describe(&another, "another", 0, EXO_ONE_FOR_ONE);
+    another.rule.when = EXO_RESTART_NEVER;
+    refuse(&another, "w1");
+    for (size_t i = 0; i < EXO_REFUSALS + 2; i++) {
+        snprintf(names[i], sizeof names[i], "maker_0.%zu", i + 1);
+        world_describe(&lives[i], names[i], 0, EXO_ONE_FOR_ONE);
+        lives[i].rule.when = EXO_RESTART_NEVER;
+        if (i <= EXO_REFUSALS)
+            refuse(&lives[i], "w1");
+    }
+    world_register(&w, 2, "worker", "w2", "");
+    refuse(&lives[EXO_REFUSALS + 1], "w2");
+    refuse(&another, "w2"); /* the many lives count as one actor */
+}
