@@ -112,7 +112,9 @@ exo_directory_add(exo_directory *directory, uint64_t key, const Exo__Cluster__Sp
 {
     char full[2 * EXO_NAME];
     exo_entry *a = exo_calloc(1, sizeof *a);
-    Exo__Cluster__Spawn *copy = a ? exo_message_copy(&spec->base) : NULL;
+    Exo__Cluster__Spawn alone = *spec;
+    alone.n_together = 0; /* they have entries of their own */
+    Exo__Cluster__Spawn *copy = a ? exo_message_copy(&alone.base) : NULL;
     if (copy && spec->name[0]) {
         a->full_size = write_full_name(full, spec->space, spec->name);
         a->full_name = a->full_size > 0 ? exo_calloc(1, a->full_size) : NULL;
@@ -202,6 +204,20 @@ void
 exo_entry_set_waits(exo_entry *entry, const char *why)
 {
     set_text(&entry->waits, why);
+}
+
+void
+exo_entry_forget_start(exo_entry *entry)
+{
+    Exo__Cluster__Spawn rest = *entry->spec;
+    rest.args = (ProtobufCBinaryData){0};
+    rest.n_plugins = 0;
+    rest.n_lanes = 0;
+    Exo__Cluster__Spawn *copy = exo_message_copy(&rest.base);
+    if (!copy)
+        return;
+    EXO_RELEASE(entry->spec);
+    entry->spec = copy;
 }
 
 void

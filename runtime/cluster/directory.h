@@ -213,6 +213,10 @@ exo_entry *exo_directory_by_id(exo_directory *directory, uint64_t node, uint64_t
 void exo_directory_index(exo_directory *directory, exo_entry *entry);
 void exo_directory_unindex(exo_directory *directory, exo_entry *entry);
 void exo_entry_set_cause(exo_entry *entry, const char *cause);
+/* Forgets what only a start of the actor needs, above all its arguments, of which each dead actor
+ * that is remembered could have a MiB. Pointers into its `spec` are invalid afterwards. Without
+ * memory, nothing is forgotten. */
+void exo_entry_forget_start(exo_entry *entry);
 /* Sets the reason why it has no place; exo_entry_take_place clears it. */
 void exo_entry_set_waits(exo_entry *entry, const char *why);
 /* Writes the actor's state, as in "the actor 'a' is restarting: CAUSE; it waits: WHY". */

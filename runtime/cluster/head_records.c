@@ -184,6 +184,7 @@ exo_head_set_state(struct head *h, exo_entry *a, exo_entry_state state)
         exo_entry_give(&h->directory, a, EXO_QUOTA_ACTORS);
         exo_entry_give(&h->directory, a, EXO_QUOTA_NAMES);
         exo_directory_bury(&h->directory, a);
+        exo_entry_forget_start(a);
     }
     if (state == EXO_ENTRY_RESTARTING)
         exo_directory_stir(&h->directory, a);
@@ -223,8 +224,10 @@ exo_head_recall_actor(void *context, const exo_durable_row *row)
         a->state = strcmp(was->state, "dead") == 0         ? EXO_ENTRY_DEAD
                    : strcmp(was->state, "restarting") == 0 ? EXO_ENTRY_RESTARTING
                                                            : EXO_ENTRY_UNKNOWN;
-        if (a->state == EXO_ENTRY_DEAD)
+        if (a->state == EXO_ENTRY_DEAD) {
             exo_directory_bury(&h->directory, a);
+            exo_entry_forget_start(a); /* the file may be an older head's */
+        }
         if (a->state == EXO_ENTRY_RESTARTING)
             exo_directory_stir(&h->directory, a);
         a->ended = a->state == EXO_ENTRY_UNKNOWN && has_ended(was);
