@@ -136,8 +136,8 @@ done < <(awk '/^```yaml/ { inside = 1; next } /^```/ { inside = 0 } inside && /^
 # --------------------------------------------------------------------------------------------------
 
 awk '/^```/ { if (inside) exit; inside = 1; next } inside' docs/cluster.md >"$folder/cluster.sh"
-# Who types it gives the worker the time to join.
-sed -i '/^exogym-worker/a until exogym status --timeout 20s | grep -q "1 alive"; do sleep 0.05; done' "$folder/cluster.sh"
+# Who types it gives the worker the time to join, and both programs the time to end.
+sed -i -e '/^exogym-worker/a until exogym status --timeout 20s | grep -q "1 alive"; do sleep 0.05; done' -e '$a wait' "$folder/cluster.sh"
 mkdir -m 700 "$folder/run" && mkdir "$folder/clone" && ln -s "$EXO_SOURCE/include" "$EXO_SOURCE/examples" "$folder/clone/"
 grep -q '^exogym spawn' "$folder/cluster.sh" || fail 'docs/cluster.md does not begin with a cluster'
 if grep -q '^EXO_SANITIZE:[A-Z]*=$' "$EXO_BUILD/CMakeCache.txt"; then

@@ -74,7 +74,8 @@ ok run plain.yaml --overwrite --set actors.source.compute.make='0 ms'
 # --- A buffer that must not be full
 # ------------------------------------------------------------------------------------------------
 
-sed -e 's/count: [23]/count: 1/' -e 's/{capacity: 4}/{capacity: 4, on_full: fail}/' graph.yaml >full.yaml
+# The sink takes nothing: it waits for a file that nobody makes.
+sed -e 's/count: [23]/count: 1/' -e 's/class: sink,/class: sink, config: {gate: none},/' -e 's/{capacity: 4}/{capacity: 4, on_full: fail}/' graph.yaml >full.yaml
 for way in '--set clock=virtual' '--workers 2'; do
     # shellcheck disable=SC2086
     "$EXOGYM" run full.yaml --overwrite --set actors.source.compute.make='0 ms' $way >out 2>err
@@ -112,8 +113,11 @@ END
 }
 
 for way in '--set clock=virtual' '' '--workers 2'; do
-    # shellcheck disable=SC2086
-    ok run plain.yaml $way --overwrite --set variables.items=1000000 --set until='300 ms'
+    for until in '300 ms' '3 s' '30 s'; do # until something has come
+        # shellcheck disable=SC2086
+        ok run plain.yaml $way --overwrite --set variables.items=1000000 --set until="$until"
+        [ "$(total count)" = 0 ] || break
+    done
     left until out
 done
 again=--overwrite # the run before came to its `until`

@@ -81,7 +81,8 @@ changed_twice() {
     await 'no change could be made' change --set hosts.home.up='20 Mbit/s' --set hosts.home.down='20 Mbit/s' &&
         await 'no second change could be made' change --set links.default.latency='50 ms' --set 'edges=[{carries: gradients, codec: bf16}]' &&
         step=$(last_change $run) && await 'no checkpoint after the change' beyond "$step" || return
-    kill -STOP "$live" # as a kill would leave it
+    kill -STOP "$live" # as a kill would leave it, once no thread writes any more
+    while grep -q '^State:.[DRS]' /proc/"$live"/task/*/status 2>/dev/null; do sleep 0.01; done
     mkdir late early
     cp -r runs/live late
     cp -r runs/live early

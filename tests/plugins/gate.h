@@ -1,4 +1,5 @@
-/* A source's last item waits for a file, so that a run goes on until its test makes the file. */
+/* An actor waits for a file: a source before its last item, so that a run goes on until its test makes
+ * the file; a sink before its first one, so that its buffer fills. */
 #ifndef EXO_TEST_GATE_H
 #define EXO_TEST_GATE_H
 

@@ -1,7 +1,7 @@
 /* A plugin with graph classes for tests of the command line. `source` sends a given number of
  * items of `floats` numbers, with a pause before each one; with `gate` it sends the last one when there is a file of that
  * name. `sink` counts them and adds up their last numbers; with `wide` it also declares eight meters
- * with long texts.
+ * with long texts, and with `gate` it receives the first one when there is a file of that name.
  *
  * Each actor owns its state. Read next: include/exogym/graph.h. */
 #include <time.h>
@@ -64,12 +64,15 @@ static const exo_meter_class wide[] = {WIDE(0), WIDE(1), WIDE(2), WIDE(3),
 
 struct sink {
     bool wide;
+    const char *gate;
 };
 
 static exo_status
 sink_init(void *self, exo_config *config, exo_err *err)
 {
-    return exo_config_bool(config, "wide", false, &((struct sink *)self)->wide, err);
+    struct sink *s = self;
+    exo_status st = exo_config_bool(config, "wide", false, &s->wide, err);
+    return st == EXO_OK ? exo_config_string(config, "gate", NULL, &s->gate, err) : st;
 }
 
 static exo_status
@@ -89,6 +92,7 @@ sink_run(void *self, exo_graph_actor *actor, exo_err *err)
                                    sizeof wide / sizeof *wide, err);
     if (st != EXO_OK)
         return st;
+    gate_wait(s->gate, actor);
     while ((st = exo_port_receive(in, EXO_PORT_TIMEOUT, &item, err)) == EXO_OK) {
         sum += (double)((const float *)item->parts[0].data)[255];
         exo_meter_add(meters[0], 1);
