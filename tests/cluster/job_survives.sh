@@ -71,10 +71,19 @@ heads_die() {
     echo "the head died $deaths times during the job"
 }
 
+# hosts: the workers that have nodes of the run, without `home`.
+hosts() {
+    x list actors --json | awk -v RS='{' "/\"spread\/diloco\/$run_pid\"/" | sed -n 's/.*"node": "\(w[1-3]\)".*/\1/p'
+}
+
 worker_dies() {
-    local victim=w$((RANDOM % 3 + 1)) watcher began steps
+    local victims victim watcher began steps
+    # Not all workers may have come to the last head yet.
+    until_true 15 tells 'nodes    4 alive' status || fail "workers stay away: $(cat told)"
     train "workers_$1" --set train.max_steps=1000000
     until_true 20 grep -q 'step 100/' "workers_$1.err" || fail "the job does not begin: $(tail -3 "workers_$1.err")"
+    mapfile -t victims < <(hosts)
+    victim=${victims[RANDOM % ${#victims[@]}]}
     nap 300
     watcher=${victim}_pid
     began=$(now_ms)
