@@ -43,13 +43,15 @@ begun() {
     grep -q "step $first/" "$1.err"
 }
 
-# train NAME OPTIONS...: starts the job in the background; it has begun when this returns.
+# train NAME OPTIONS...: starts the job in the background; it has begun when this returns. Its nodes are in
+# the namespace $space.
 train() {
     local name=$1
     shift
     "$EXOGYM" run job.yaml --json --no-plot --save-dir "$name" --head "${EXOGYM_HEAD:-ipc://$place/head}" "$@" >"$name.out" 2>"$name.err" &
     run_pid=$!
     started+=($!)
+    space=elastic/$(sed -n 's/^strategy: {name: \([a-z_]*\).*/\1/p' job.yaml)/$run_pid
     until_true 200 eval "begun $name || gone $run_pid"
     begun "$name" || fail "the job does not begin: $(tail -3 "$name.err")"
 }
@@ -119,7 +121,7 @@ scatter() {
     local before
     until [ "$(hosts_of 0 1 2 | sort -u | wc -l)" -ge 2 ]; do
         before=$(events "$1" left)
-        x kill node_0 -n "elastic/$1/$run_pid" >kill.out 2>&1 || :
+        x kill node_0 -n "$space" >kill.out 2>&1 || :
         until_true 120 full "$1" $((before + 1)) || fail "node_0 does not come back: $(tail -3 "$1.err")"
     done
 }
@@ -135,7 +137,7 @@ strike() {
     mapfile -t hosts < <(printf '%s\n' "${hosts[@]}" | sort -u)
     if [ ${#hosts[@]} -lt 2 ]; then
         struck=$(now_ms)
-        [ "$living" -ge 2 ] && x kill "node_${ranks[0]}" -n "elastic/$1/$run_pid" >kill.out 2>&1
+        [ "$living" -ge 2 ] && x kill "node_${ranks[0]}" -n "$space" >kill.out 2>&1
         return
     fi
     victim=${hosts[$((RANDOM % ${#hosts[@]}))]}
