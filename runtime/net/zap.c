@@ -519,6 +519,16 @@ read_events(exo_zap *zap, watch *w)
     return true;
 }
 
+/* A closed socket would keep its endpoint until a thread of ZeroMQ has ended it, and the context's next
+ * handler could not have it until then. */
+static void
+close_socket(exo_zap *zap)
+{
+    zmq_unbind(zap->socket, ENDPOINT);
+    zmq_close(zap->socket);
+    zap->socket = NULL;
+}
+
 static void
 free_watch(watch *w)
 {
@@ -612,8 +622,7 @@ run(void *argument)
         free_watch(zap->watches[i]);
         zap->watches[i] = NULL;
     }
-    zmq_close(zap->socket);
-    zap->socket = NULL;
+    close_socket(zap);
     log_left_out(&zap->refusals);
     log_left_out(&zap->failures);
     return NULL;
@@ -792,7 +801,7 @@ exo_zap_close(exo_zap **zap_pointer)
         pthread_join(zap->thread, NULL);
     }
     if (zap->socket)
-        zmq_close(zap->socket); /* the thread never started */
+        close_socket(zap); /* the thread never started */
     if (zap->wake >= 0)
         close(zap->wake);
     pthread_mutex_destroy(&zap->lock);

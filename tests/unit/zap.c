@@ -274,6 +274,20 @@ Test(zap_ends, again_and_again)
     }
 }
 
+/* ZeroMQ ends closed sockets in a thread of its own, later. */
+Test(zap_ends, before_another_begins)
+{
+    void *context = zmq_ctx_new();
+    for (int i = 0; i < 500; i++) {
+        exo_zap *zap = NULL;
+        exo_err err = {0};
+        cr_assert_eq(exo_zap_open(&zap, context, &(exo_zap_opts){0}, &err), EXO_OK, "%d: %s", i,
+                     err.text);
+        exo_zap_close(&zap);
+    }
+    zmq_ctx_term(context);
+}
+
 Test(zap_ends, after_a_failed_start)
 {
     void *context = zmq_ctx_new();
