@@ -302,7 +302,7 @@ act_apart(void *argument)
 Test(cuda_engine, no_member_waits_for_one_that_will_not_come, .timeout = 60)
 {
     static const exo_status want[] = {EXO_INVAL, EXO_CANCELLED, EXO_PEER_LOST, EXO_TIMEOUT};
-    static const char *const says[] = {"disagree", "cancelled", "was killed", "missing 1"};
+    static const char *const says[] = {"disagree", "cancelled", "was killed", "missing"};
     static world w;
     for (uint64_t how = 0; how < 4; how++) {
         open_world(&w, true);
@@ -317,7 +317,9 @@ Test(cuda_engine, no_member_waits_for_one_that_will_not_come, .timeout = 60)
             if (r == 1 && how > 0)
                 continue;
             cr_expect_eq(m->status, want[how], "%zu, rank %u: %s", (size_t)how, r, m->err.text);
-            cr_expect(strstr(m->err.text, says[how]), "%s", m->err.text);
+            const char *said = strstr(m->err.text, says[how]);
+            cr_expect(said && (how < 3 || strchr(said, '1')), "%s",
+                      m->err.text); /* beside late ones */
         }
         close_world(&w);
         cr_expect_eq(cuda_emulator_memory() + cuda_emulator_things(), 0);

@@ -19,6 +19,7 @@
 #include "report/timeline.h"
 #include "support/points.h"
 #include "support/stream.h"
+#include "support/temp.h"
 
 /* Sanitizers are slow, so they fail each third allocation, with a varying first one. */
 #if defined __SANITIZE_ADDRESS__
@@ -53,14 +54,27 @@ fail_each(exo_status (*act)(void *context, exo_err *err), void *context)
 
 /* --- Graphs ----------------------------------------------------------------------------------- */
 
+static char timeline[128];
+
 static exo_status
 run_graph(void *context, exo_err *err)
 {
     exo_graph_result result = {0};
-    const exo_graph_run_opts opts = {.space = "poor", .timeline = "/tmp/exogym-poor.json"};
+    const exo_graph_run_opts opts = {.space = "poor", .timeline = timeline};
     exo_status st = exo_graph_run(context, &opts, &result, err);
     exo_graph_result_release(&result);
     return st;
+}
+
+static void
+fail_each_run(exo_graph_spec *spec)
+{
+    char folder[64];
+    temp_folder(folder, sizeof folder);
+    snprintf(timeline, sizeof timeline, "%s/timeline.json", folder);
+    fail_each(run_graph, spec);
+    temp_remove(folder);
+    exo_graph_spec_free(&spec);
 }
 
 static void
@@ -79,9 +93,7 @@ fail_graph(const char *clock)
         "  - {from: sink, to: sink, carries: sums, codec: bf16, deadline: 60 s}\n"
         "links: {default: {bandwidth: 1 Gbit/s, latency: 100 us}}\n",
         clock);
-    fail_each(run_graph, spec);
-    exo_graph_spec_free(&spec);
-    unlink("/tmp/exogym-poor.json");
+    fail_each_run(spec);
 }
 
 Test(graph_memory, a_run_on_the_real_clock_ends, .timeout = 280)
@@ -109,8 +121,7 @@ Test(graph_memory, collectives_beside_the_computation_end, .timeout = 280)
             "  - {from: worker, to: worker, carries: gradients, codec: int8, deadline: 60 s}\n"
             "links: {default: {bandwidth: 10 Gbit/s, latency: 100 us}}\n",
             clocks[c]);
-        fail_each(run_graph, spec);
-        exo_graph_spec_free(&spec);
+        fail_each_run(spec);
     }
 }
 

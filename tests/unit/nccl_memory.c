@@ -198,11 +198,14 @@ Test(nccl_memory, a_failure_ends_all_members, .timeout = 60)
         nccl_world_open(&w, true, true);
         call_all(&w, EXO_OK);
         exo_nccl_set_patience(20 * EXO_MS);
-        for (uint32_t r = 0; how == NCCL_HANGS && r < NCCL_WORLD_SIZE; r++)
-            exo_group_set_timeout(w.groups[r], 100 * EXO_MS);
         nccl->seed(n);
         nccl->fail_at(at, how);
-        suspend(&w, 0, at <= NCCL_WORLD_SIZE ? status : EXO_OK, "");
+        if (at > NCCL_WORLD_SIZE) /* by the return */
+            suspend(&w, 0, EXO_OK, "");
+        for (uint32_t r = 0; how == NCCL_HANGS && r < NCCL_WORLD_SIZE; r++)
+            exo_group_set_timeout(w.groups[r], 100 * EXO_MS);
+        if (at <= NCCL_WORLD_SIZE)
+            suspend(&w, 0, status, "");
         call_all(&w, status);
         nccl->fail_at(0, how);
         nccl_world_close(&w);

@@ -54,7 +54,7 @@ static const exo_actor_class echo_class = {
 static exo_time
 soon(void)
 {
-    return exo_deadline(exo_clock_real(), 20 * EXO_SECOND);
+    return exo_deadline(exo_clock_real(), 60 * EXO_SECOND);
 }
 
 static void
@@ -110,10 +110,13 @@ static void
 setup(void)
 {
     static const char *endpoints[] = {ipc};
-    const exo_net_opts opts = {.name = "callee", .endpoints = endpoints, .num_endpoints = 1};
+    const exo_net_opts opts = {.name = "callee",
+                               .endpoints = endpoints,
+                               .num_endpoints = 1,
+                               .peer_timeout = 600 * EXO_SECOND}; /* the stranger sends no beats */
     const exo_envelope hello = {.kind = EXO_WIRE_HELLO,
                                 .who = {.node = 99, .name = "stranger", .boot = "another kernel"}};
-    const int none = 0, wait = 20000;
+    const int none = 0, wait = 60000;
     exo_err err = {0};
     temp_folder(folder, sizeof folder);
     snprintf(ipc, sizeof ipc, "ipc://%s/s", folder);

@@ -49,7 +49,6 @@ static const exo_server_class failing = {
 
 struct member {
     exo_group *group;
-    bool sends;
     exo_status sent, received;
     exo_err err;
 };
@@ -58,16 +57,13 @@ static void *
 talk(void *argument)
 {
     struct member *m = argument;
-    const exo_server_message message = {0};
     exo_server_message got;
     bool received = false;
-    if (m->sends)
-        m->sent = exo_group_send(m->group, &message, &m->err);
     m->received = exo_group_receive(m->group, true, &got, &received, &m->err);
     return NULL;
 }
 
-/* The members wait for an answer of the server of member 0. Member 1 sends it a message. */
+/* The members wait for an answer of the server of member 0. Member 1 has sent it a message. */
 static void
 ask(const exo_link_spec *link, exo_time timeout, struct member m[MEMBERS])
 {
@@ -85,15 +81,17 @@ ask(const exo_link_spec *link, exo_time timeout, struct member m[MEMBERS])
         .name = "edge", .links = links, .hosts = hosts, .origin = exo_now(exo_clock_real())};
     far_members_open(&members, MEMBERS, &edge);
     for (uint32_t r = 0; r < MEMBERS; r++) {
-        m[r] = (struct member){.sends = r == 1};
+        m[r] = (struct member){0};
         cr_assert_eq(exo_group_open(&m[r].group, members.comms[r], r, NULL, &err), EXO_OK, "%s",
                      err.text);
-        exo_group_set_timeout(m[r].group, timeout);
         cr_assert_eq(exo_group_serve(m[r].group, &failing, NULL, &state, &err), EXO_OK, "%s",
                      err.text);
     }
-    for (uint32_t r = 0; r < MEMBERS; r++)
+    m[1].sent = exo_group_send(m[1].group, &(exo_server_message){0}, &m[1].err);
+    for (uint32_t r = 0; r < MEMBERS; r++) {
+        exo_group_set_timeout(m[r].group, timeout);
         cr_assert_eq(pthread_create(&threads[r], NULL, talk, &m[r]), 0);
+    }
     for (uint32_t r = 0; r < MEMBERS; r++) {
         pthread_join(threads[r], NULL);
         exo_group_close(&m[r].group);
