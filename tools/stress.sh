@@ -7,6 +7,8 @@
 #   TEST             as ctest names it, such as cluster/chaos, race/actors or unit/net
 #
 #   --runs N         of each test (20)
+#   --pause MS       the longest pause of one thread while others run on; a loaded machine makes
+#                    some of 500 (0: none)
 #   --load N         processes that keep processors busy (2)
 #   --preset NAME    the build whose programs are run (tsan: drivers of clusters with the thread
 #                    sanitizer, heads and workers of the asan build with the others)
@@ -20,10 +22,10 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-runs=20 load=2 preset=tsan seed=$((EPOCHSECONDS % 1000000000)) rounds= limit=600 until_failure=no tests=()
+runs=20 pause=0 load=2 preset=tsan seed=$((EPOCHSECONDS % 1000000000)) rounds= limit=600 until_failure=no tests=()
 while [ $# -gt 0 ]; do
     case $1 in
-    --runs | --load | --preset | --seed | --rounds | --limit)
+    --runs | --pause | --load | --preset | --seed | --rounds | --limit)
         [ $# -ge 2 ] || {
             echo "stress: $1 needs a value" >&2
             exit 2
@@ -84,7 +86,7 @@ for test in "${tests[@]}"; do
         status=0
         # The clusters' tests leave their options to the programs that they start; this one is for
         # the test itself.
-        env EXO_SCHEDULE_SEED=$at EXO_CHAOS_SEED=$at ${rounds:+EXO_CHAOS_ROUNDS=$rounds} LD_PRELOAD="$plain $schedule" \
+        env EXO_SCHEDULE_SEED=$at EXO_SCHEDULE_PAUSE_MS="$pause" EXO_CHAOS_SEED=$at ${rounds:+EXO_CHAOS_ROUNDS=$rounds} LD_PRELOAD="$plain $schedule" \
             ASAN_OPTIONS="verify_asan_link_order=0${ASAN_OPTIONS:+:$ASAN_OPTIONS}" \
             ${wrapper[@]+"${wrapper[@]}"} timeout -k 10 "$limit" "$build/tests/test_${test//\//_}" >"$log" 2>&1 </dev/null &
         run=$!
@@ -97,7 +99,7 @@ for test in "${tests[@]}"; do
         fi
         failed=$((failed + 1)) test_failed=$((test_failed + 1))
         printf '%s failed with %d: %s\n' "$test" $status "$log"
-        printf '  again: tools/stress.sh --preset %s --runs 1 --load %d --seed %d%s %s\n' "$preset" "$load" $at "${rounds:+ --rounds $rounds}" "$test"
+        printf '  again: tools/stress.sh --preset %s --runs 1 --pause %d --load %d --seed %d%s %s\n' "$preset" "$pause" "$load" $at "${rounds:+ --rounds $rounds}" "$test"
         [ $until_failure = no ] || break 2
     done
     printf '%s: %d runs from seed %d, %d failed\n' "$test" "$i" "$seed" $test_failed

@@ -3,22 +3,29 @@
  *
  * EXO_SCHEDULE_SEED sets the seed. Without it nothing is delayed; with `random` the library draws a
  * seed and prints it. The delays come before and after calls of locks, condition variables,
- * futexes, ZeroMQ and descriptors. In builds with the thread sanitizer they also come before atomic
- * operations, which are calls there. Each call goes on to the next library that defines it, which
- * is the sanitizer's if there is one.
+ * futexes, ZeroMQ, descriptors, files and processes. In builds with the thread sanitizer they also
+ * come before atomic operations, which are calls there. Each call goes on to the next library that
+ * defines it, which is the sanitizer's if there is one.
  *
  * Each thread has one of the paces below, and draws another one every few hundred calls. A thread
  * that is slow for a while lets the other threads run far ahead, as single delays do not. The seed,
  * the program's arguments (except paths) and the thread's number determine a thread's draws. They
  * do not determine the run, which depends on the machine as well.
  *
- * Each thread owns its state; the seed is set once, before main. Read next: tools/stress.sh,
+ * EXO_SCHEDULE_PAUSE_MS is the longest pause (none), such as a loaded machine makes: it stops one
+ * thread of a process while the others run on. A test that looks before another thread has finished
+ * fails then. Pauses prefer the calls of a place in the code that has seldom been passed: those on
+ * busy paths take no share from those that a test makes once.
+ *
+ * Each thread owns its state; the seed and the longest pause are set once, before main; threads
+ * share the counts of places and the time of the next pause. Read next: tools/stress.sh,
  * docs/testing.md. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -29,6 +36,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -40,7 +48,11 @@ enum {
     PACE_SPAN = 960,
     ATOMIC_SHARE = 16, /* one atomic operation in so many is considered for a delay */
     LONG_NS = 500000,  /* a yield beside other work: each of it gets a turn */
-    SKIPS = 64         /* yields that are left out after a long one */
+    SKIPS = 64,        /* yields that are left out after a long one */
+    PAUSES = 8, /* one in so many first passes of a place pauses; one in n times that of its nth */
+    PLACES = 1 << 14, /* counts of passes; two places may share one */
+    CALLERS = 4,      /* a place is a call and its callers, so many in all */
+    NEAR = 2048       /* bytes above a frame that belong to the stack, even to a thread's first */
 };
 
 /* One call in `yield` yields the processor, and one in `sleep` sleeps for at most `max_ns`; 0: no
@@ -55,8 +67,11 @@ static const struct pace {
     {2, 0, 1, 20000000, true},
 };
 
-static uint64_t seed; /* 0: nothing is delayed */
+static uint64_t seed;          /* 0: nothing is delayed */
+static uint64_t longest_pause; /* ns; 0: none */
 static atomic_uint num_threads;
+static atomic_uint passes[PLACES];
+static _Atomic int64_t next_pause; /* not before this time, ns */
 
 static _Thread_local struct {
     uint64_t random; /* 0: this thread has not drawn yet */
@@ -105,6 +120,8 @@ start(int argc, char **argv)
         for (const char *c = argv[i]; !strchr(argv[i], '/') && *c; c++)
             value = mix(value ^ (uint8_t)*c);
     seed = value ? value : 1;
+    const char *pause = getenv("EXO_SCHEDULE_PAUSE_MS");
+    longest_pause = pause ? strtoull(pause, NULL, 0) * 1000000 : 0;
 }
 
 /* The function that this library stands in front of. */
@@ -129,7 +146,8 @@ next(_Atomic(void *) *known, const char *name)
 static void
 sleep_ns(uint64_t ns)
 {
-    const struct timespec time = {.tv_nsec = (long)ns};
+    const struct timespec time = {.tv_sec = (time_t)(ns / 1000000000),
+                                  .tv_nsec = (long)(ns % 1000000000)};
 #if defined(__x86_64__)
     long result;
     __asm__ volatile("syscall"
@@ -182,9 +200,40 @@ draw_pace(void)
     self.left = PACE_MIN + (unsigned)below(PACE_SPAN);
 }
 
-/* Delays the thread, perhaps, where it interacts with others; only one call in `fewer` counts. */
+/* The place in the code that made this call, as a number; `frame` is the frame of the function that
+ * stands in front of the one called. Code without frame pointers ends the walk, or leads it to other
+ * words of the same stack: such a place has several numbers. */
+static uint64_t
+place_of(void *const *frame)
+{
+    uint64_t place = 0;
+    for (int i = 0; i < CALLERS; i++) {
+        uintptr_t here = (uintptr_t)frame, above = (uintptr_t)frame[0];
+        place = mix(place ^ (uintptr_t)frame[1]);
+        if (above <= here || above - here > NEAR || above % sizeof(void *) != 0)
+            break;
+        frame = frame[0];
+    }
+    return place;
+}
+
+/* Pauses the thread, perhaps, unless another thread of the process pauses. */
 static void
-meet(uint64_t fewer)
+pause_at(uint64_t place)
+{
+    unsigned passed = atomic_fetch_add_explicit(&passes[place % PLACES], 1, memory_order_relaxed);
+    if (below(PAUSES * (UINT64_C(1) + passed)) != 0)
+        return;
+    uint64_t length = 1 + below(1 + (longest_pause >> below(4)));
+    int64_t now = now_ns(), from = atomic_load(&next_pause);
+    if (now >= from && atomic_compare_exchange_strong(&next_pause, &from, now + (int64_t)length))
+        sleep_ns(length);
+}
+
+/* Delays the thread, perhaps, where it interacts with others. Only one call in `fewer` counts for
+ * delays by pace. `frame` is that of the caller; `after` says on which side of the call this is. */
+static void
+meet(uint64_t fewer, void *const *frame, bool after)
 {
     if (!seed)
         return;
@@ -192,6 +241,8 @@ meet(uint64_t fewer)
         self.random = mix(seed + atomic_fetch_add(&num_threads, 1)) | 1;
         draw_pace();
     }
+    if (longest_pause && atomic_load_explicit(&num_threads, memory_order_relaxed) > 1)
+        pause_at(place_of(frame) + after);
     if (fewer > 1 && below(fewer))
         return;
     if (self.left-- == 0)
@@ -205,13 +256,15 @@ meet(uint64_t fewer)
         self.pace = paces;
 }
 
+#define FRAME __builtin_frame_address(0)
+
 #define AROUND(type, name, parameters, ...)                                                        \
     EXPORT type name parameters                                                                    \
     {                                                                                              \
         NEXT(name);                                                                                \
-        meet(1);                                                                                   \
+        meet(1, FRAME, false);                                                                     \
         type result = real(__VA_ARGS__);                                                           \
-        meet(1);                                                                                   \
+        meet(1, FRAME, true);                                                                      \
         return result;                                                                             \
     }
 
@@ -243,10 +296,10 @@ syscall(long number, ...)
         a[i] = va_arg(list, long);
     va_end(list);
     if (number == SYS_futex)
-        meet(1);
+        meet(1, FRAME, false);
     long result = real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
     if (number == SYS_futex)
-        meet(1);
+        meet(1, FRAME, true);
     return result;
 }
 
@@ -274,6 +327,16 @@ AROUND(int, poll, (struct pollfd * fds, nfds_t count, int timeout), fds, count, 
 AROUND(int, epoll_wait, (int fd, struct epoll_event *events, int size, int timeout), fd, events,
        size, timeout)
 
+/* --- Files and processes ---------------------------------------------------------------------- */
+
+AROUND(int, close, (int fd), fd)
+AROUND(int, fclose, (FILE * file), file)
+AROUND(int, fflush, (FILE * file), file)
+AROUND(int, rename, (const char *from, const char *to), from, to)
+AROUND(int, unlink, (const char *path), path)
+AROUND(pid_t, waitpid, (pid_t pid, int *status, int options), pid, status, options)
+AROUND(int, kill, (pid_t pid, int number), pid, number)
+
 /* --- Atomic operations of builds with the thread sanitizer ------------------------------------ */
 
 /* The delay comes only before the operation: a tail call leaves the sanitizer the caller that it
@@ -283,7 +346,7 @@ AROUND(int, epoll_wait, (int fd, struct epoll_event *events, int size, int timeo
     EXPORT type name parameters                                                                    \
     {                                                                                              \
         NEXT(name);                                                                                \
-        meet(ATOMIC_SHARE);                                                                        \
+        meet(ATOMIC_SHARE, FRAME, false);                                                          \
         return real(__VA_ARGS__);                                                                  \
     }
 
@@ -296,7 +359,7 @@ AROUND(int, epoll_wait, (int fd, struct epoll_event *events, int size, int timeo
                                             int order)                                             \
     {                                                                                              \
         NEXT(__tsan_atomic##bits##_store);                                                         \
-        meet(ATOMIC_SHARE);                                                                        \
+        meet(ATOMIC_SHARE, FRAME, false);                                                          \
         real(at, value, order);                                                                    \
     }                                                                                              \
     CHANGE(bits, exchange)                                                                         \
