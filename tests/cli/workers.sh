@@ -103,10 +103,10 @@ has err 'exogym: cannot write to standard output: No space left on device'
 TMPDIR=$folder/none bad 1 'none/exogym-run-' run job.yaml --no-plot --workers 1
 has err 'no folder can be made: No such file or directory (TMPDIR: an absolute path of less than 40 characters where you may write)'
 
-# However a run ends, and whenever, its processes and its folder go. (Killed before it has started
-# anybody, it leaves that empty.)
+# However a run ends, and whenever, its processes and its folder go. One that is killed before it has started
+# anybody leaves its folder to the next command; before it has locked that, the folder stays, with lock.new at most.
 left() {
-    find "$folder" -path '*/exogym-run-*/*'
+    find "$folder" -path '*/exogym-run-*/*' ! -name lock.new
     grep -ls "$folder/exogym[-]run-" /proc/[0-9]*/cmdline # not itself
 }
 for signal in INT TERM KILL; do
@@ -114,6 +114,7 @@ for signal in INT TERM KILL; do
         timeout -s "$signal" "$after" "$EXOGYM" run job.yaml --json --no-plot --save-dir stopped --workers 2 >out 2>err
     done
 done
+ok run job.yaml --no-plot --save-dir next --set train.max_steps=1 --workers 1
 for ((i = 0; i < 600 && $(left | wc -l) > 0; i++)); do
     sleep 0.1
 done
