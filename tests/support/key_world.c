@@ -10,7 +10,7 @@
 exo_time
 key_world_soon(void)
 {
-    return exo_deadline(exo_clock_real(), 20 * EXO_SECOND);
+    return exo_deadline(exo_clock_real(), 60 * EXO_SECOND);
 }
 
 exo_keys
@@ -39,7 +39,8 @@ key_world_join(exo_cluster_role role, const char *name, bool with_keys, exo_runt
                              .cluster = "test",
                              .folder = key_folder,
                              .state = "none",
-                             .job = "job"};
+                             .job = "job",
+                             .peer_timeout = 600 * EXO_SECOND}; /* strangers send no beats */
     char audit[128];
     snprintf(secret, sizeof secret, "%s/%s.secret", key_folder, name);
     snprintf(audit, sizeof audit, "%s/%s.audit", key_folder, name);

@@ -20,7 +20,7 @@
 #include "support/sanitized.h"
 
 enum {
-    CHILD_SECONDS = 20
+    CHILD_SECONDS = 60
 };
 
 static exo_err err;
@@ -28,7 +28,7 @@ static exo_err err;
 static exo_time
 soon(void)
 {
-    return exo_deadline(exo_clock_real(), 20 * EXO_SECOND);
+    return exo_deadline(exo_clock_real(), 60 * EXO_SECOND);
 }
 
 /* Runs `act` in a child. */

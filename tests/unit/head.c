@@ -31,7 +31,7 @@ wake(void *context)
 static exo_time
 soon(void)
 {
-    return exo_deadline(exo_clock_real(), 20 * EXO_SECOND);
+    return exo_deadline(exo_clock_real(), 60 * EXO_SECOND);
 }
 
 static void

@@ -13,7 +13,7 @@
 static exo_time
 soon(void)
 {
-    return exo_deadline(exo_clock_real(), 20 * EXO_SECOND);
+    return exo_deadline(exo_clock_real(), 60 * EXO_SECOND);
 }
 
 /* A head and a driver of it, each with its runtime. */

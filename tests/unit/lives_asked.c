@@ -132,7 +132,7 @@ static void
 tend(exo_lives *l, int at)
 {
     uint32_t culprit = 0;
-    for (int i = 0; i < 20000 && exo_lives_pend(l); i++) {
+    for (int i = 0; i < 60000 && exo_lives_pend(l); i++) {
         cr_assert_eq(exo_lives_tend(l, &culprit, &err), EXO_OK, "moment %d: %s", at, err.text);
         nanosleep(&(struct timespec){.tv_nsec = EXO_MS}, NULL);
     }

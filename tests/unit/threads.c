@@ -50,7 +50,7 @@ refuse_threads(void)
 static exo_time
 soon(void)
 {
-    return exo_deadline(exo_clock_real(), 20 * EXO_SECOND);
+    return exo_deadline(exo_clock_real(), 60 * EXO_SECOND);
 }
 
 /* Joins as a head, and leaves. */
