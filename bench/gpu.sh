@@ -8,6 +8,7 @@
 # OUT (default: build/gpu) gets the log of each step and table.md, which has each row as soon as it is known.
 # Needs nvcc of CUDA 13 with cuBLASLt, what `tools/bootstrap.sh run` installs, Criterion for the kernels, cuDNN 9
 # to compare with it, and for the ratios a Python with PyTorch for CUDA and transformers: PYTHON (default: python3).
+# Where the loader finds no cuDNN or NCCL, those that PyTorch has brought along are taken.
 # Nothing is downloaded. BUILD names a folder that is built already. A step that cannot run says why, and the others
 # go on. LIMIT (default: 1200) is the seconds for all steps: those for which none are left are named in the table. Speed
 # beside the peers comes before what checks strategies and checkpoints.
@@ -107,6 +108,42 @@ has_cudnn() {
     grep -q 'cuDNN  *[0-9]' "$out/doctor.log"
 }
 
+has_nccl() {
+    grep -q 'NCCL  *[0-9]' "$out/doctor.log"
+}
+
+# lack NAME: what doctor says of something that exogym cannot use.
+lack() {
+    { grep -m1 -A1 "^! *$1 " "$out/doctor.log" || grep -m1 "^ *$1 " "$out/doctor.log"; } | tail -1 | tr -s ' ' | sed 's/^ //'
+}
+
+# packaged: the libraries of cuDNN, NCCL and NVRTC, by which cuDNN compiles, among Python's packages.
+packaged() {
+    timeout 60 "$python" -c 'import nvidia
+print(*nvidia.__path__, sep="\n")' 2>/dev/null </dev/null | while read -r folder; do
+        find -L "$folder" -path '*/lib/lib*.so*' \( -name 'libcudnn*' -o -name 'libnccl.so*' -o -name 'libnvrtc*' \)
+    done
+}
+
+# borrow: takes those of which exogym finds none. Links name them one by one, since packages also bring another cuBLASLt.
+borrow() {
+    local library needs_cudnn=no needs_nccl=no
+    has_cudnn || needs_cudnn=yes
+    has_nccl || needs_nccl=yes
+    [ $needs_cudnn$needs_nccl != nono ] || return
+    rm -rf "${out:?}/lib"
+    mkdir "$out/lib"
+    while read -r library; do
+        case $library in
+        */libnccl*) [ $needs_nccl = yes ] ;;
+        *) [ $needs_cudnn = yes ] ;;
+        esac && ln -sf "$library" "$out/lib/"
+    done < <(packaged)
+    [ -n "$(ls "$out/lib")" ] || return
+    export LD_LIBRARY_PATH=$out/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    step doctor 60 "$build"/exogym doctor
+}
+
 # peer NAME SECONDS SCRIPT ARGUMENTS...: a step of PyTorch, or of transformers, where they are.
 peer() {
     local name=$1 limit=$2
@@ -138,7 +175,7 @@ if [ -z "${BUILD:-}" ] && ! compile build build/dev "$targets test_unit_gpu"; th
     compile build_again "$build" "$targets test_unit_gpu" -DEXO_WERROR=OFF -DEXO_TESTS=ON ||
         compile build_without_tests "$build" "$targets" -DEXO_WERROR=OFF -DEXO_TESTS=OFF || exit 1
 fi
-step doctor 60 "$build"/exogym doctor
+step doctor 60 "$build"/exogym doctor && borrow
 grep -A1 'cuda:' "$out/doctor.log"
 grep -q '^  cuda:0' "$out/doctor.log" || {
     echo "gpu.sh: there is no GPU that exogym can use:"
@@ -146,6 +183,7 @@ grep -q '^  cuda:0' "$out/doctor.log" || {
     note GPU "none that exogym can use: $(grep -m1 -A1 -E '^! *(CUDA|cuda:0)' "$out/doctor.log" | tail -1 | sed 's/^ *//')"
     exit 1
 }
+has_cudnn || note cuDNN "not compared: $(lack cuDNN)"
 torch=no transformers=no
 if timeout 120 "$python" -c 'import torch
 assert torch.cuda.is_available(), "it sees no GPU"
@@ -330,10 +368,15 @@ done
 # What checks again, slowly, what has been checked: with the time that is left. Criterion runs each test in a process.
 has_cudnn && EXOGYM_CUDNN=on check kernels_cudnn 180 "$build"/tests/test_unit_gpu --verbose
 if command -v compute-sanitizer >/dev/null; then
+    sanitizer=(compute-sanitizer --target-processes all --launch-timeout 0 --error-exitcode 1)
     # cuBLASLt asks CUDA for what it may refuse: refusals that matter are errors of the steps
-    sanitizer=(compute-sanitizer --target-processes all --launch-timeout 0 --report-api-errors no --error-exitcode 1)
-    check sanitizer_step 120 "${sanitizer[@]}" "$build"/bench/bench_gpt_step --size small --block 100 --batch 2 --dtype bf16 --steps 1 --device cuda
-    check sanitizer 300 "${sanitizer[@]}" "$build"/tests/test_unit_gpu --filter 'gpu/every*'
+    accesses=("${sanitizer[@]}" --report-api-errors no)
+    one_step=("$build"/bench/bench_gpt_step --size small --block 100 --batch 2 --dtype bf16 --steps 1 --device cuda)
+    check sanitizer_step 120 "${accesses[@]}" "${one_step[@]}"
+    check sanitizer 300 "${accesses[@]}" "$build"/tests/test_unit_gpu --filter 'gpu/every*'
+    for tool in synccheck racecheck; do
+        check sanitizer_$tool 120 "${sanitizer[@]}" --tool $tool "${one_step[@]}"
+    done
 else
     note sanitizer 'not run: there is no compute-sanitizer'
 fi

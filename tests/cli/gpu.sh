@@ -254,8 +254,30 @@ measures() { bash "$EXO_SOURCE/bench/gpu.sh" "$PWD/bench" >out 2>&1 && fail 'ben
 EXO_CUDA_EMULATOR='gpus=0' BUILD=$PWD/bin measures
 has bench/table.md '| GPU | none that exogym can use: '
 has out '| GPU | none that exogym can use: '
+# Where this exogym finds no cuDNN and no NCCL, they take those of Python's packages, or say that there is none.
+mkdir -p stand_in found packages/cudnn/lib packages/nccl/lib packages/cu13/lib
+touch packages/{cudnn/lib/libcudnn.so.9,nccl/lib/libnccl.so.2,cu13/lib/libnvrtc.so.13,cu13/lib/libcublasLt.so.13}
+cat >found/exogym <<'END'
+#!/bin/sh
+[ "$1" = doctor ] || exit 1
+folder=${LD_LIBRARY_PATH%%:*}
+echo '  cuda:0         a GPU'
+[ -e "$folder/libcudnn.so.9" ] && echo '  cuDNN          9.26.0' || echo "  cuDNN          is not there; exogym's own kernels compute convolutions and attention"
+[ -e "$folder/libnccl.so.2" ] && echo '  NCCL           2.30.7' || printf '! NCCL           cannot be used\n                 install NCCL\n'
+END
+cat >stand_in/python <<'END'
+#!/bin/sh
+case "$2" in 'import nvidia'*) echo "$HERE/packages" ;; *) exit 1 ;; esac
+END
+chmod +x found/exogym stand_in/python
+export HERE=$PWD
+BUILD=$PWD/found PYTHON=$PWD/stand_in/python measures
+has bench/doctor.log 'cuDNN          9.26.0'
+has bench/doctor.log 'NCCL           2.30.7'
+[ "$(ls bench/lib | tr '\n' ' ')" = 'libcudnn.so.9 libnccl.so.2 libnvrtc.so.13 ' ] || fail "other libraries: $(ls bench/lib)"
+BUILD=$PWD/found PYTHON=false measures
+has bench/table.md "| cuDNN | not compared: cuDNN is not there; exogym's own kernels compute convolutions and attention |"
 # Without Criterion they go on without the kernels. This cmake has none, and has built the programs.
-mkdir stand_in
 cat >stand_in/cmake <<'END'
 #!/bin/sh
 case "$*" in
@@ -268,7 +290,6 @@ case "$*" in
 esac
 END
 chmod +x stand_in/cmake
-export HERE=$PWD
 PATH=$PWD/stand_in:$PATH EXO_CUDA_EMULATOR='gpus=0' measures
 has bench/table.md '| build | failed: CMake Error at tests/CMakeLists.txt:12 (pkg_check_modules): none of: - criterion'
 has bench/table.md '| build_again | failed: CMake Error'
