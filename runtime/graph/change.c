@@ -332,6 +332,10 @@ check_change(const exo_graph_spec *now, const exo_graph_spec *next, bool job, ex
         st = check_actors(now, next, job, err);
     if (st == EXO_OK)
         st = check_hosts(now, next, err);
+    if (st == EXO_OK && now->num_edges > 0 && next->num_edges == 0)
+        st = refuse_in(next, place_of(next->root, "edges"), err,
+                       "edges: there is none, so no actor would send or receive anything any more; "
+                       "to end the run, stop it");
     return st == EXO_OK ? check_collectives(now, next, job, err) : st;
 }
 

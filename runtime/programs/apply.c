@@ -21,8 +21,10 @@
 #include "graph/site.h"
 #include "programs/stopping.h"
 
-#define NEXT  "graph.next"
-#define TAKEN "graph.taken"
+#define NEXT    "graph.next"
+#define TAKEN   "graph.taken"
+
+#define CHECKED (20 * EXO_SECOND) /* the longest time that a stopped asker gives the run to check */
 
 enum {
     LARGEST = 16 << 20,
@@ -129,8 +131,15 @@ leave(const char *path, uint64_t id, const exo_graph_spec *next, exo_err *err)
     char *yaml = NULL;
     exo_status st = exo_graph_expand(next, &yaml, err);
     char *text = st == EXO_OK ? exo_text_make(err, "# %" PRIu64 "\n%s", id, yaml) : NULL;
+    if (st == EXO_OK && !text)
+        st = EXO_NOMEM;
+    if (st == EXO_OK && strlen(text) > LARGEST)
+        st = exo_fail(err, EXO_INVAL,
+                      "%s: a run takes %d MiB of a graph as `exogym graph expand` prints it; this "
+                      "one has %zu bytes",
+                      next->source, LARGEST >> 20, strlen(text));
     if (st == EXO_OK)
-        st = text ? exo_file_write_atomic(path, text, strlen(text), err) : EXO_NOMEM;
+        st = exo_file_write_atomic(path, text, strlen(text), err);
     exo_free(yaml);
     exo_free(text);
     return st;
@@ -150,14 +159,29 @@ await_answer(const char *folder, uint64_t id, exo_time deadline, char **answer, 
     return *answer ? EXO_OK : st;
 }
 
+/* Waits while the run checks what it has taken. Returns its answer; NULL: none, it makes the change. */
+static char *
+await_check(const char *folder, uint64_t id)
+{
+    char *taken = exo_text_make(NULL, "%s/" TAKEN, folder);
+    exo_time limit = exo_deadline(exo_clock_real(), CHECKED);
+    while (taken && access(taken, F_OK) == 0 && exo_now(exo_clock_real()) < limit)
+        nanosleep(&(struct timespec){.tv_nsec = EXO_MS}, NULL);
+    exo_free(taken);
+    return read_answer(folder, id);
+}
+
 /* Takes the request back, so that the run does not apply it later. If the run has taken it already,
- * the error says so. */
+ * its answer counts; without one, the error says so. The caller frees *answer. */
 static exo_status
-withdraw(const char *path, exo_status st, exo_err *err)
+withdraw(const char *folder, const char *path, uint64_t id, exo_status st, char **answer,
+         exo_err *err)
 {
     exo_err why = err ? *err : (exo_err){0};
     bool late =
         exo_dir_unlink(path) != 0 && errno == ENOENT && (st == EXO_TIMEOUT || st == EXO_CANCELLED);
+    if (late && (*answer = await_check(folder, id)))
+        return EXO_OK;
     return late ? exo_fail(err, st,
                            "%s, but it has taken the change and makes it once every actor can: its "
                            "graph.yaml is then the new graph",
@@ -213,10 +237,10 @@ exo_apply_ask(const char *folder, const exo_graph_spec *next, bool job, exo_time
         st = leave(path, id, next, err);
         if (st == EXO_OK)
             st = await_answer(folder, id, deadline, &answer, err);
+        if (st != EXO_OK)
+            st = withdraw(folder, path, id, st, &answer, err);
         if (st == EXO_OK && strcmp(answer, "ok") != 0)
             st = exo_fail(err, EXO_INVAL, "%s: %s", next->source, without_place(answer));
-        if (st != EXO_OK && !answer)
-            st = withdraw(path, st, err);
     }
     if (turn >= 0)
         close(turn);
@@ -334,23 +358,33 @@ exo_apply_answer(exo_apply_box *box, const exo_change_time *when, exo_status sta
         answer(box, status, reason);
 }
 
-/* Takes the request from the folder. The caller frees the text. The request is renamed before it is
- * read: what is removed then is not the request of a next asker, who does not wait for one that was
- * killed. */
-static char *
-take_text(exo_apply_box *box)
+/* The number in the first line of a request; 0: none. */
+static uint64_t
+read_id(const char *path)
 {
-    char *path = exo_text_make(NULL, "%s/" NEXT, box->folder),
-         *taken = exo_text_make(NULL, "%s/" TAKEN, box->folder), *text = NULL;
+    char line[32] = "";
+    int file = exo_dir_open(path, O_RDONLY, 0);
+    ssize_t got = file >= 0 ? read(file, line, sizeof line - 1) : 0;
+    if (file >= 0)
+        close(file);
+    return got > 0 && strncmp(line, "# ", 2) == 0 ? strtoull(line + 2, NULL, 10) : 0;
+}
+
+/* Takes the request from the folder, under the name `taken`. The caller frees *text. The request is
+ * renamed before it is read: what is removed then is not the request of a next asker, who does not
+ * wait for one that was killed. NOT_FOUND: there is none. */
+static exo_status
+take_text(exo_apply_box *box, const char *taken, char **text, exo_err *err)
+{
+    char *path = exo_text_make(NULL, "%s/" NEXT, box->folder);
     size_t size = 0;
-    if (path && taken && access(path, R_OK) == 0 && exo_dir_rename(path, taken, 0) == 0) {
-        if (exo_file_read(taken, LARGEST, &text, &size, NULL) == EXO_OK)
-            box->id = strncmp(text, "# ", 2) == 0 ? strtoull(text + 2, NULL, 10) : 0;
-        exo_dir_unlink(taken);
-    }
+    bool there = path && access(path, R_OK) == 0 && exo_dir_rename(path, taken, 0) == 0;
     exo_free(path);
-    exo_free(taken);
-    return text;
+    if (!there)
+        return EXO_NOT_FOUND;
+    box->id = read_id(taken);
+    exo_status st = exo_file_read(taken, LARGEST, text, &size, err);
+    return st == EXO_NOT_FOUND ? exo_fail(err, EXO_IO, "%s was removed", taken) : st;
 }
 
 static exo_status
@@ -388,27 +422,33 @@ give_again(exo_apply_box *box, uint64_t step, const exo_graph_spec *now)
     return false;
 }
 
-/* Hands out a graph that an asker left in the folder. */
+/* Hands out a graph that an asker left in the folder. What was taken is removed last, when the answer
+ * to a graph that cannot be is there: an asker that is stopped meanwhile waits for that. */
 static bool
 give_asked(exo_apply_box *box, const exo_graph_spec *now)
 {
     exo_err err = {0};
     exo_graph_spec *spec = NULL;
-    char *next = take_text(box);
-    if (!next)
-        return false;
-    exo_status st = exo_graph_parse(&spec, NEXT, next, NULL, &err);
+    char *next = NULL, *taken = exo_text_make(NULL, "%s/" TAKEN, box->folder);
+    exo_status st = taken ? take_text(box, taken, &next, &err) : EXO_NOT_FOUND;
+    const bool there = st != EXO_NOT_FOUND;
+    if (st == EXO_OK)
+        st = exo_graph_parse(&spec, NEXT, next, NULL, &err);
     if (st == EXO_OK)
         st = box->job ? exo_graph_check_job_change(now, spec, &err)
                       : exo_graph_check_change(now, spec, &err);
     if (st == EXO_OK)
         st = keep(box, spec, next, &err);
-    if (st == EXO_OK)
-        return true;
-    exo_graph_spec_free(&spec);
-    exo_free(next);
-    answer(box, st, err.text);
-    return false;
+    if (st != EXO_OK) {
+        exo_graph_spec_free(&spec);
+        exo_free(next);
+    }
+    if (there && st != EXO_OK)
+        answer(box, st, err.text);
+    if (there)
+        exo_dir_unlink(taken);
+    exo_free(taken);
+    return st == EXO_OK;
 }
 
 bool

@@ -4,7 +4,7 @@
  *     graph.yaml     the current graph, expanded
  *     graph.next     the next graph as expanded YAML; its first line is "# ID", a number that the
  *                    asker chose
- *     graph.taken    the same while the run reads it
+ *     graph.taken    the same while the run reads and checks it
  *     graph.answer   "ID ok", or "ID " and the reason of a refusal
  *
  * The exchange goes through files because the folder belongs to the user: no port or socket is

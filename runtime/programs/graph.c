@@ -290,7 +290,7 @@ apply(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
                                   exo_deadline(exo_clock_real(), APPLY_TIMEOUT), err);
     if (st == EXO_OK)
         exo_print_path(stdout, "", args->to, ": changed\n");
-    else if (st == EXO_CANCELLED)
+    else if (exo_stop_reason > 0) /* the command ends with the signal's status and says no more */
         exo_report(err);
     return st;
 }

@@ -188,6 +188,15 @@ refused "edited.yaml:6:75: actors.source.config.pause_us: 0; the run has 1000" "
 refused 'edited.yaml:6:45: actors.source.config.pause_us: nothing; the run has 1000' "s/, pause_us: '\\\${pause}'//"
 refused '--set seed: seed: 9; the run has 42' '' --set seed=9
 refused '--set until: until: 3.000 s; the run has 0.000 s' '' --set until='3 s'
+expect 2 'exogym: --set edges: edges: there is none, so no actor would send or receive anything any more; to end the run, stop it' \
+    graph apply plain.yaml --to runs/flow "${changed[@]}" --set edges=[]
+# A request that cannot be read is answered, too.
+{ echo '# 77' && head -c 17000000 /dev/zero; } >large && mv large runs/flow/graph.next
+for try in $(seq 1200); do
+    grep -q '^77 ' runs/flow/graph.answer && break
+    sleep 0.05
+done
+has runs/flow/graph.answer '77 runs/flow/graph.taken: has 17000005 bytes, at most 16777216 are expected'
 : >gate
 wait "$live" || fail "the run that was changed ended with $?: $(tail -3 live.err)"
 [ "$(total count)" = 4000 ] || fail "4000 items were sent, $(total count) came: $(cat live.err)"
@@ -209,6 +218,46 @@ END
 [ "$(json runs/flow/result.json drops)" = 0 ] || fail "items were dropped"
 encoded=$(json runs/flow/result.json encoded_bytes)
 [ "$encoded" -lt $((4000 * 1028)) ] || fail "no codec was ever in use: $encoded bytes"
+
+# A run that refuses what it has taken, by hand: a command that is stopped meanwhile has the answer.
+mkdir slow
+python3 - >slow.out 2>&1 <<'END' &
+import fcntl, os, time
+def until(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+with open("slow/.graph.lock", "w") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock.write("1")
+    lock.flush()
+    until("slow/graph.next")
+    os.rename("slow/graph.next", "slow/graph.taken")
+    until("slow/told")
+    time.sleep(0.2)
+    with open("slow/graph.taken") as request, open("slow/answer", "w") as answer:
+        answer.write(request.readline().split()[1] + " graph.next:1:1: on purpose")
+    os.rename("slow/answer", "slow/graph.answer")
+    os.remove("slow/graph.taken")
+    until("slow/over")
+END
+slow=$!
+for try in $(seq 1200); do
+    [ -s slow/.graph.lock ] && break
+    sleep 0.05
+done
+"$EXOGYM" graph apply plain.yaml --to slow >out 2>err &
+asker=$!
+for try in $(seq 1200); do
+    [ -e slow/graph.taken ] && break
+    sleep 0.05
+done
+kill -TERM "$asker"
+: >slow/told
+wait "$asker"
+[ $? = 143 ] || fail "a command that was stopped ended with another status: $(cat err)"
+[ "$(cat err)" = 'exogym: plain.yaml: on purpose' ] || fail "a command that was stopped says: $(cat err)"
+: >slow/over
+wait "$slow" || fail "$(cat slow.out)"
 
 # Changes that are asked for at once are made one after the other.
 queue=(plain.yaml --set name=queue --set variables.items=1000000 --set variables.pause=1000)
