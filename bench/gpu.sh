@@ -8,7 +8,7 @@
 # OUT (default: build/gpu) gets the log of each step and table.md, which has each row as soon as it is known.
 # Needs nvcc of CUDA 13 with cuBLASLt, what `tools/bootstrap.sh run` installs, Criterion for the kernels, cuDNN 9
 # to compare with it, and for the ratios a Python with PyTorch for CUDA and transformers: PYTHON (default: python3).
-# Where the loader finds no cuDNN or NCCL, those that PyTorch has brought along are taken.
+# Where the loader finds no cuDNN, NCCL or cuBLASLt, those that PyTorch has brought along are taken.
 # Nothing is downloaded. BUILD names a folder that is built already. A step that cannot run says why, and the others
 # go on. LIMIT (default: 1200) is the seconds for all steps: those for which none are left are named in the table. Speed
 # beside the peers comes before what checks strategies and checkpoints.
@@ -117,25 +117,27 @@ lack() {
     { grep -m1 -A1 "^! *$1 " "$out/doctor.log" || grep -m1 "^ *$1 " "$out/doctor.log"; } | tail -1 | tr -s ' ' | sed 's/^ //'
 }
 
-# packaged: the libraries of cuDNN, NCCL and NVRTC, by which cuDNN compiles, among Python's packages.
+# packaged: the libraries of cuDNN, NCCL, cuBLASLt and NVRTC, by which cuDNN compiles, among Python's packages.
 packaged() {
     timeout 60 "$python" -c 'import nvidia
 print(*nvidia.__path__, sep="\n")' 2>/dev/null </dev/null | while read -r folder; do
-        find -L "$folder" -path '*/lib/lib*.so*' \( -name 'libcudnn*' -o -name 'libnccl.so*' -o -name 'libnvrtc*' \)
+        find -L "$folder" -path '*/lib/lib*.so*' \( -name 'libcudnn*' -o -name 'libnccl.so*' -o -name 'libcublasLt.so*' -o -name 'libnvrtc*' \)
     done
 }
 
-# borrow: takes those of which exogym finds none. Links name them one by one, since packages also bring another cuBLASLt.
+# borrow: takes those of which exogym finds none. Links name them one by one: a cuBLASLt that it finds stays in use.
 borrow() {
-    local library needs_cudnn=no needs_nccl=no
+    local library needs_cudnn=no needs_nccl=no needs_cublaslt=no
     has_cudnn || needs_cudnn=yes
     has_nccl || needs_nccl=yes
-    [ $needs_cudnn$needs_nccl != nono ] || return
+    ! grep -q 'libcublasLt.*cannot open' "$out/doctor.log" || needs_cublaslt=yes
+    [ $needs_cudnn$needs_nccl$needs_cublaslt != nonono ] || return
     rm -rf "${out:?}/lib"
     mkdir "$out/lib"
     while read -r library; do
         case $library in
         */libnccl*) [ $needs_nccl = yes ] ;;
+        */libcublasLt*) [ $needs_cublaslt = yes ] ;;
         *) [ $needs_cudnn = yes ] ;;
         esac && ln -sf "$library" "$out/lib/"
     done < <(packaged)

@@ -261,6 +261,7 @@ cat >found/exogym <<'END'
 #!/bin/sh
 [ "$1" = doctor ] || exit 1
 folder=${LD_LIBRARY_PATH%%:*}
+[ -z "${LACKS_CUBLASLT-}" ] || [ -e "$folder/libcublasLt.so.13" ] || exec printf '! CUDA           exogym-cuda.so is there, and cannot be loaded\n                 cannot load plugin: libcublasLt.so.13: cannot open shared object file\n'
 echo '  cuda:0         a GPU'
 [ -e "$folder/libcudnn.so.9" ] && echo '  cuDNN          9.26.0' || echo "  cuDNN          is not there; exogym's own kernels compute convolutions and attention"
 [ -e "$folder/libnccl.so.2" ] && echo '  NCCL           2.30.7' || printf '! NCCL           cannot be used\n                 install NCCL\n'
@@ -275,6 +276,8 @@ BUILD=$PWD/found PYTHON=$PWD/stand_in/python measures
 has bench/doctor.log 'cuDNN          9.26.0'
 has bench/doctor.log 'NCCL           2.30.7'
 [ "$(ls bench/lib | tr '\n' ' ')" = 'libcudnn.so.9 libnccl.so.2 libnvrtc.so.13 ' ] || fail "other libraries: $(ls bench/lib)"
+LACKS_CUBLASLT=yes BUILD=$PWD/found PYTHON=$PWD/stand_in/python measures
+has bench/doctor.log 'cuDNN          9.26.0'
 BUILD=$PWD/found PYTHON=false measures
 has bench/table.md "| cuDNN | not compared: cuDNN is not there; exogym's own kernels compute convolutions and attention |"
 # Without Criterion they go on without the kernels. This cmake has none, and has built the programs.
