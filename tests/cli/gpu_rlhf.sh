@@ -136,6 +136,7 @@ done
 # Two trainers on two GPUs learn as one. A worker is killed: both get another life, with another
 # communicator of NCCL. A run that ends before is repeated with more steps.
 for steps in 4 8 16 32; do
+    rm -rf runs/nccl
     two=(--overwrite --set $trainer.device=cuda --set $trainer.steps=$steps --set actors.trainer.count=2)
     TMPDIR=$folder EXO_CUDA_EMULATOR='gpus=2' "$EXOGYM" run dpo.yaml --name nccl --workers 2 "${two[@]}" \
         --set actors.trainer.restart.when=on_failure \

@@ -133,6 +133,7 @@ far 6
 far 5 "${decoupled[@]}"
 
 # A worker that dies ends the run, and the others say why.
+rm -f err
 "$EXOGYM" run job.yaml --overwrite --no-plot --workers 2 --set train.max_steps=1000000 --set train.val_interval=1000000 --name dies >log 2>err </dev/null &
 run=$!
 until_true() {
@@ -142,7 +143,7 @@ until_true() {
         sleep 0.1
     done
 }
-until_true grep -q 'step 0' err || fail "the run does not start: $(cat log err)"
+until_true grep -qs 'step 0' err || fail "the run does not start: $(cat log err)"
 child=$(pgrep -P "$run" -f exogym-worker | head -1)
 kill -9 "${child:?: no worker}"
 wait "$run" && fail 'a run without a worker succeeds'

@@ -38,6 +38,7 @@ END
 # begin A B: a swapper in the background, $pid, that has begun. end_swaps: ends it; $swaps is how often.
 begin() {
     local end=$((SECONDS + 60))
+    rm -f swaps
     ./swap "$@" >swaps &
     pid=$!
     until [ -s swaps ]; do
