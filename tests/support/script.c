@@ -23,8 +23,9 @@ script_init(void *self, exo_config *config, exo_err *err)
     exo_status st = exo_config_string(config, "script", "", &s->text, err);
     if (st == EXO_OK)
         st = exo_config_time(config, "pause", 0, 0, EXO_SECOND, &s->pause, err);
-    return st == EXO_OK ? exo_config_time(config, "lingers", 0, 0, EXO_SECOND, &s->lingers, err)
-                        : st;
+    return st == EXO_OK
+               ? exo_config_time(config, "lingers", 0, 0, 60 * EXO_SECOND, &s->lingers, err)
+               : st;
 }
 
 /* Copies the script of the actor number `index`. */
