@@ -59,6 +59,7 @@ static const int within_ms[WITHIN] = {1, 5, 20, 100, 1000, 0};
 /* The memory that the test and its drivers share. */
 struct board {
     atomic_bool stop;
+    atomic_uint begun; /* threads of drivers that have had an answer */
     atomic_uint num_deaths;
     struct {
         int pid;
@@ -106,6 +107,7 @@ struct slot {
 struct thread {
     unsigned index;
     uint64_t random, nonce;
+    bool has_begun;
     struct slot slots[SLOTS];
     uint64_t gone[GONE], num_gone; /* lives that were reported dead */
     pthread_t id;
@@ -341,6 +343,9 @@ end_call(struct thread *t, struct slot *s, struct call *c)
     } else {
         check_error(s, c, st, waited, err.text);
     }
+    if (st == EXO_OK && !t->has_begun)
+        atomic_fetch_add(&board->begun, 1);
+    t->has_begun = t->has_begun || st == EXO_OK;
     const exo_payload *again = NULL;
     exo_status second = exo_wait(c->future, 0, &again, NULL);
     EXPECT(second == st && again == reply, "a future was %d, then %d", (int)st, (int)second);
@@ -660,6 +665,21 @@ run_for(exo_time time, bool restart)
     } while (processes_now() < until);
 }
 
+/* Faults begin when all threads of all drivers are at work, however long they take to start. */
+static void
+await_drivers(void)
+{
+    exo_time patience = processes_now() + 120 * EXO_SECOND;
+    while (atomic_load(&board->begun) < DRIVERS * THREADS && !all.failed &&
+           processes_now() < patience)
+        run_for(2 * EXO_MS, true);
+    if (atomic_load(&board->begun) < DRIVERS * THREADS && !all.failed) {
+        fprintf(stderr, "%u threads of the drivers have had an answer\n",
+                atomic_load(&board->begun));
+        all.failed = true;
+    }
+}
+
 static bool
 all_run(void)
 {
@@ -772,6 +792,7 @@ main(int argc, char **argv)
         each[i].index = i == 0 ? 0 : i <= WORKERS ? i - 1 : i - 1 - WORKERS;
         start(&each[i]);
     }
+    await_drivers();
     run_for(500 * EXO_MS, true);
     for (uint64_t i = 0; i < rounds && !all.failed; i++) {
         one_fault();
