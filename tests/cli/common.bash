@@ -2,7 +2,8 @@
 # own.
 set -u
 folder=$(mktemp -d)
-trap 'status=$?; rm -rf "$folder"; [ "$failures" = 0 ] || status=1; exit $status' EXIT
+# A process in the background that gets a signal before it has become its program is bash still, with this trap.
+trap 'status=$?; [ $BASHPID = $$ ] || exit $status; rm -rf "$folder"; [ "$failures" = 0 ] || status=1; exit $status' EXIT
 cd "$folder" || exit 1
 failures=0
 

@@ -7,7 +7,8 @@ clusters=$folder/x # where the clusters' folders are
 mkdir -m 700 "$clusters"
 place=$clusters/default
 started=()
-trap 'status=$?; for pid in "${started[@]}"; do kill -9 "$pid" 2>/dev/null; done; nothing_remains || exit 1; [ "$failures" = 0 ] || status=1; rm -rf "$folder"; exit $status' EXIT
+# (A process in the background that gets a signal before it has become its program is bash still, with this trap.)
+trap 'status=$?; [ $BASHPID = $$ ] || exit $status; for pid in "${started[@]}"; do kill -9 "$pid" 2>/dev/null; done; nothing_remains || exit 1; [ "$failures" = 0 ] || status=1; rm -rf "$folder"; exit $status' EXIT
 # A fault shall look like one, and leave what tells why.
 ulimit -c "$(ulimit -Hc)"
 export EXOGYM_DUMPABLE=1

@@ -14,11 +14,16 @@ edges:
   - {from: source, to: sink, carries: numbers, route: round_robin}
 YAML
 
-# ask OPTION...: applies the graph in the background; $asker.
+# ask OPTION...: applies the graph in the background; $asker. It has become the program when this returns:
+# bash may lose a signal that comes before.
 ask() {
     "$EXOGYM" graph apply graph.yaml --to runs/flow "$@" >asked 2>&1 </dev/null &
     asker=$!
     started+=("$asker")
+    until_true 10 is_program "$asker" || fail "process $asker is no exogym"
+}
+is_program() {
+    [ "$(<"/proc/$1/comm")" = "${EXOGYM##*/}" ] || gone "$1"
 }
 stop_asker() {
     kill -TERM "$asker"
