@@ -404,23 +404,19 @@ hash_name(const Exo__Cluster__Spawn *spec)
     return hash;
 }
 
-/* The place of an actor in the list of refusals: its own, or that of the oldest one. */
-static exo_refusal *
-refusal_of(exo_cluster_node *node, uint32_t actor)
-{
-    for (size_t i = 0; i < EXO_REFUSALS; i++)
-        if (node->refusals[i].until > 0 && node->refusals[i].actor == actor)
-            return &node->refusals[i];
-    return &node->refusals[node->num_refusals++ % EXO_REFUSALS];
-}
-
+/* The latest refusal comes first; it pushes out the actor's earlier one, or the oldest. */
 void
 exo_entry_note_refusal(const exo_entry *entry, exo_time now)
 {
     if (!entry->node || !entry->spec->name[0])
         return;
-    const uint32_t actor = hash_name(entry->spec);
-    *refusal_of(entry->node, actor) = (exo_refusal){.actor = actor, .until = now + SHUNNED};
+    exo_refusal *list = entry->node->refusals,
+                latest = {.actor = hash_name(entry->spec), .until = now + SHUNNED};
+    size_t at = 0;
+    while (at < EXO_REFUSALS - 1 && list[at].until > 0 && list[at].actor != latest.actor)
+        at++;
+    memmove(list + 1, list, at * sizeof *list);
+    list[0] = latest;
 }
 
 enum {

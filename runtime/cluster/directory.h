@@ -50,7 +50,7 @@ typedef struct exo_amount {
 } exo_amount;
 
 enum {
-    EXO_REFUSALS = 16 /* of a node that are remembered, the latest ones */
+    EXO_REFUSALS = 16 /* actors that a node refused last; they are remembered */
 };
 
 /* An actor that did not start at a node. */
@@ -88,8 +88,7 @@ typedef struct exo_cluster_node {
     unsigned lost_starts;
     exo_time shunned_until;
     char *last_loss;
-    exo_refusal refusals[EXO_REFUSALS];
-    size_t num_refusals; /* of other actors, ever; the next has place num_refusals % EXO_REFUSALS */
+    exo_refusal refusals[EXO_REFUSALS]; /* of one actor each, the latest one first */
     UT_hash_handle hh;
 } exo_cluster_node;
 

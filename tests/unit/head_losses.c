@@ -253,3 +253,23 @@ Test(head_losses, a_worker_that_refused_a_life_refuses_the_next_one)
     refuse(&lives[EXO_REFUSALS + 1], "w2");
     refuse(&another, "w2"); /* the many lives count as one actor */
 }
+
+Test(head_losses, a_worker_that_refuses_an_actor_again_remembers_it_for_longer)
+{
+    struct world_member others[EXO_REFUSALS];
+    static char names[EXO_REFUSALS][16];
+    refuse_the_start("w1");
+    for (size_t i = 0; i < EXO_REFUSALS; i++) {
+        snprintf(names[i], sizeof names[i], "other_%zu", i);
+        world_describe(&others[i], names[i], 0, EXO_ONE_FOR_ONE);
+        others[i].rule.when = EXO_RESTART_NEVER;
+        if (i == EXO_REFUSALS - 1)
+            refuse_the_start("w1"); /* it was the oldest refusal, and is the latest one now */
+        refuse(&others[i], "w1");
+    }
+    world_register(&w, 2, "worker", "w2", "");
+    refuse_the_start("w2");
+    for (size_t i = 1; i < EXO_REFUSALS; i++)
+        refuse(&others[i], "w2");
+    refuse(&others[0], "w1"); /* this one is forgotten */
+}
