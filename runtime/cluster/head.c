@@ -508,6 +508,7 @@ head_start(exo_call_context *call, void *self, const exo_payload *args, exo_err 
     }
     h->has_past = h->directory.actors || h->directory.jobs;
     exo_head_trim(h, SIZE_MAX);
+    exo_head_forget_starts(h);
     h->first_key = h->next_key;
     h->grace_ends = exo_head_now(h) + GRACE;
     exo_head_want_tick(h, exo_head_now(h));

@@ -220,6 +220,8 @@ void exo_head_set_state(struct head *h, exo_entry *a, exo_entry_state state);
 /* For exo_durable_each: enter a row that an earlier head has written. */
 void exo_head_recall_actor(void *context, const exo_durable_row *row);
 void exo_head_recall_job(void *context, const exo_durable_row *row);
+/* Forgets the arguments of the dead that an older head has left in the file. */
+void exo_head_forget_starts(struct head *h);
 /* Charges a running job to `peer`, and to no other account. */
 exo_status exo_head_take_job(struct head *h, exo_job_entry *job, uint64_t peer, exo_err *err);
 void exo_head_give_job(struct head *h, exo_job_entry *job);

@@ -224,10 +224,8 @@ exo_head_recall_actor(void *context, const exo_durable_row *row)
         a->state = strcmp(was->state, "dead") == 0         ? EXO_ENTRY_DEAD
                    : strcmp(was->state, "restarting") == 0 ? EXO_ENTRY_RESTARTING
                                                            : EXO_ENTRY_UNKNOWN;
-        if (a->state == EXO_ENTRY_DEAD) {
+        if (a->state == EXO_ENTRY_DEAD)
             exo_directory_bury(&h->directory, a);
-            exo_entry_forget_start(a); /* the file may be an older head's */
-        }
         if (a->state == EXO_ENTRY_RESTARTING)
             exo_directory_stir(&h->directory, a);
         a->ended = a->state == EXO_ENTRY_UNKNOWN && has_ended(was);
@@ -236,6 +234,18 @@ exo_head_recall_actor(void *context, const exo_durable_row *row)
         h->next_key = row->key + 1;
     EXO_RELEASE(was);
     EXO_RELEASE(spec);
+}
+
+void
+exo_head_forget_starts(struct head *h)
+{
+    exo_durable_begin(h->durable);
+    for (exo_entry *a = h->directory.dead; a; a = a->next_dead)
+        if (a->spec->args.len > 0) {
+            exo_entry_forget_start(a);
+            exo_head_keep_actor(h, a);
+        }
+    exo_head_commit(h);
 }
 
 void

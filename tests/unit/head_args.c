@@ -94,6 +94,61 @@ Test(head_args, of_the_dead_are_forgotten)
     cr_expect_lt(kept("once"), 500);
 }
 
+/* Plugins and lanes are of no use either. */
+Test(head_args, of_the_dead_are_forgotten_with_all_that_a_start_needs)
+{
+    char plugin[1000], lane[1000], *plugins[] = {plugin};
+    Exo__Cluster__LaneOpts one = EXO__CLUSTER__LANE_OPTS__INIT, *lanes[] = {&one};
+    struct world_member m;
+    with_args(&m, "once", 0);
+    m.rule.when = EXO_RESTART_NEVER;
+    memset(plugin, 'p', sizeof plugin);
+    memset(lane, 'l', sizeof lane);
+    plugin[sizeof plugin - 1] = lane[sizeof lane - 1] = 0;
+    one.lane = lane;
+    m.spec.plugins = plugins;
+    m.spec.lanes = lanes;
+    m.spec.n_plugins = m.spec.n_lanes = 1;
+    world_spawn(&w, &m, 1);
+    world_dies(&w, 0, "a test");
+    world_close(&w);
+    cr_expect_lt(kept("once"), 500);
+}
+
+/* An older head has left a dead actor with its arguments in the file. */
+Test(head_args, of_the_dead_of_an_older_head_are_forgotten)
+{
+    struct world_member m;
+    Exo__Cluster__Actor info = EXO__CLUSTER__ACTOR__INIT;
+    exo_payload spec = {0}, packed = {0};
+    exo_durable *file = NULL;
+    world_close(&w);
+    with_args(&m, "old", 0);
+    info.state = exo_pb_text("dead");
+    info.cause = exo_pb_text("a test");
+    cr_assert_eq(exo_message_pack(&spec, &m.spec.base), EXO_OK);
+    cr_assert_eq(exo_message_pack(&packed, &info.base), EXO_OK);
+    cr_assert_eq(exo_durable_open(&file, path, NULL), EXO_OK);
+    const exo_durable_row row = {.table = "actors",
+                                 .key = 1,
+                                 .name = "old",
+                                 .state = "dead",
+                                 .detail = "a test",
+                                 .info = packed.data,
+                                 .info_size = packed.size,
+                                 .spec = spec.data,
+                                 .spec_size = spec.size};
+    cr_assert_eq(exo_durable_put(file, &row, NULL), EXO_OK);
+    exo_durable_close(&file);
+    exo_payload_release(&spec);
+    exo_payload_release(&packed);
+    cr_assert_gt(kept("old"), ARGS);
+    world_open(&w, path);
+    cr_expect(world_is(&w, "old", "dead", 0), "%s", w.text);
+    world_close(&w);
+    cr_expect_lt(kept("old"), 500);
+}
+
 Test(head_args, of_several_that_are_made_together_are_kept_once)
 {
     struct world_member m[3];
