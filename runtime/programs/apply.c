@@ -165,7 +165,8 @@ await_check(const char *folder, uint64_t id)
 {
     char *taken = exo_text_make(NULL, "%s/" TAKEN, folder);
     exo_time limit = exo_deadline(exo_clock_real(), CHECKED);
-    while (taken && access(taken, F_OK) == 0 && exo_now(exo_clock_real()) < limit)
+    while (taken && access(taken, F_OK) == 0 && is_running(folder) &&
+           exo_now(exo_clock_real()) < limit)
         nanosleep(&(struct timespec){.tv_nsec = EXO_MS}, NULL);
     exo_free(taken);
     return read_answer(folder, id);
@@ -182,6 +183,8 @@ withdraw(const char *folder, const char *path, uint64_t id, exo_status st, char 
         exo_dir_unlink(path) != 0 && errno == ENOENT && (st == EXO_TIMEOUT || st == EXO_CANCELLED);
     if (late && (*answer = await_check(folder, id)))
         return EXO_OK;
+    if (late && !is_running(folder))
+        return exo_fail(err, st, "%s: the run has ended", folder);
     return late ? exo_fail(err, st,
                            "%s, but it has taken the change and makes it once every actor can: its "
                            "graph.yaml is then the new graph",

@@ -233,30 +233,36 @@ with open("slow/.graph.lock", "w") as lock:
     until("slow/graph.next")
     os.rename("slow/graph.next", "slow/graph.taken")
     until("slow/told")
-    time.sleep(0.2)
     with open("slow/graph.taken") as request, open("slow/answer", "w") as answer:
         answer.write(request.readline().split()[1] + " graph.next:1:1: on purpose")
     os.rename("slow/answer", "slow/graph.answer")
     os.remove("slow/graph.taken")
-    until("slow/over")
+    until("slow/graph.next")
+    os.rename("slow/graph.next", "slow/graph.taken")
+    until("slow/over") # it ends without an answer
 END
 slow=$!
 for try in $(seq 1200); do
     [ -s slow/.graph.lock ] && break
     sleep 0.05
 done
-"$EXOGYM" graph apply plain.yaml --to slow >out 2>err &
-asker=$!
-for try in $(seq 1200); do
-    [ -e slow/graph.taken ] && break
-    sleep 0.05
-done
-kill -TERM "$asker"
-: >slow/told
-wait "$asker"
-[ $? = 143 ] || fail "a command that was stopped ended with another status: $(cat err)"
-[ "$(cat err)" = 'exogym: plain.yaml: on purpose' ] || fail "a command that was stopped says: $(cat err)"
-: >slow/over
+# stop_asker FILE TEXT: a command that is stopped once the run has taken its change, before FILE is made, says this.
+stop_asker() {
+    "$EXOGYM" graph apply plain.yaml --to slow >out 2>err &
+    asker=$!
+    for try in $(seq 1200); do
+        [ -e slow/graph.taken ] && break
+        sleep 0.05
+    done
+    kill -TERM "$asker"
+    sleep 0.2
+    : >"$1"
+    wait "$asker"
+    [ $? = 143 ] || fail "a command that was stopped ended with another status: $(cat err)"
+    [ "$(cat err)" = "exogym: $2" ] || fail "a command that was stopped says: $(cat err)"
+}
+stop_asker slow/told 'plain.yaml: on purpose'
+stop_asker slow/over 'slow: the run has ended'
 wait "$slow" || fail "$(cat slow.out)"
 
 # Changes that are asked for at once are made one after the other.
