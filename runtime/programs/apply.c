@@ -15,6 +15,7 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
+#include "base/config_tree.h"
 #include "base/dir.h"
 #include "base/file.h"
 #include "base/grow_text.h"
@@ -27,7 +28,7 @@
 #define CHECKED (20 * EXO_SECOND) /* the longest time that a stopped asker gives the run to check */
 
 enum {
-    LARGEST = 16 << 20,
+    LARGEST = EXO_CONFIG_MAX_BYTES, /* of a graph that can be parsed */
     LARGEST_ANSWER = 4096
 };
 

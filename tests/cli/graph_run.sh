@@ -196,7 +196,7 @@ for try in $(seq 1200); do
     grep -q '^77 ' runs/flow/graph.answer && break
     sleep 0.05
 done
-has runs/flow/graph.answer '77 runs/flow/graph.taken: has 17000005 bytes, at most 16777216 are expected'
+has runs/flow/graph.answer '77 runs/flow/graph.taken: has 17000005 bytes, at most 1048576 are expected'
 : >gate
 wait "$live" || fail "the run that was changed ended with $?: $(tail -3 live.err)"
 [ "$(total count)" = 4000 ] || fail "4000 items were sent, $(total count) came: $(cat live.err)"
@@ -261,6 +261,16 @@ stop_asker() {
     [ $? = 143 ] || fail "a command that was stopped ended with another status: $(cat err)"
     [ "$(cat err)" = "exogym: $2" ] || fail "a command that was stopped says: $(cat err)"
 }
+# A graph whose variables make it too large for a run is refused without it.
+python3 - "$EXO_BUILD/tests/plugins/numbers.so" >large.yaml <<'END'
+import sys
+print(f"exogym: 1\nname: flow\nplugins: [{sys.argv[1]}]\nvariables: {{x: {'x' * 4000}}}")
+print("actors:\n  source: {class: source}")
+print("\n".join(f"  s{i}: {{class: sink, config: {{gate: '${{x}}'}}}}" for i in range(300)))
+print("edges:\n" + "\n".join(f"  - {{from: source, to: s{i}, carries: numbers}}" for i in range(300)))
+END
+"$EXOGYM" graph apply large.yaml --to slow >out 2>err && fail 'a graph of more than 1 MiB was left for the run'
+has err 'exogym: large.yaml: a run takes 1 MiB of a graph as `exogym graph expand` prints it; this one has '
 stop_asker slow/told 'plain.yaml: on purpose'
 stop_asker slow/over 'slow: the run has ended'
 wait "$slow" || fail "$(cat slow.out)"
