@@ -40,6 +40,8 @@ exo_identity_is_same(const exo_identity *a, const exo_identity *b)
 {
     if (a->key[0] || b->key[0])
         return strcmp(a->key, b->key) == 0;
+    if (!a->pid || !b->pid)
+        return true;
     return a->pid == b->pid && (a->start == b->start || !a->start || !b->start);
 }
 

@@ -51,7 +51,9 @@ exo_identity *exo_identity_new(const exo_identity *from);
 exo_identity *exo_identity_hold(const exo_identity *identity);
 void exo_identity_drop(exo_identity **identity);
 /* Whether each may act for the other: they have the same key or, without keys, are the same
- * process. Two identities without any proof (tcp without keys) are the same, too. */
+ * process. One without any proof (tcp without keys) may act for each other one without a key: it can
+ * run code here anyway, and may be the other end of a second connection of the same process, which
+ * is known by its number where it came by ipc. */
 bool exo_identity_is_same(const exo_identity *a, const exo_identity *b);
 /* Writes a name for people: "w1", "process 42", "somebody". */
 void exo_identity_describe(const exo_identity *identity, char *out, size_t size);

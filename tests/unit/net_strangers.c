@@ -658,3 +658,23 @@ Test(net, takes_nobody_over_tcp_for_alive)
     stranger_close(&s);
     net_end_close(&server);
 }
+
+/* --- One process over several ways ------------------------------------------------------------- */
+
+/* Without keys, tcp proves nothing: who came over it may be the process that comes over ipc. */
+Test(net, takes_a_process_over_tcp_and_over_ipc_for_one)
+{
+    for (int first = 0; first < 2; first++) {
+        net_end ends[2] = {{0}, {0}};
+        net_end_open(&ends[0], net_end_ipc, NULL);
+        net_end_open(&ends[1], "tcp://127.0.0.1:0", NULL);
+        exo_peer *one = net_end_connect(&ends[first], &ends[!first]);
+        exo_peer *other = net_end_connect(&ends[!first], &ends[first]);
+        EVENTUALLY(ends[0].opened > 0 && ends[1].opened > 0);
+        cr_expect_eq(ends[0].lost + ends[1].lost, 0);
+        exo_peer_drop(&one);
+        exo_peer_drop(&other);
+        net_end_close(&ends[0]);
+        net_end_close(&ends[1]);
+    }
+}
