@@ -24,7 +24,7 @@ void stranger_close(stranger *s);
 /* Connects again with the routing id `route`. */
 void stranger_call_itself(stranger *s, const void *route, size_t size);
 
-/* Sets the timeout of expected messages, which is 20 s otherwise. */
+/* Sets the timeout of expected messages, which is a minute otherwise. */
 void stranger_wait(stranger *s, int ms);
 
 /* A Hello of a process on another host, as a start for changes. */
@@ -46,7 +46,7 @@ void stranger_say_all(stranger *s, uint32_t number, const exo_envelope *envelope
                       size_t frames);
 /* Sends one envelope as the next message. */
 void stranger_say(stranger *s, const exo_envelope *envelope);
-/* Sends Hello as node `node` and expects Welcome. */
+/* Sends Hello as node `node` and expects Welcome, some times if none comes. */
 void stranger_enter(stranger *s, uint64_t node);
 /* Reads until an envelope of this kind comes, and copies its reason. False: none came in time. */
 bool stranger_hears(stranger *s, exo_wire_kind kind, char reason[EXO_WIRE_REASON]);
