@@ -602,6 +602,25 @@ name_worker(const exo_entry *a, struct exo_outcome *o)
     memcpy(o->reason, reason, sizeof reason);
 }
 
+/* The worker's reply did not come in time, and the actor may still start. */
+static void
+end_late(struct head *h, const struct exo_outcome *o)
+{
+    struct exo_head_kill kill = {.key = o->key, .incarnation = o->incarnation};
+    exo_head_end_at(h, o->node, &kill, "it took too long to start");
+}
+
+/* A life that nobody waits for: its actor was killed while it started, its node was lost, or its job
+ * or group ended. One that lives was listed by its node, which registered again, and is kept. */
+static void
+end_unwanted(struct head *h, const struct exo_outcome *o)
+{
+    if (o->status == EXO_OK)
+        exo_head_kill_at(h, o->node, o->id, "it is not wanted any more", true);
+    else if (o->status == EXO_TIMEOUT)
+        end_late(h, o);
+}
+
 exo_status
 exo_head_started(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
                  exo_err *err)
@@ -624,16 +643,12 @@ exo_head_started(struct head *h, exo_call_context *call, const void *args, exo_p
     exo_entry *a = exo_head_by_key(h, o->key);
     bool same = a && a->incarnation == o->incarnation;
     if (!same || a->state != EXO_ENTRY_STARTING) {
-        /* Meanwhile the actor was killed, its node was lost, or its job or group ended; or its node
-         * registered again and listed it. */
-        if (o->status == EXO_OK && !(same && a->state == EXO_ENTRY_ALIVE && a->id == o->id))
-            exo_head_kill_at(h, o->node, o->id, "it is not wanted any more", true);
+        if (!same || a->state != EXO_ENTRY_ALIVE || (o->status == EXO_OK && a->id != o->id))
+            end_unwanted(h, o);
         return EXO_OK;
     }
-    if (o->status == EXO_TIMEOUT) { /* it may still start */
-        struct exo_head_kill kill = {.key = o->key, .incarnation = o->incarnation};
-        exo_head_end_at(h, o->node, &kill, "it took too long to start");
-    }
+    if (o->status == EXO_TIMEOUT)
+        end_late(h, o);
     if (o->status == EXO_EXISTS && try_again(h, a))
         return EXO_OK;
     name_worker(a, o);

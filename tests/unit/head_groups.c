@@ -193,6 +193,34 @@ Test(head_groups, wait_for_a_member_whose_next_life_does_not_start_at_once)
     exo_future_drop(&made);
 }
 
+/* Whether the worker was told to end life `i`, whose id nobody knows. */
+static bool
+was_ended_unseen(size_t i)
+{
+    for (size_t k = 0; k < w.num_kills; k++)
+        if (!w.kills[k].id && w.kills[k].key == w.spawns[i].key &&
+            w.kills[k].incarnation == w.spawns[i].incarnation)
+            return true;
+    return false;
+}
+
+/* It may still start when its worker did not answer in time. */
+Test(head_groups, leave_nobody_alive_who_starts_too_late)
+{
+    exo_future *made = world_begin_spawn(&w, members, 2);
+    world_answer(&w, 0, EXO_FAILED, "it does not start");
+    expect_failed(made, EXO_FAILED, "it does not start");
+    cr_expect_eq(w.num_kills, 0);
+    world_answer(&w, 1, EXO_TIMEOUT, "no answer");
+    cr_expect(was_ended_unseen(1));
+    exo_future_drop(&made);
+    made = world_begin_spawn(&w, &members[2], 1);
+    world_answer(&w, 2, EXO_TIMEOUT, "no answer");
+    expect_failed(made, EXO_TIMEOUT, "no answer");
+    cr_expect(was_ended_unseen(2));
+    exo_future_drop(&made);
+}
+
 Test(head_groups, answer_whoever_asked_for_a_member)
 {
     exo_future *made = world_begin_spawn(&w, members, 2);
