@@ -16,6 +16,10 @@
  * otherwise. No method, `start` or `stop` runs under a lock. A method must not wait for a future of
  * its own lane.
  *
+ * A child of fork has none of the runtime's threads. There every function that takes the runtime of
+ * the parent, and each wait for a pending call of it, is UNSUPPORTED at once; a runtime that the child
+ * opens is its own.
+ *
  * docs/actors.md explains the model. payload.h describes arguments and replies.
  */
 #ifndef EXOGYM_ACTOR_H

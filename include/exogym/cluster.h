@@ -90,10 +90,12 @@ typedef struct exo_cluster_opts {
 EXO_API exo_status exo_cluster_join(exo_cluster **out, exo_runtime *runtime,
                                     const exo_cluster_opts *opts, exo_time deadline, exo_err *err);
 /* Leaves the cluster within about a second: a driver's job ends, and all connections close. The
- * runtime then works alone. The caller closes the runtime next, and then frees the cluster. */
+ * runtime then works alone. The caller closes the runtime next, and then frees the cluster. Nothing
+ * happens in a child of fork, which is not a member. */
 EXO_API void exo_cluster_leave(exo_cluster *cluster);
 /* Leaves if the process has not left yet, frees the cluster and sets *cluster to NULL; accepts NULL
- * in it. To be called after the runtime was closed, because its actors may use the cluster. */
+ * in it. To be called after the runtime was closed, because its actors may use the cluster. In a
+ * child of fork its memory stays. */
 EXO_API void exo_cluster_free(exo_cluster **cluster);
 
 /* The name of this node. The text stays valid until the cluster is freed. A restarted head may give

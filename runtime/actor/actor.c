@@ -253,7 +253,9 @@ exo_call(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload ar
     exo_future *future = NULL;
     void *context;
     const exo_remote_ops *remote = exo_runtime_elsewhere(runtime, actor, &context);
-    exo_status st = exo_future_new(&future, exo_runtime_clock(runtime), deadline, err);
+    exo_status st = exo_runtime_check_own(runtime, err);
+    if (st == EXO_OK)
+        st = exo_future_new(&future, exo_runtime_clock(runtime), deadline, err);
     if (st != EXO_OK)
         exo_payload_release(&args);
     else if (remote)
@@ -303,9 +305,11 @@ exo_stop(exo_runtime *runtime, exo_ref actor, bool drain, exo_err *err)
     exo_actor *a;
     void *context;
     const exo_remote_ops *remote = exo_runtime_elsewhere(runtime, actor, &context);
-    if (remote)
+    exo_status st = exo_runtime_check_own(runtime, err);
+    if (st == EXO_OK && remote)
         return remote->stop(context, actor, drain, err);
-    exo_status st = exo_actor_find(runtime, actor, &a, err);
+    if (st == EXO_OK)
+        st = exo_actor_find(runtime, actor, &a, err);
     if (st != EXO_OK)
         return st;
     if (!drain) {
@@ -331,9 +335,11 @@ exo_kill(exo_runtime *runtime, exo_ref actor, const char *cause, exo_err *err)
     exo_actor *a;
     void *context;
     const exo_remote_ops *remote = exo_runtime_elsewhere(runtime, actor, &context);
-    if (remote)
+    exo_status st = exo_runtime_check_own(runtime, err);
+    if (st == EXO_OK && remote)
         return remote->kill(context, actor, cause, err);
-    exo_status st = exo_actor_find(runtime, actor, &a, err);
+    if (st == EXO_OK)
+        st = exo_actor_find(runtime, actor, &a, err);
     if (st != EXO_OK)
         return st;
     exo_actor_die(a, cause && *cause ? cause : "killed", true);
@@ -348,6 +354,9 @@ exo_ref_export(exo_runtime *runtime, exo_ref actor, exo_actor_id *out, exo_err *
 {
     void *context;
     const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
+    exo_status own = exo_runtime_check_own(runtime, err);
+    if (own != EXO_OK)
+        return own;
     if (remote)
         return remote->export(context, actor, out, err);
     *out = (exo_actor_id){.id = actor.id};
@@ -360,6 +369,9 @@ exo_ref_import(exo_runtime *runtime, const exo_actor_id *id, exo_time deadline, 
 {
     void *context;
     const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
+    exo_status own = exo_runtime_check_own(runtime, err);
+    if (own != EXO_OK)
+        return own;
     if (remote)
         return remote->import(context, id, deadline, out, err);
     if (id->node != 0 || (id->id & EXO_REMOTE))
@@ -503,9 +515,11 @@ exo_dump(exo_runtime *runtime, exo_ref actor, char **out, exo_err *err)
     exo_text text = {0};
     exo_actor *a;
     void *context;
-    if (exo_runtime_elsewhere(runtime, actor, &context))
+    exo_status st = exo_runtime_check_own(runtime, err);
+    if (st == EXO_OK && exo_runtime_elsewhere(runtime, actor, &context))
         return dump_elsewhere(runtime, actor, out, err);
-    exo_status st = exo_actor_find(runtime, actor, &a, err);
+    if (st == EXO_OK)
+        st = exo_actor_find(runtime, actor, &a, err);
     if (st != EXO_OK)
         return st;
     exo_time now = exo_now(exo_runtime_clock(runtime));

@@ -70,7 +70,9 @@ exo_spawn_group(exo_runtime *runtime, const exo_spawn_item *items, size_t count,
     const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
     if (count == 0)
         return exo_fail(err, EXO_INVAL, "a group needs at least one actor");
-    exo_status st = check_placement(items, count, err);
+    exo_status st = exo_runtime_check_own(runtime, err);
+    if (st == EXO_OK)
+        st = check_placement(items, count, err);
     if (st != EXO_OK) {
         release_args(items, 0, count);
         return st;

@@ -18,6 +18,8 @@
 
 #include <exogym/memory.h>
 
+#include "base/forks.h"
+
 enum {
     SLICE_MS = 2,
     SMALL = 16
@@ -51,6 +53,7 @@ struct exo_future {
     atomic_uint references;
     atomic_uint word;
     atomic_bool cancelled;
+    unsigned forks;    /* exo_forks() of the process that made it */
     exo_status status; /* written once, by the thread that made the step to CLAIMED */
     const exo_clock *clock;
     exo_time deadline;
@@ -215,6 +218,7 @@ exo_future_new(exo_future **out, const exo_clock *clock, exo_time deadline, exo_
     atomic_init(&f->references, 1);
     atomic_init(&f->word, QUEUED);
     atomic_init(&f->cancelled, false);
+    f->forks = exo_forks();
     f->status = EXO_OK;
     f->clock = clock;
     f->deadline = deadline;
@@ -420,8 +424,8 @@ exo_future_ready(const exo_future *future)
 void
 exo_cancel(exo_future *future)
 {
-    if (!future)
-        return;
+    if (!future || future->forks != exo_forks())
+        return; /* a child of fork leaves the calls of its parent alone */
     atomic_store(&future->cancelled, true);
     exo_future_complete(future, EXO_CANCELLED, "the call was cancelled", NULL);
     /* Another thread may be writing the result. If it was interrupted, it needs this core. */
@@ -539,9 +543,33 @@ wait_for_one(exo_future *const *futures, size_t count, struct seat *seats, exo_t
     return done;
 }
 
+/* Whether the call can be answered in this process. In a child of fork the threads that would do so
+ * are missing, and one of them may have held the future's lock. */
+static exo_status
+check_own(exo_future *f, exo_err *err)
+{
+    return !f || is_done(f) || f->forks == exo_forks()
+               ? EXO_OK
+               : exo_fail(err, EXO_UNSUPPORTED,
+                          "this process was forked from the one that made the call, which alone "
+                          "gets the reply: wait for it there");
+}
+
+static exo_status
+check_all_own(exo_future *const *futures, size_t count, exo_err *err)
+{
+    exo_status st = EXO_OK;
+    for (size_t i = 0; st == EXO_OK && i < count; i++)
+        st = check_own(futures[i], err);
+    return st;
+}
+
 exo_status
 exo_wait(exo_future *future, exo_time deadline, const exo_payload **reply, exo_err *err)
 {
+    exo_status own = check_own(future, err);
+    if (own != EXO_OK)
+        return own;
     if (!wait_for(future, deadline))
         return exo_fail(err, EXO_TIMEOUT, "the call was not complete at the deadline");
     if (future->status != EXO_OK)
@@ -569,6 +597,9 @@ exo_wait_any(exo_future *const *futures, size_t count, exo_time deadline, size_t
     }
     if (there == 0)
         return exo_fail(err, EXO_INVAL, "no future was given");
+    exo_status own = check_all_own(futures, count, err);
+    if (own != EXO_OK)
+        return own;
     if (count > SMALL && !(seats = exo_calloc(count, sizeof *seats)))
         return exo_fail(err, EXO_NOMEM, "no memory to wait for %zu futures", count);
     *index = wait_for_one(futures, count, seats, deadline);
@@ -582,7 +613,9 @@ exo_wait_any(exo_future *const *futures, size_t count, exo_time deadline, size_t
 exo_status
 exo_wait_all(exo_future *const *futures, size_t count, exo_time deadline, exo_err *err)
 {
-    exo_status first = EXO_OK;
+    exo_status first = check_all_own(futures, count, err);
+    if (first != EXO_OK)
+        return first;
     for (size_t i = 0; i < count; i++)
         if (futures[i] && !wait_for(futures[i], deadline))
             return exo_fail(err, EXO_TIMEOUT, "%zu of %zu calls were complete at the deadline", i,

@@ -88,6 +88,16 @@ exo_runtime_remote(const exo_runtime *runtime, void **context)
     return ops;
 }
 
+exo_status
+exo_runtime_check_own(const exo_runtime *runtime, exo_err *err)
+{
+    return runtime->forks == exo_forks()
+               ? EXO_OK
+               : exo_fail(err, EXO_UNSUPPORTED,
+                          "this process was forked from that of the runtime, whose threads it does "
+                          "not have: leave the runtime alone here, and open another one");
+}
+
 const exo_clock *
 exo_runtime_clock(const exo_runtime *runtime)
 {
@@ -348,6 +358,9 @@ exo_cause(exo_runtime *runtime, exo_ref actor, char *text, size_t size)
 {
     void *context;
     const exo_remote_ops *remote = exo_runtime_remote(runtime, &context);
+    exo_status own = exo_runtime_check_own(runtime, NULL);
+    if (own != EXO_OK)
+        return own;
     if (actor.id & EXO_REMOTE)
         return remote ? remote->cause(context, actor, text, size) : EXO_NOT_FOUND;
     pthread_mutex_lock(&runtime->lock);
@@ -368,7 +381,9 @@ exo_get_actor(exo_runtime *runtime, const char *namespace_name, const char *name
     const char *space = namespace_name ? namespace_name : "default";
     /* a search that succeeds in the end must not leave an error in *err */
     exo_err reason = {0};
-    exo_status st = exo_runtime_find_name(runtime, space, name, out, &reason);
+    exo_status st = exo_runtime_check_own(runtime, &reason);
+    if (st == EXO_OK)
+        st = exo_runtime_find_name(runtime, space, name, out, &reason);
     if (st == EXO_NOT_FOUND && remote) {
         reason = (exo_err){0};
         st = remote->find(context, space, name, out, &reason);
@@ -560,7 +575,9 @@ exo_spawn(exo_runtime *runtime, const exo_actor_class *actor_class, const exo_sp
     opts = opts ? opts : &anonymous;
     exo_actor *actor = NULL;
     exo_ref existing = {0};
-    exo_status st = exo_actor_new(runtime, actor_class, &actor, err);
+    exo_status st = exo_runtime_check_own(runtime, err);
+    if (st == EXO_OK)
+        st = exo_actor_new(runtime, actor_class, &actor, err);
     if (st == EXO_OK)
         actor->gpus = opts->gpus;
     if (st == EXO_OK)
@@ -678,11 +695,9 @@ exo_runtime_close(exo_runtime **runtime, exo_time deadline, exo_err *err)
     if (!rt)
         return EXO_OK;
     *runtime = NULL;
-    if (rt->forks != exo_forks())
-        return exo_fail(
-            err, EXO_UNSUPPORTED,
-            "this process was forked from that of the runtime, whose threads it does not "
-            "have: leave the runtime alone here");
+    exo_status st = exo_runtime_check_own(rt, err);
+    if (st != EXO_OK)
+        return st;
     void *context;
     const exo_remote_ops *remote = exo_runtime_remote(rt, &context);
     if (remote && remote->close)

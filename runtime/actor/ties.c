@@ -158,7 +158,9 @@ exo_monitor(exo_runtime *runtime, exo_ref actor, exo_future **out, exo_err *err)
     exo_future *future = NULL;
     void *context;
     const exo_remote_ops *remote = exo_runtime_elsewhere(runtime, actor, &context);
-    exo_status st = exo_future_new(&future, exo_runtime_clock(runtime), INT64_MAX, err);
+    exo_status st = exo_runtime_check_own(runtime, err);
+    if (st == EXO_OK)
+        st = exo_future_new(&future, exo_runtime_clock(runtime), INT64_MAX, err);
     if (st == EXO_OK)
         st = remote ? remote->monitor(context, actor, future, err)
                     : exo_runtime_monitor(runtime, actor, future, err);
@@ -271,8 +273,11 @@ watch_for_link(exo_runtime *runtime, exo_ref actor, exo_ref other, exo_err *err)
 exo_status
 exo_link(exo_runtime *runtime, exo_ref a, exo_ref b, exo_err *err)
 {
+    exo_status st = exo_runtime_check_own(runtime, err);
+    if (st != EXO_OK)
+        return st;
     if (!((a.id | b.id) & EXO_REMOTE))
         return link_local(runtime, a, b, err);
-    exo_status st = watch_for_link(runtime, a, b, err);
+    st = watch_for_link(runtime, a, b, err);
     return st == EXO_OK ? watch_for_link(runtime, b, a, err) : st;
 }

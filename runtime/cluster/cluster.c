@@ -16,6 +16,7 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
+#include "base/forks.h"
 #include "base/thread.h"
 #include "base/waiting.h"
 #include "cluster/cluster_impl.h"
@@ -349,6 +350,7 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
     exo_condition_init(&c->changed);
     c->role = opts->role;
     c->runtime = runtime;
+    c->forks = exo_forks();
     c->due = INT64_MAX;
     c->log_file = -1;
     exo_boot_id(c->boot);
@@ -396,7 +398,7 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
 void
 exo_cluster_leave(exo_cluster *c)
 {
-    if (!c || c->left)
+    if (!c || c->left || exo_cluster_check_own(c, NULL) != EXO_OK)
         return;
     c->left = true;
     if (c->role == EXO_ROLE_DRIVER || c->role == EXO_ROLE_WORKER) {
@@ -432,7 +434,7 @@ exo_cluster_free(exo_cluster **cluster)
 {
     exo_cluster *c = *cluster;
     *cluster = NULL;
-    if (!c)
+    if (!c || exo_cluster_check_own(c, NULL) != EXO_OK)
         return;
     exo_cluster_leave(c);
     if (!c->runtime_closed)
@@ -465,6 +467,16 @@ exo_cluster_runtime(const exo_cluster *cluster)
     return cluster->runtime;
 }
 
+exo_status
+exo_cluster_check_own(const exo_cluster *cluster, exo_err *err)
+{
+    return cluster->forks == exo_forks()
+               ? EXO_OK
+               : exo_fail(err, EXO_UNSUPPORTED,
+                          "this process was forked from a member of the cluster, and is none: join "
+                          "with a runtime of its own");
+}
+
 const char *
 exo_cluster_node_name(const exo_cluster *cluster)
 {
@@ -484,7 +496,10 @@ exo_cluster_address(const exo_cluster *cluster)
 exo_status
 exo_cluster_wait(exo_cluster *cluster, exo_time grace, exo_time deadline, exo_err *err)
 {
-    exo_status st = EXO_TIMEOUT;
+    exo_status st = exo_cluster_check_own(cluster, err);
+    if (st != EXO_OK)
+        return st;
+    st = EXO_TIMEOUT;
     pthread_mutex_lock(&cluster->lock);
     for (;;) {
         exo_time now = exo_cluster_now(), until = deadline;

@@ -26,6 +26,9 @@ enum {
 exo_status
 exo_cluster_head(exo_cluster *c, exo_time deadline, exo_ref *out, exo_err *err)
 {
+    exo_status own = exo_cluster_check_own(c, err);
+    if (own != EXO_OK)
+        return own;
     pthread_mutex_lock(&c->lock);
     while (!c->head.id && !c->closing && !c->forsaken[0] && exo_cluster_now() < deadline)
         exo_cluster_wait_until_locked(c, deadline);

@@ -43,6 +43,7 @@ struct exo_cluster {
     /* exo_cluster_join sets the members up to `boot`; afterwards they are only read */
     exo_cluster_role role;
     exo_runtime *runtime;
+    unsigned forks; /* exo_forks() of the process that joined */
     exo_remote *remote;
     exo_retrier *retrier;
     exo_cluster_place place;
@@ -98,6 +99,8 @@ bool exo_cluster_set_name(exo_cluster *c, const char *name);
  * its condition again. */
 void exo_cluster_wait_until_locked(exo_cluster *c, exo_time until);
 exo_runtime *exo_cluster_runtime(const exo_cluster *cluster);
+/* UNSUPPORTED in a child of fork. */
+exo_status exo_cluster_check_own(const exo_cluster *cluster, exo_err *err);
 
 /* --- The connection to the head (cluster_head.c) ---------------------------------------------- */
 

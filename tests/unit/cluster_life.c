@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <criterion/criterion.h>
@@ -19,7 +20,9 @@
 #include "cluster/place.h"
 #include "cluster/remote_impl.h"
 #include "cluster/watch.h"
+#include "support/check.h"
 #include "support/eventually.h"
+#include "support/sanitized.h"
 #include "support/temp.h"
 
 static char folder[64], endpoint[128];
@@ -512,4 +515,46 @@ Test(cluster_life, a_worker_offers_the_gpus_that_it_sees)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         cr_expect_eq(exo_cluster_visible_gpus(rows[i].list, 4), rows[i].visible, "%s",
                      rows[i].list ? rows[i].list : "unset");
+}
+
+/* --- Forks ------------------------------------------------------------------------------------ */
+
+/* What a child does with its parent's part in the cluster; it has none of the threads. */
+static void
+use_in_child(void)
+{
+    exo_cluster *inherited = driver;
+    exo_err err = {0};
+    exo_ref ref;
+    char *text = NULL;
+    CHECK(exo_cluster_head(driver, INT64_MAX, &ref, &err) == EXO_UNSUPPORTED);
+    CHECK(strstr(err.text, "join with a runtime of its own"));
+    CHECK(exo_cluster_wait(driver, INT64_MAX, INT64_MAX, NULL) == EXO_UNSUPPORTED);
+    CHECK(exo_cluster_why(driver, NULL, "any", INT64_MAX, &text, NULL) == EXO_UNSUPPORTED);
+    CHECK(exo_cluster_list(driver, INT64_MAX, &text, NULL) == EXO_UNSUPPORTED);
+    CHECK(exo_cluster_get_actor(driver, NULL, "any", INT64_MAX, &ref, NULL) == EXO_UNSUPPORTED);
+    exo_cluster_leave(driver);
+    exo_cluster_free(&inherited);
+    CHECK(!inherited);
+}
+
+Test(cluster_life, a_child_of_fork_leaves_its_parent_a_member)
+{
+    int status = -1;
+    exo_ref ref;
+    exo_err err = {0};
+    if (SANITIZED)
+        cr_skip_test("the sanitizer's allocator cannot be forked beside threads");
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60); /* ends a child that waits for a thread */
+        use_in_child();
+        _exit(0);
+    }
+    cr_assert_eq(waitpid(child, &status, 0), child);
+    cr_expect_eq(status, 0, "the child's status is %#x", (unsigned)status);
+    cr_expect_eq(left_for_good, 0);
+    cr_assert_eq(exo_get_actor(runtimes[1], NULL, "any", &ref, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_call_wait(runtimes[1], ref, "echo", (exo_payload){0}, soon(), NULL, &err),
+                 EXO_OK, "%s", err.text);
 }

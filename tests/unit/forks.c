@@ -104,9 +104,21 @@ answer(exo_call_context *call, void *self, const exo_payload *args, exo_payload 
     return exo_payload_copy(reply, "yes", 4);
 }
 
-static const exo_method methods[] = {{.name = "ask", .run = answer}};
+static atomic_bool answers; /* "wait" may answer */
+
+static exo_status
+wait_to_answer(exo_call_context *call, void *self, const exo_payload *args, exo_payload *reply,
+               exo_err *e)
+{
+    while (!atomic_load(&answers))
+        usleep(1000);
+    return answer(call, self, args, reply, e);
+}
+
+static const exo_method methods[] = {{.name = "ask", .run = answer},
+                                     {.name = "wait", .run = wait_to_answer}};
 static const exo_actor_class answerer = {
-    .name = "answerer", .state_size = 1, .methods = methods, .num_methods = 1};
+    .name = "answerer", .state_size = 1, .methods = methods, .num_methods = 2};
 
 static void
 close_and_open(void *context)
@@ -135,6 +147,66 @@ Test(forks, a_child_opens_a_runtime_and_cannot_close_its_parents)
                  EXO_OK, "%s", err.text);
     exo_payload_release(&reply);
     cr_expect_eq(exo_runtime_close(&runtime, soon(), &err), EXO_OK, "%s", err.text);
+}
+
+/* What a child tries with the runtime of its parent. */
+struct inherited {
+    exo_runtime *runtime;
+    exo_ref actor;
+    exo_future *done, *pending;
+};
+
+static void
+call_as_before(void *context)
+{
+    struct inherited *p = context;
+    exo_runtime *rt = p->runtime;
+    exo_future *futures[] = {p->pending}, *call = NULL;
+    exo_actor_id id;
+    exo_ref ref;
+    exo_err e = {0};
+    char *text = NULL, cause[64];
+    size_t index;
+    CHECK(exo_call(rt, p->actor, "ask", (exo_payload){0}, INT64_MAX, &call, &e) == EXO_UNSUPPORTED);
+    CHECK(!call && strstr(e.text, "open another one"));
+    CHECK(exo_send(rt, p->actor, "ask", (exo_payload){0}, INT64_MAX, NULL) == EXO_UNSUPPORTED);
+    CHECK(exo_spawn(rt, &answerer, NULL, &ref, NULL) == EXO_UNSUPPORTED);
+    CHECK(exo_spawn_class(rt, "answerer", NULL, INT64_MAX, &ref, NULL) == EXO_UNSUPPORTED);
+    CHECK(exo_get_actor(rt, NULL, "none", &ref, NULL) == EXO_UNSUPPORTED);
+    CHECK(exo_monitor(rt, p->actor, &call, NULL) == EXO_UNSUPPORTED && !call);
+    CHECK(exo_link(rt, p->actor, p->actor, NULL) == EXO_UNSUPPORTED);
+    CHECK(exo_cause(rt, p->actor, cause, sizeof cause) == EXO_UNSUPPORTED);
+    CHECK(exo_dump(rt, p->actor, &text, NULL) == EXO_UNSUPPORTED);
+    CHECK(exo_ref_export(rt, p->actor, &id, NULL) == EXO_UNSUPPORTED);
+    CHECK(exo_ref_import(rt, &(exo_actor_id){.id = 1}, INT64_MAX, &ref, NULL) == EXO_UNSUPPORTED);
+    CHECK(exo_stop(rt, p->actor, true, NULL) == EXO_UNSUPPORTED);
+    CHECK(exo_kill(rt, p->actor, NULL, NULL) == EXO_UNSUPPORTED);
+    CHECK(exo_wait(p->done, INT64_MAX, NULL, NULL) == EXO_OK);
+    CHECK(exo_wait(p->pending, INT64_MAX, NULL, &e) == EXO_UNSUPPORTED);
+    CHECK(strstr(e.text, "wait for it there"));
+    CHECK(exo_wait_any(futures, 1, INT64_MAX, &index, NULL) == EXO_UNSUPPORTED);
+    CHECK(exo_wait_all(futures, 1, INT64_MAX, NULL) == EXO_UNSUPPORTED);
+    exo_cancel(p->pending);
+    exo_future_drop(&p->pending);
+}
+
+Test(forks, a_childs_calls_of_its_parents_runtime_end_at_once)
+{
+    struct inherited p = {0};
+    skip_if_sanitized();
+    cr_assert_eq(exo_runtime_open(&p.runtime, NULL, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_spawn(p.runtime, &answerer, NULL, &p.actor, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_call(p.runtime, p.actor, "ask", (exo_payload){0}, soon(), &p.done, &err),
+                 EXO_OK);
+    cr_assert_eq(exo_wait(p.done, soon(), NULL, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_call(p.runtime, p.actor, "wait", (exo_payload){0}, soon(), &p.pending, &err),
+                 EXO_OK, "%s", err.text);
+    in_child(call_as_before, &p);
+    atomic_store(&answers, true);
+    cr_expect_eq(exo_wait(p.pending, soon(), NULL, &err), EXO_OK, "%s", err.text);
+    exo_future_drop(&p.done);
+    exo_future_drop(&p.pending);
+    cr_expect_eq(exo_runtime_close(&p.runtime, soon(), &err), EXO_OK, "%s", err.text);
 }
 
 /* --- Threads in the midst of something -------------------------------------------------------- */
