@@ -121,6 +121,7 @@ row_norm_backward_rows(exo_row_norm_backward_args k, bool fits)
     }
 }
 
+/* A block has a group of columns. */
 __global__ static void
 __launch_bounds__(EXO_CUDA_COLUMN_BLOCK) add_parts(exo_row_norm_backward_args k, size_t parts)
 {
@@ -144,9 +145,10 @@ start_backward(cudaStream_t stream, const exo_row_norm_backward_args *k)
     exo_cuda_launch((row_norm_backward_rows<T>), static_cast<unsigned>(parts),
                     exo_cuda_row_block(width), wanted && fits ? 2 * width * sizeof(float) : 0,
                     stream, args, fits);
+    const size_t groups = (2 * width + EXO_CUDA_COLUMNS - 1) / EXO_CUDA_COLUMNS;
     if (wanted)
-        exo_cuda_launch(add_parts, exo_cuda_blocks(2 * width, EXO_CUDA_COLUMNS),
-                        EXO_CUDA_COLUMN_BLOCK, 0, stream, args, parts);
+        exo_cuda_launch(add_parts, static_cast<unsigned>(groups), EXO_CUDA_COLUMN_BLOCK, 0, stream,
+                        args, parts);
 }
 
 exo_status

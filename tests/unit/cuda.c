@@ -101,6 +101,38 @@ Test(cuda, faults_of_kernels_are_found)
         cr_expect_eq(end_of(f), SIGABRT, "fault %d", (int)f);
 }
 
+/* The gradients of its parameters have more columns than blocks that go on in steps would have at once. */
+Test(cuda, a_norm_may_be_wider_than_a_grid)
+{
+    enum {
+        ARRAYS = 5,
+        WIDTH = (1 << 20) + 40
+    };
+    const exo_row_norm_shape shape = {.rows = 1, .width = WIDTH};
+    exo_device *gpu = open_gpu();
+    exo_array x[ARRAYS], scratch;
+    double sum = 0;
+    exo_err err = {0};
+    for (size_t a = 0; a < ARRAYS; a++)
+        cr_assert_eq(exo_array_init(&x[a], gpu, EXO_F32, WIDTH, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_array_init(&scratch, gpu, EXO_U8,
+                                gpu->device_class->scratch(gpu, EXO_SHAPE_ROW_NORM, &shape,
+                                                           EXO_SCRATCH_BACKWARD),
+                                &err),
+                 EXO_OK, "%s", err.text);
+    exo_vec_fill(x[2], 1); /* dy */
+    exo_device_run(gpu, row_norm_backward, .shape = shape, .centered = true, .dtype = EXO_F32,
+                   .dx = x[0].data, .dbias = x[1].data, .dy = x[2].data, .x = x[3].data,
+                   .weight = x[3].data, .mean = x[4].data, .inverse = x[4].data,
+                   .scratch = scratch.data);
+    cr_expect_eq(exo_vec_sum(x[1], &sum, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(sum, WIDTH, "the gradients of %zu biases are there", (size_t)sum);
+    for (size_t a = 0; a < ARRAYS; a++)
+        exo_array_release(&x[a]);
+    exo_array_release(&scratch);
+    close_gpu(gpu);
+}
+
 /* --- Arrays ----------------------------------------------------------------------------------- */
 
 Test(cuda, an_array_is_zero_and_copies_are_taken_at_the_call)
