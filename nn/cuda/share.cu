@@ -13,6 +13,7 @@
 #include "nn/cuda/memory.h"
 #include "nn/cuda/quiet.h"
 #include "nn/cuda/sections.h"
+#include "nn/cuda/side.h"
 
 static const uint64_t PAGE = UINT64_C(2) << 20;
 
@@ -215,7 +216,7 @@ exo_cuda_share_open(exo_device *device, exo_device_share *share, exo_err *err)
         static_cast<unsigned long long>(share->bytes), static_cast<unsigned long long>(there));
 }
 
-/* Both ways to free wait for the whole GPU. */
+/* Both ways to free wait for the whole GPU, on which nothing is recorded meanwhile. */
 bool
 exo_cuda_share_free(const exo_device_share *share, bool foreign)
 {
@@ -223,9 +224,11 @@ exo_cuda_share_free(const exo_device_share *share, bool foreign)
         return false;
     if (!foreign)
         forget(share);
+    exo_cuda_forbid_recordings(share->ordinal);
     if (cudaSetDevice(share->ordinal) == cudaSuccess)
         (void)(foreign ? cudaIpcCloseMemHandle(share->memory) : cudaFree(share->memory));
     (void)cudaGetLastError();
+    exo_cuda_allow_recordings(share->ordinal);
     if (!foreign)
         exo_cuda_shared(share->ordinal, -static_cast<int64_t>(pages_of(share->bytes)));
     exo_cuda_quiet_end(share->ordinal);

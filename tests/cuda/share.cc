@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cuda/fibers.h"
+#include "cuda/outside.h"
 
 using namespace emulated;
 
@@ -81,7 +82,7 @@ cudaFree(void *memory)
         fprintf(stderr, "cuda: free of %p, which another process has open\n", memory);
         abort();
     }
-    await_gpu(current);
+    cuda_emulated_await_gpu(current);
     remove_block(memory);
     unmap_shared(memory, &found->second);
     lendable.erase(found);
@@ -163,7 +164,7 @@ cudaIpcCloseMemHandle(void *memory)
     const auto found = opened.find(memory);
     if (found == opened.end())
         return say(cudaErrorInvalidValue);
-    await_gpu(current);
+    cuda_emulated_await_gpu(current);
     if (--found->second.count > 0)
         return cudaSuccess;
     unmap_shared(memory, &found->second.shared);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include <exogym/device.h>
+#include <exogym/ipc.h>
 
 #include "cuda/emulator.h"
 #include "nn/cuda/open.h"
@@ -420,8 +421,21 @@ run_sections(void *context)
     return NULL;
 }
 
+/* Opens a device with memory that others may hold, and closes both. */
+static void
+come_and_go(void)
+{
+    exo_device *gpu = open_gpu("on");
+    exo_ipc_array *x = NULL;
+    exo_err err = {0};
+    cr_assert_eq(exo_ipc_array_new(&x, gpu, EXO_F32, COUNT, &err), EXO_OK, "%s", err.text);
+    exo_ipc_array_drop(&x);
+    (void)exo_ipc_array_count(); /* frees it */
+    exo_cuda_close(gpu);
+}
+
 /* Threads record at once, each on the stream of its device, while other devices of the GPU come and go:
- * their libraries wait for the GPU at the end. */
+ * their libraries wait for the GPU at the end, and so does who frees memory that others may hold. */
 Test(cuda_sections, devices_of_other_threads_are_left_alone)
 {
     enum {
@@ -436,7 +450,7 @@ Test(cuda_sections, devices_of_other_threads_are_left_alone)
     for (size_t t = 0; t < THREADS; t++)
         cr_assert_eq(pthread_create(&threads[t], NULL, run_sections, &w[t]), 0);
     while (running > 0)
-        exo_cuda_close(open_gpu("on"));
+        come_and_go();
     for (size_t t = 0; t < THREADS; t++)
         cr_assert_eq(pthread_join(threads[t], NULL), 0);
     for (size_t t = 0; t < THREADS; t++)
