@@ -11,7 +11,8 @@
 # Where the loader finds no cuDNN, NCCL or cuBLASLt, those that PyTorch has brought along are taken.
 # Nothing is downloaded. BUILD names a folder that is built already. A step that cannot run says why, and the others
 # go on. LIMIT (default: 1200) is the seconds for all steps: those for which none are left are named in the table. Speed
-# beside the peers comes before what checks strategies and checkpoints.
+# beside the peers comes before what checks strategies and checkpoints. RESUME=yes goes on where a run of the same OUT was
+# ended, as on a machine that gives a command ten minutes: steps that went well are not done again.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 PATH=$PATH:/usr/local/cuda/bin # of nvcc and compute-sanitizer, where no folder of PATH has them
@@ -20,7 +21,8 @@ python=${PYTHON:-python3}
 limit_of_all=${LIMIT:-1200}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-rm -f "$out"/*.log "$out/table.md" # a number of an earlier run is none of this one
+resume=${RESUME:-no}
+[ "$resume" = yes ] || rm -f "$out"/*.log "$out"/*.done "$out/table.md" # a number of an earlier run is none of this one
 rows=()
 failures=0
 
@@ -57,10 +59,16 @@ reason_of() {
     printf '%s' "$reason"
 }
 
+# was_done NAME: whether an earlier run that this one resumes has done the step well. doctor sees what was borrowed.
+was_done() {
+    [ "$resume" = yes ] && [ "$1" != doctor ] && [ -e "$out/$1.done" ]
+}
+
 # step NAME SECONDS COMMAND...: runs it with a limit; its output is OUT/NAME.log.
 step() {
     local name=$1 limit=$2 began=$SECONDS rc=0 reason
     shift 2
+    was_done "$name" && return 0
     if [ $((limit_of_all - SECONDS)) -lt 5 ]; then
         note "$name" "not run: the $limit_of_all s are over"
         failures=$((failures + 1))
@@ -69,6 +77,7 @@ step() {
     [ $((limit_of_all - SECONDS)) -ge "$limit" ] || limit=$((limit_of_all - SECONDS))
     timeout -k 10 "$limit" "$@" >"$out/$name.log" 2>&1 </dev/null || rc=$?
     if [ $rc = 0 ]; then
+        touch "$out/$name.done"
         printf '%-22s ok, %d s\n' "$name" $((SECONDS - began))
         return 0
     fi
@@ -210,7 +219,7 @@ twice=(--set device=cuda --set train.max_steps=20 --set compare='[ddp, {name: di
 sha() {
     grep -o '"sha256": "[0-9a-f]*"' "$out/runs/$1/result.json" 2>/dev/null | head -1
 }
-rm -rf "$out/runs"
+[ "$resume" = yes ] || rm -rf "$out/runs"
 # same WHAT A B: two runs have the same bits.
 same() {
     if [ -n "$(sha "$2")" ] && [ "$(sha "$2")" = "$(sha "$3")" ]; then
@@ -338,6 +347,7 @@ agree() {
         failures=$((failures + 1))
     fi
 }
+was_done identities || rm -rf "$out/runs/identities"
 if step identities 60 "${small[@]}" --name identities; then
     same 'ddp, and fsdp' identities/ddp identities/fsdp
     same 'fedavg of every step, and sparta of all' identities/fedavg identities/sparta
@@ -348,6 +358,7 @@ fi
 # Checkpoints of the GPU go on on the CPU, and the other way round.
 for from in cuda cpu; do
     [ $from = cuda ] && to=cpu || to=cuda
+    was_done "from_$from" || rm -rf "$out/runs/from_$from"
     once=("${small[@]}" --name "from_$from" --set 'compare=[ddp]' --set train.checkpoint_interval=10)
     step "from_$from" 60 "${once[@]}" --set train.max_steps=10 --set device="$from" &&
         step "resumed_on_$to" 60 "${once[@]}" --set device="$to" --resume &&

@@ -278,7 +278,17 @@ has bench/doctor.log 'NCCL           2.30.7'
 [ "$(ls bench/lib | tr '\n' ' ')" = 'libcudnn.so.9 libnccl.so.2 libnvrtc.so.13 ' ] || fail "other libraries: $(ls bench/lib)"
 LACKS_CUBLASLT=yes BUILD=$PWD/found PYTHON=$PWD/stand_in/python measures
 has bench/doctor.log 'cuDNN          9.26.0'
+# What was ended goes on: what was done is not done again, and keeps its row.
+mkdir found/tests
+printf '#!/bin/sh\necho once >>"$HERE/kernels"\n' >found/tests/test_unit_gpu
+chmod +x found/tests/test_unit_gpu
 BUILD=$PWD/found PYTHON=false measures
+RESUME=yes BUILD=$PWD/found PYTHON=false measures
+has bench/table.md '| kernels | ok | | |'
+has bench/table.md '| gpt | failed: '
+[ "$(wc -l <kernels)" = 1 ] || fail 'RESUME=yes does again what was done'
+BUILD=$PWD/found PYTHON=false measures
+[ "$(wc -l <kernels)" = 2 ] || fail 'without RESUME=yes there is something left'
 has bench/table.md "| cuDNN | not compared: cuDNN is not there; exogym's own kernels compute convolutions and attention |"
 # Without Criterion they go on without the kernels. This cmake has none, and has built the programs.
 cat >stand_in/cmake <<'END'
