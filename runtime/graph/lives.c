@@ -290,7 +290,10 @@ put_off(exo_lives *l, exo_life_unit *u, uint32_t i, exo_status st, exo_err *reas
         stop_member(l, k);
     }
     const char *forlorn = l->forlorn ? l->forlorn(l->context) : NULL;
-    const uint64_t words = words_of(reason);
+    char name[EXO_LIFE_NAME]; /* another one at each attempt */
+    exo_life_name(l->spec->actors[u->actor].name, i - u->first, l->lives[i], name);
+    const exo_err said = exo_births_failure(name, st, reason);
+    const uint64_t words = words_of(&said);
     u->due = now() + TRY_AGAIN;
     u->culprit = i;
     if (words != u->put_off) /* not at each attempt */

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include <exogym/exogym.h>
+#include <exogym/log.h>
 
 #include "graph/lives.h"
 
@@ -104,11 +105,20 @@ name_of(const void *context, uint32_t i, char out[EXO_CAST_NAME])
     snprintf(out, EXO_CAST_NAME, "%s_0", actors[i].name);
 }
 
+static int refusals; /* lives of actor 0 that no worker takes */
+
+/* context: the lives. */
 static exo_status
 make(void *context, uint32_t i, exo_err *e)
 {
-    (void)context;
     const exo_spawn_opts opts = {0};
+    if (i == 0 && refusals > 0) {
+        const exo_lives *l = context;
+        char name[EXO_LIFE_NAME];
+        exo_life_name("first", 0, l->lives[0], name);
+        refusals--;
+        return exo_fail(e, EXO_FULL, "none of 3 workers has room for '%s'", name);
+    }
     exo_status st = exo_spawn(runtime, &mortal, &opts, &cast.actors[i], e);
     if (st == EXO_OK && i == 0 && moment == BEFORE_CONNECT)
         kill_first();
@@ -142,13 +152,13 @@ tend(exo_lives *l, int at)
 static void
 open_cast(exo_lives *l)
 {
-    *l = (exo_lives){.spec = &spec, .cast = &cast, .make = make};
+    *l = (exo_lives){.spec = &spec, .cast = &cast, .make = make, .context = l};
     cr_assert_eq(exo_runtime_open(&runtime, NULL, &err), EXO_OK);
     cast = (exo_cast){.count = 2, .runtime = runtime, .name = name_of};
     cr_assert_eq(exo_cast_open(&cast, &err), EXO_OK);
     cr_assert_eq(exo_lives_open(l, &err), EXO_OK);
     for (uint32_t i = 0; i < 2; i++)
-        cr_assert_eq(make(NULL, i, &err), EXO_OK);
+        cr_assert_eq(make(l, i, &err), EXO_OK);
 }
 
 static void
@@ -194,6 +204,33 @@ Test(lives_asked, an_actor_that_dies_within_its_rebirth_has_another_one, .timeou
         cr_expect_eq(l.lives[0], 2, "moment %d: life %u", at, l.lives[0]);
         close_cast(&l);
     }
+}
+
+static void
+count_put_off(void *context, exo_log_level level, const char *line)
+{
+    (void)level;
+    if (strstr(line, "event=put_off"))
+        atomic_fetch_add((atomic_int *)context, 1);
+}
+
+Test(lives_asked, a_reason_that_stays_is_logged_once, .timeout = 120)
+{
+    exo_lives l;
+    uint32_t culprit = 0;
+    atomic_int lines = 0;
+    open_cast(&l);
+    cr_assert_eq(exo_lives_begin(&l, &culprit, &err), EXO_OK, "%s", err.text);
+    exo_log_set_sink(count_put_off, &lines);
+    kill_first();
+    take_end(&l);
+    refusals = 3;
+    tend(&l, NEVER);
+    exo_log_set_sink(NULL, NULL);
+    cr_expect_eq(refusals, 0);
+    cr_expect_eq(l.lives[0], 4);
+    cr_expect_eq(lines, 1, "%d lines", lines);
+    close_cast(&l);
 }
 
 Test(lives_asked, the_life_of_an_actor_that_runs_is_ended_if_it_gets_another, .timeout = 120)
