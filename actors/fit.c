@@ -8,7 +8,6 @@
 
 #include <exogym/memory.h>
 #include <exogym/parallel.h>
-#include <exogym/plugin.h>
 
 #include "actors/autocast.h"
 #include "actors/fit_check.h"
@@ -16,6 +15,7 @@
 #include "actors/fit_links.h"
 #include "actors/fit_opts.h"
 #include "base/config_edit.h"
+#include "base/plugin_build.h"
 #include "graph/site.h"
 
 /* --- The nodes in a job's graph --------------------------------------------------------------- */
@@ -298,12 +298,15 @@ exo_fit_read_named(exo_config *document, const char *key, const char *what, cons
 static exo_status
 load_plugins(exo_fit *fit, exo_config *document, exo_err *err)
 {
-    exo_config *list = NULL;
+    exo_config *list = NULL, *builds = NULL;
     (void)fit;
     exo_status st = exo_config_list(document, "plugins", &list, err);
+    if (st == EXO_OK)
+        st = exo_config_list(document, "plugin_builds", &builds, err);
     for (size_t i = 0; st == EXO_OK && i < exo_config_length(list); i++) {
         const char *path = exo_config_scalar(exo_config_item(list, i));
-        st = path ? exo_plugin_load(path, err)
+        exo_config *item = i < exo_config_length(builds) ? exo_config_item(builds, i) : NULL;
+        st = path ? exo_plugin_load_build(path, item ? exo_config_scalar(item) : NULL, err)
                   : exo_config_fail(exo_config_item(list, i), err,
                                     "plugins: expected the path of a plugin");
     }

@@ -12,6 +12,7 @@
 #include "actors/fit_check.h"
 #include "actors/fit_links.h"
 #include "base/grow_text.h"
+#include "base/plugin_build.h"
 #include "report/json_text.h"
 
 #define RUN_HERE "here" /* name of the only run of its runtime */
@@ -30,20 +31,25 @@ static exo_status
 describe_shared(const struct run *run, exo_time elapsed, json_t *numbers, exo_err *err)
 {
     const exo_fit *fit = run->fit;
-    json_t *plugins = json_array();
+    json_t *plugins = json_array(), *builds = json_array();
     char *graph = NULL,
          *links = fit->figures ? exo_fit_links_text(fit->figures, fit->num_nodes, NULL) : NULL;
     bool evaluates = fit->val_count > 0, resumes = fit->resume_from[0];
     exo_status st = fit->graph ? exo_graph_expand(fit->graph, &graph, err) : EXO_OK;
     if (st == EXO_OK && fit->figures && !links)
         st = exo_fail(err, EXO_NOMEM, "no memory to describe a node");
-    for (size_t i = 0; i < run->far->num_plugins; i++)
+    for (size_t i = 0; i < run->far->num_plugins; i++) {
+        char build[EXO_BUILD];
+        exo_plugin_build(run->far->plugins[i], build);
         json_array_append_new(plugins, json_string(run->far->plugins[i]));
+        json_array_append_new(builds, json_string(build));
+    }
     json_t *more = json_pack(
-        "{s:i, s:o, s:I, s:I, s:I, s:b, s:s, s:s, s:I, s:b, s:I, s:I, s:s*, s:s, s:b, s:s*, s:I, "
+        "{s:i, s:o, s:o, s:I, s:I, s:I, s:b, s:s, s:s, s:I, s:b, s:I, s:I, s:s*, s:s, s:b, s:s*, "
+        "s:I, "
         "s:s*, s:b, s:b, s:b, s:s*}",
-        "nodes", (int)fit->num_nodes, "plugins", plugins, "max_steps", (json_int_t)fit->max_steps,
-        "batch_size", (json_int_t)fit->batch_size, "minibatch_size",
+        "nodes", (int)fit->num_nodes, "plugins", plugins, "plugin_builds", builds, "max_steps",
+        (json_int_t)fit->max_steps, "batch_size", (json_int_t)fit->batch_size, "minibatch_size",
         (json_int_t)fit->minibatch_size, "shuffle", (int)fit->shuffle, "autocast",
         exo_fit_autocast_name(fit->autocast), "device", fit->device, "seed", (json_int_t)fit->seed,
         "validate", (int)evaluates, "val_size", (json_int_t)(evaluates ? run->opts->val_size : 0),

@@ -219,7 +219,8 @@ typedef struct exo_spawn_opts {
     exo_restart_rule restart;      /* zeroed: never restarted */
     const char *group;             /* supervision group, within the namespace; NULL: none */
     exo_group_rule group_rule;     /* equal for all members of a group, else INVAL */
-    /* (num_plugins) that the worker loads before it makes the actor */
+    /* (num_plugins) that the worker loads before it makes the actor. If this process can read a file
+     * of that path, too, the worker must have the same one: else FAILED. */
     const char *const *plugins;
     size_t num_plugins; /* entries of `plugins` */
 } exo_spawn_opts;

@@ -10,11 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <openssl/sha.h>
-
 #include <exogym/memory.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 
 /* Offsets of the header's fields. All other bytes are zero. */
 enum {
@@ -76,13 +75,13 @@ exo_shard_pack(const exo_shard_info *info, uint8_t out[EXO_SHARD_HEADER])
     put_u64(out + AT_VOCABULARY, info->vocabulary);
     put_u32(out + AT_END, (uint32_t)info->end);
     memcpy(out + AT_TOKENIZER, info->tokenizer, sizeof info->tokenizer);
-    SHA256(out, AT_CHECKSUM, out + AT_CHECKSUM);
+    exo_sha256_bytes(out, AT_CHECKSUM, out + AT_CHECKSUM);
 }
 
 exo_status
 exo_shard_unpack(const uint8_t header[EXO_SHARD_HEADER], exo_shard_info *out, exo_err *err)
 {
-    uint8_t checksum[SHA256_DIGEST_LENGTH];
+    uint8_t checksum[32];
     if (memcmp(header + AT_MAGIC, magic, sizeof magic) != 0)
         return exo_fail(err, EXO_DAMAGED,
                         "is not a token shard: it does not begin with EXOTOKEN; for bare "
@@ -91,7 +90,7 @@ exo_shard_unpack(const uint8_t header[EXO_SHARD_HEADER], exo_shard_info *out, ex
         return exo_fail(err, EXO_DAMAGED,
                         "byte %d: token shards have the unknown version %u; expected %d",
                         AT_VERSION, get_u32(header + AT_VERSION), EXO_SHARD_VERSION);
-    SHA256(header, AT_CHECKSUM, checksum);
+    exo_sha256_bytes(header, AT_CHECKSUM, checksum);
     if (memcmp(header + AT_CHECKSUM, checksum, sizeof checksum) != 0)
         return exo_fail(err, EXO_DAMAGED, "byte %d: the header is damaged: its SHA-256 differs",
                         AT_CHECKSUM);
@@ -214,7 +213,7 @@ exo_tokenizer_file_hash(const char *path, uint8_t out[32], exo_err *err)
         return exo_fail(err, EXO_INVAL, "%s: the path is too long", path);
     exo_status st = exo_file_read(file, MAX_TOKENIZER, &text, &size, err);
     if (st == EXO_OK)
-        SHA256((const unsigned char *)text, size, out);
+        exo_sha256_bytes(text, size, out);
     exo_free(text);
     return st;
 }

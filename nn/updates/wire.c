@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "nn/hash.h"
+#include "base/hash.h"
 
 enum {
     AT_FORMAT = 4,

@@ -1,9 +1,15 @@
-/* The folder of plugins: see plugin_dir.h. */
+/* What is checked before a plugin runs: see plugin_dir.h. */
 #include "base/plugin_dir.h"
 
+#include <errno.h>
 #include <limits.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
 
 static const char *dir; /* written before there are other threads */
 static _Thread_local bool is_restricted;
@@ -18,6 +24,31 @@ void
 exo_plugin_restrict(bool restricted)
 {
     is_restricted = restricted;
+}
+
+exo_status
+exo_plugin_check_file(const char *path, exo_err *err)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return exo_fail(err, EXO_NOT_FOUND, "plugin '%s': %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return exo_fail(err, EXO_INVAL, "plugin '%s': not a file", path);
+    int descriptor = -1;
+    ElfW(Ehdr) header = {0};
+    const unsigned char class = sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32;
+    exo_status st = exo_file_open(path, &descriptor, err);
+    if (st != EXO_OK)
+        return st;
+    bool whole = pread(descriptor, &header, sizeof header, 0) == (ssize_t)sizeof header;
+    close(descriptor);
+    if (!whole || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+        header.e_ident[EI_CLASS] != class || header.e_type != ET_DYN)
+        return exo_fail(err, EXO_INVAL,
+                        "cannot load plugin '%s': it is no shared object of this system: build it "
+                        "with cc -shared -fPIC",
+                        path);
+    return EXO_OK;
 }
 
 exo_status

@@ -4,6 +4,7 @@
  * Keeps nothing; all of it runs on the caller's thread. */
 #include <exogym/memory.h>
 
+#include "base/plugin_build.h"
 #include "cluster/cluster_impl.h"
 
 /* The lists of a Spawn message; their texts belong to the options. */
@@ -11,6 +12,7 @@ struct spawn_lists {
     Exo__Cluster__Resource *resources, **resource_list;
     Exo__Cluster__LaneOpts *lanes, **lane_list;
     Exo__Cluster__RestartRule restart;
+    char (*builds)[EXO_BUILD], **build_list;
 };
 
 static exo_status
@@ -23,7 +25,10 @@ describe_spawn(exo_cluster *c, const char *class_name, const exo_spawn_opts *o,
     lists->resource_list = exo_calloc(o->num_resources + 1, sizeof *lists->resource_list);
     lists->lanes = exo_calloc(o->num_lanes + 1, sizeof *lists->lanes);
     lists->lane_list = exo_calloc(o->num_lanes + 1, sizeof *lists->lane_list);
-    if (!lists->resources || !lists->resource_list || !lists->lanes || !lists->lane_list)
+    lists->builds = exo_calloc(o->num_plugins + 1, sizeof *lists->builds);
+    lists->build_list = exo_calloc(o->num_plugins + 1, sizeof *lists->build_list);
+    if (!lists->resources || !lists->resource_list || !lists->lanes || !lists->lane_list ||
+        !lists->builds || !lists->build_list)
         return exo_fail(err, EXO_NOMEM, "no memory to make an actor");
     for (size_t i = 0; i < o->num_resources; i++) {
         exo__cluster__resource__init(&lists->resources[i]);
@@ -56,6 +61,12 @@ describe_spawn(exo_cluster *c, const char *class_name, const exo_spawn_opts *o,
     out->group_rule = (uint32_t)o->group_rule;
     out->plugins = (char **)(uintptr_t)o->plugins;
     out->n_plugins = o->num_plugins;
+    for (size_t i = 0; i < o->num_plugins; i++) {
+        exo_plugin_build(o->plugins[i], lists->builds[i]);
+        lists->build_list[i] = lists->builds[i];
+    }
+    out->plugin_builds = lists->build_list;
+    out->n_plugin_builds = o->num_plugins;
     lists->restart.when = (uint32_t)o->restart.when;
     lists->restart.max = o->restart.max;
     lists->restart.within = o->restart.within;
@@ -153,6 +164,8 @@ exo_cluster_spawn(void *context, const exo_spawn_item *items, size_t count, exo_
         exo_free(lists[i].resource_list);
         exo_free(lists[i].lanes);
         exo_free(lists[i].lane_list);
+        exo_free(lists[i].builds);
+        exo_free(lists[i].build_list);
     }
     exo_free(lists);
     exo_free(together);

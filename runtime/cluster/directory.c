@@ -212,6 +212,7 @@ exo_entry_forget_start(exo_entry *entry)
     Exo__Cluster__Spawn rest = *entry->spec;
     rest.args = (ProtobufCBinaryData){0};
     rest.n_plugins = 0;
+    rest.n_plugin_builds = 0;
     rest.n_lanes = 0;
     Exo__Cluster__Spawn *copy = exo_message_copy(&rest.base);
     if (!copy)

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include <exogym/memory.h>
-#include <exogym/plugin.h>
 
 #include "actor/hooks.h"
+#include "base/plugin_build.h"
 #include "base/plugin_dir.h"
 #include "base/printable.h"
 #include "cluster/directory.h"
@@ -52,7 +52,8 @@ make(exo_call_context *call, struct worker *w, const Exo__Cluster__Spawn *spec, 
     /* for this thread; also restricts plugins that `start` loads */
     exo_plugin_restrict(spec->restricted);
     for (size_t i = 0; st == EXO_OK && i < spec->n_plugins; i++)
-        st = exo_plugin_load(spec->plugins[i], err);
+        st = exo_plugin_load_build(spec->plugins[i],
+                                   i < spec->n_plugin_builds ? spec->plugin_builds[i] : NULL, err);
     const exo_actor_class *actor_class =
         st == EXO_OK ? exo_actor_class_find(spec->class_name) : NULL;
     if (st == EXO_OK && !actor_class)

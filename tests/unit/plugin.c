@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/memory_fault.h"
+#include "base/plugin_build.h"
 #include "support/nodes.h"
 #include "support/temp.h"
 
@@ -111,6 +112,77 @@ Test(plugin, brings_the_class_of_an_actor_that_is_made_in_this_process)
                  EXO_INVAL, "as in a cluster");
     cr_expect(strstr(err.text, "needs the name of a worker"), "%s", err.text);
     cr_expect_eq(exo_runtime_close(&runtime, INT64_MAX, &err), EXO_OK);
+}
+
+/* Writes a plugin anew under a path, as a compiler does: another file with that name. `added` is written
+ * behind its end, which changes its SHA-256 only. */
+static void
+build_at(const char *path, const char *plugin, const char *added)
+{
+    char *data = NULL;
+    size_t size = 0;
+    exo_err err = {0};
+    cr_assert_eq(exo_file_read(plugin, 64 << 20, &data, &size, &err), EXO_OK, "%s", err.text);
+    cr_assert((data = exo_realloc(data, size + strlen(added) + 1, 1)) != NULL);
+    memcpy(data + size, added, strlen(added));
+    cr_assert_eq(exo_file_write_atomic(path, data, size + strlen(added), &err), EXO_OK);
+    exo_free(data);
+}
+
+static void
+expect_refused_build(const char *path, const char *build, const char *reason)
+{
+    exo_err err = {0};
+    cr_expect_eq(exo_plugin_load_build(path, build, &err), EXO_FAILED, "%s", reason);
+    cr_expect(strstr(err.text, reason) && strstr(err.text, path), "'%s' does not say '%s'",
+              err.text, reason);
+}
+
+Test(plugin, that_changed_after_it_was_loaded_is_refused)
+{
+    char folder[64], path[128], first[EXO_BUILD], now[EXO_BUILD];
+    exo_err err = {0};
+    temp_folder(folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/counts.so", folder);
+    build_at(path, PLUGIN("counts"), "");
+    cr_assert_eq(exo_plugin_load_build(path, NULL, &err), EXO_OK, "%s", err.text);
+    exo_plugin_build(path, first);
+    build_at(path, PLUGIN("counts"), ""); /* another file, and the same bytes */
+    cr_expect_eq(exo_plugin_load_build(path, NULL, &err), EXO_OK, "%s", err.text);
+    build_at(path, PLUGIN("counts"), "new");
+    cr_assert_eq(exo_build_read(path, now, NULL, &err), EXO_OK, "%s", err.text);
+    cr_expect_str_neq(now, first);
+    expect_refused_build(path, NULL, "has changed since this process loaded it");
+    expect_refused_build(path, "", "has changed since this process loaded it");
+    expect_refused_build(path, now, "has changed since this process loaded it");
+    /* a run that began with the first one goes on with it, and so does this process */
+    cr_expect_eq(exo_plugin_load_build(path, first, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_plugin_load(path, &err), EXO_OK, "%s", err.text);
+    exo_plugin_build(path, now);
+    cr_expect_str_eq(now, first);
+    cr_expect_str_eq(class_named("counted")->help, "1", "it ran once");
+    build_at(path, PLUGIN("counts"), "");
+    cr_expect_eq(exo_plugin_load_build(path, NULL, &err), EXO_OK, "%s", err.text);
+    temp_remove(folder);
+}
+
+Test(plugin, that_is_another_one_for_who_asks_is_refused)
+{
+    char folder[64], path[128], other[EXO_BUILD], foreign[EXO_BUILD + 2];
+    exo_err err = {0};
+    temp_folder(folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/counts.so", folder);
+    build_at(path, PLUGIN("counts"), "new");
+    cr_assert_eq(exo_build_read(path, other, NULL, &err), EXO_OK, "%s", err.text);
+    expect_refused_build(PLUGIN("counts"), other, "is another file here");
+    cr_expect_null(class_named("counted"), "it ran although it was refused");
+    snprintf(foreign, sizeof foreign, "1%s", other); /* for another type of processor */
+    cr_expect_eq(exo_plugin_load_build(PLUGIN("counts"), foreign, &err), EXO_OK, "%s", err.text);
+    expect_refused_build(PLUGIN("counts"), other, "is another file here");
+    cr_expect_eq(exo_plugin_load_build(PLUGIN("counts"), "", &err), EXO_OK, "%s", err.text);
+    exo_plugin_build("/nowhere/libmine.so", other);
+    cr_expect_str_eq(other, "");
+    temp_remove(folder);
 }
 
 Test(plugin, refuses_what_is_none)

@@ -12,7 +12,7 @@
 #include <exogym/memory.h>
 
 #include "base/file.h"
-#include "nn/hash.h"
+#include "base/hash.h"
 
 enum {
     PIECE = 1 << 18 /* bytes of a file read at a time */
@@ -23,6 +23,12 @@ write_hexadecimal(const unsigned char digest[SHA256_DIGEST_LENGTH], char out[65]
 {
     for (size_t i = 0; i < SHA256_DIGEST_LENGTH; i++)
         snprintf(out + 2 * i, 3, "%02x", digest[i]);
+}
+
+void
+exo_sha256_bytes(const void *data, size_t size, unsigned char out[SHA256_DIGEST_LENGTH])
+{
+    SHA256(data, size, out);
 }
 
 void

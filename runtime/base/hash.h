@@ -1,11 +1,14 @@
 /* SHA-256 of bytes that arrive in parts. A hash belongs to one thread. Read next: sha256.c. */
-#ifndef EXO_NN_HASH_H
-#define EXO_NN_HASH_H
+#ifndef EXO_BASE_HASH_H
+#define EXO_BASE_HASH_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #include <exogym/status.h>
+
+/* The SHA-256 of bytes at hand. */
+void exo_sha256_bytes(const void *data, size_t size, unsigned char out[32]);
 
 typedef struct exo_hash {
     void *context; /* libcrypto's EVP_MD_CTX */
