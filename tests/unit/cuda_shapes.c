@@ -236,6 +236,9 @@ optimizers(call *c)
         .nesterov = true, .now = {0.9f, 1, 0.01f});
     ASK(adagrad, .count = n, .param = param, .grad = grad, .sum = second, .eps = 1e-3f,
         .now = {0.01f});
+    ASK(rmsprop, .count = n, .param = param, .grad = grad, .square_avg = second,
+        .grad_avg = either(c) ? third : NULL, .momentum_buffer = either(c) ? first : NULL,
+        .l2 = 0.01f, .alpha = 0.99f, .one_minus_alpha = 0.01f, .eps = 1e-2f, .now = {0.9f, 0.01f});
 }
 
 static void
@@ -501,15 +504,20 @@ signs(call *c)
 {
     const size_t n = or_none(c, length(c, 9000)), chunk = 8 * length(c, 300),
                  all = (n + chunk - 1) / chunk, step = chunk / 8 + 4;
-    float *x = numbers(c, n), *y = numbers(c, n);
-    uint8_t *bits = bytes_of(c, all * step, true);
-    SAY("%zu by %zu", n, chunk);
+    const size_t senders = all * step * 3 <= MOST ? 1 + draw(c) % 3 : 1;
+    float *y = numbers(c, n);
+    uint8_t *bits = bytes_of(c, senders * all * step, true);
+    SAY("%zu by %zu, of %zu senders", n, chunk, senders);
     if (chunk % 32 > 0) /* scales lie behind the bits */
         return;
-    ASK(sign_pack, .count = n, .chunk = chunk, .chunks = all, .step = step, .bits = bits,
-        .scale = (float *)(void *)(bits + chunk / 8), .x = x);
-    ASK(sign_mean, .count = n, .chunk = chunk, .senders = 1, .sender_step = 0, .chunk_step = step,
-        .y = y, .bits = bits, .scale = (const float *)(const void *)(bits + chunk / 8));
+    for (size_t s = 0; s < senders; s++) {
+        uint8_t *own = bits + s * all * step;
+        ASK(sign_pack, .count = n, .chunk = chunk, .chunks = all, .step = step, .bits = own,
+            .scale = (float *)(void *)(own + chunk / 8), .x = numbers(c, n));
+    }
+    ASK(sign_mean, .count = n, .chunk = chunk, .senders = senders, .sender_step = all * step,
+        .chunk_step = step, .y = y, .bits = bits,
+        .scale = (const float *)(const void *)(bits + chunk / 8));
 }
 
 static void
