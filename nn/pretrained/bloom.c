@@ -33,6 +33,10 @@ read_bloom(exo_hf_config *c, exo_decoder_spec *s)
     s->embedding_norm = true;
     s->rope_theta = 10000.0f;
     exo_hf_must(c, "apply_residual_connection_post_layernorm", false);
+    if (exo_hf_bool(c, "slow_but_exact", false) && exo_hf_size(c, "pretraining_tp", 1) > 1)
+        exo_hf_refuse(c, "slow_but_exact",
+                      "with pretraining_tp above 1 transformers leaves out the biases of dense and "
+                      "dense_4h_to_h; a model that was not trained so has pretraining_tp 1");
 }
 
 static const char *
@@ -106,7 +110,7 @@ const exo_family exo_family_bloom = {
     /* dropout rates, for training only; division and rounding in Megatron's kernels */
     .harmless = {"hidden_dropout", "attention_dropout", "attention_softmax_in_fp32",
                  "bias_dropout_fusion", "masked_softmax_fusion", "offset_alibi", "skip_bias_add",
-                 "skip_bias_add_qkv", "slow_but_exact"},
+                 "skip_bias_add_qkv"},
     .read = read_bloom,
     .lacks = lacks,
     .write = write_bloom,

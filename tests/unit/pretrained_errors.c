@@ -86,6 +86,9 @@ static const struct {
     {"bloom", "\"apply_residual_connection_post_layernorm\": false",
      "\"apply_residual_connection_post_layernorm\": true", EXO_UNSUPPORTED,
      "apply_residual_connection_post_layernorm"},
+    {"bloom", "\"pretraining_tp\": 1,\n  \"slow_but_exact\": false",
+     "\"pretraining_tp\": 2, \"slow_but_exact\": true", EXO_UNSUPPORTED,
+     "\"slow_but_exact\": true"},
     {"bloom", "\"use_cache\": true", "\"n_inner\": 20", EXO_UNSUPPORTED, "\"n_inner\": 20"},
     {"llama3", "\"rope_type\": \"llama3\"", "\"rope_type\": \"yarn\"", EXO_UNSUPPORTED,
      "linear or llama3"},
@@ -148,6 +151,7 @@ static const struct {
      "\"n_inner\": null, \"offset_alibi\": 100, \"skip_bias_add\": true, \"seq_length\": 64",
      EXO_OK, ""},
     {"bloom", "\"n_head\": 6", "\"num_attention_heads\": 6", EXO_OK, ""},
+    {"bloom", "\"slow_but_exact\": false", "\"slow_but_exact\": true", EXO_OK, ""},
     {"llama", "\"use_cache\": true", "\"rope_theta\": 10000.0, \"rope_scaling\": null", EXO_OK, ""},
 };
 
