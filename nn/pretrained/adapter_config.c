@@ -16,6 +16,7 @@
 static const char *const harmless[] = {
     /* names, versions and tasks */
     "base_model_name_or_path", "peft_version", "revision", "task_type", "inference_mode",
+    "auto_mapping", /* the base's class, which peft writes without a task_type */
     /* the choice of modules; how the base's files lie */
     "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "fan_in_fan_out",
     "ensure_weight_tying",

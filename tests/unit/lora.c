@@ -620,6 +620,28 @@ Test(lora, adapters_that_do_not_fit_are_refused)
     temp_remove(folder);
 }
 
+/* Without a task_type peft writes the base's class instead. */
+Test(lora, an_adapter_without_a_task_is_read)
+{
+    struct world w;
+    char folder[64], gpt2[256], options[512];
+    exo_err err = {0};
+    exo_model *model = NULL;
+    temp_folder(folder, sizeof folder);
+    decoders_path("gpt2", gpt2);
+    snprintf(options, sizeof options, "{path: %s, lora: {path: %s}}", gpt2, folder);
+    world_init(&w, "gpt2", "lora: {rank: 3, alpha: 7}");
+    cr_assert_eq(exo_decoder_save_adapter(folder, w.model, w.params, NULL, &err), EXO_OK, "%s",
+                 err.text);
+    decoders_edit(folder, "adapter_config.json", "\"task_type\": \"CAUSAL_LM\"",
+                  "\"task_type\": null, \"auto_mapping\": {\"base_model_class\": "
+                  "\"GPT2LMHeadModel\", \"parent_library\": \"transformers.models.gpt2\"}");
+    cr_expect_eq(build(&model, options, &err), EXO_OK, "%s", err.text);
+    exo_model_drop(&model);
+    world_free(&w);
+    temp_remove(folder);
+}
+
 /* A folder holds a model or an adapter. */
 Test(lora, a_folder_has_a_model_or_an_adapter)
 {
