@@ -129,7 +129,7 @@ exo_lives_open(exo_lives *l, exo_err *err)
         for (uint32_t i = 0; i < l->spec->actors[a].count; i++, at++) {
             if (i % members == 0)
                 l->units[l->num_units++] = (exo_life_unit){
-                    .actor = a, .first = at, .count = members, .births.began = now()};
+                    .actor = a, .index = i, .first = at, .count = members, .births.began = now()};
             l->unit_of[at] = l->num_units - 1;
         }
     }
@@ -150,6 +150,14 @@ exo_lives_close(exo_lives *l)
     l->units = NULL;
     l->batch = NULL;
     l->num_units = 0;
+}
+
+/* The name of a member in that life; 0: without a life. */
+static void
+name_member(const exo_lives *l, const exo_life_unit *u, uint32_t i, uint32_t life,
+            char out[EXO_LIFE_NAME])
+{
+    exo_life_name(l->spec->actors[u->actor].name, u->index + i - u->first, life, out);
 }
 
 static uint32_t
@@ -190,7 +198,7 @@ exo_lives_take(exo_lives *l, uint32_t i, exo_status status, const exo_err *reaso
     char name[EXO_LIFE_NAME];
     exo_err why = {0};
     exo_time wait = 0;
-    exo_life_name(l->spec->actors[u->actor].name, i - u->first, 0, name);
+    name_member(l, u, i, 0, name);
     exo_err said = exo_births_failure(name, status, reason);
     if (status == EXO_OK && l->since[i] > 0)
         l->news = true;
@@ -291,7 +299,7 @@ put_off(exo_lives *l, exo_life_unit *u, uint32_t i, exo_status st, exo_err *reas
     }
     const char *forlorn = l->forlorn ? l->forlorn(l->context) : NULL;
     char name[EXO_LIFE_NAME]; /* another one at each attempt */
-    exo_life_name(l->spec->actors[u->actor].name, i - u->first, l->lives[i], name);
+    name_member(l, u, i, l->lives[i], name);
     const exo_err said = exo_births_failure(name, st, reason);
     const uint64_t words = words_of(&said);
     u->due = now() + TRY_AGAIN;

@@ -70,6 +70,7 @@ typedef enum exo_unit_state {
 
 typedef struct exo_life_unit {
     uint32_t actor;        /* index in the spec */
+    uint32_t index;        /* of its first member among those of the actor's name */
     uint32_t first, count; /* its members in the cast */
     exo_births births;
     exo_unit_state state;

@@ -105,17 +105,18 @@ name_of(const void *context, uint32_t i, char out[EXO_CAST_NAME])
     snprintf(out, EXO_CAST_NAME, "%s_0", actors[i].name);
 }
 
-static int refusals; /* lives of actor 0 that no worker takes */
+static int refusals; /* lives of actor `refused` that no worker takes */
+static uint32_t refused;
 
 /* context: the lives. */
 static exo_status
 make(void *context, uint32_t i, exo_err *e)
 {
     const exo_spawn_opts opts = {0};
-    if (i == 0 && refusals > 0) {
+    if (i == refused && refusals > 0) {
         const exo_lives *l = context;
         char name[EXO_LIFE_NAME];
-        exo_life_name("first", 0, l->lives[0], name);
+        exo_life_name(l->spec->num_actors == 1 ? "twin" : "first", i, l->lives[i], name);
         refusals--;
         return exo_fail(e, EXO_FULL, "none of 3 workers has room for '%s'", name);
     }
@@ -125,16 +126,22 @@ make(void *context, uint32_t i, exo_err *e)
     return st;
 }
 
-/* Waits for the end of the run of actor 0. */
+/* Waits for the end of the run of actor `i`. */
 static void
-take_end(exo_lives *l)
+take_end_of(exo_lives *l, uint32_t i)
 {
     exo_err reason = {0};
     exo_status st =
-        exo_wait(cast.futures[0], exo_deadline(exo_clock_real(), 60 * EXO_SECOND), NULL, &reason);
+        exo_wait(cast.futures[i], exo_deadline(exo_clock_real(), 60 * EXO_SECOND), NULL, &reason);
     cr_assert_eq(st, EXO_PEER_LOST, "%s", reason.text);
-    exo_future_drop(&cast.futures[0]);
-    cr_assert(exo_lives_take(l, 0, st, &reason));
+    exo_future_drop(&cast.futures[i]);
+    cr_assert(exo_lives_take(l, i, st, &reason));
+}
+
+static void
+take_end(exo_lives *l)
+{
+    take_end_of(l, 0);
 }
 
 /* Begins the lives that are due until all actors run. */
@@ -214,22 +221,44 @@ count_put_off(void *context, exo_log_level level, const char *line)
         atomic_fetch_add((atomic_int *)context, 1);
 }
 
+/* Actor `i` dies, and three lives of it find no room. */
+static void
+expect_one_line(exo_lives *l, uint32_t i)
+{
+    uint32_t culprit = 0;
+    atomic_int lines = 0;
+    cr_assert_eq(exo_lives_begin(l, &culprit, &err), EXO_OK, "%s", err.text);
+    exo_log_set_sink(count_put_off, &lines);
+    cr_assert_eq(exo_kill(runtime, cast.actors[i], "on purpose", &err), EXO_OK, "%s", err.text);
+    take_end_of(l, i);
+    refused = i;
+    refusals = 3;
+    tend(l, NEVER);
+    exo_log_set_sink(NULL, NULL);
+    cr_expect_eq(refusals, 0);
+    cr_expect_eq(l->lives[i], 4);
+    cr_expect_eq(lines, 1, "actor %u: %d lines", i, lines);
+}
+
 Test(lives_asked, a_reason_that_stays_is_logged_once, .timeout = 120)
 {
     exo_lives l;
-    uint32_t culprit = 0;
-    atomic_int lines = 0;
     open_cast(&l);
-    cr_assert_eq(exo_lives_begin(&l, &culprit, &err), EXO_OK, "%s", err.text);
-    exo_log_set_sink(count_put_off, &lines);
-    kill_first();
-    take_end(&l);
-    refusals = 3;
-    tend(&l, NEVER);
-    exo_log_set_sink(NULL, NULL);
-    cr_expect_eq(refusals, 0);
-    cr_expect_eq(l.lives[0], 4);
-    cr_expect_eq(lines, 1, "%d lines", lines);
+    expect_one_line(&l, 0);
+    close_cast(&l);
+}
+
+Test(lives_asked, a_reason_that_stays_is_logged_once_for_another_actor_of_the_name, .timeout = 120)
+{
+    exo_actor_spec twins[] = {
+        {.name = "twin", .count = 2, .restart = {.when = EXO_RESTART_ON_FAILURE}}};
+    const exo_graph_spec two = {.actors = twins, .num_actors = 1};
+    exo_lives l;
+    open_cast(&l);
+    exo_lives_close(&l);
+    l.spec = &two;
+    cr_assert_eq(exo_lives_open(&l, &err), EXO_OK);
+    expect_one_line(&l, 1);
     close_cast(&l);
 }
 
