@@ -21,6 +21,7 @@ enum {
 
 #define PREFIX "checkpoint_"
 #define SUFFIX ".safetensors"
+#define MARK   "run" /* metadata: the run's number and the trainer's life */
 
 exo_status
 exo_checkpoints_read(exo_config *config, uint64_t fallback, uint64_t *every, exo_err *err)
@@ -42,6 +43,7 @@ exo_checkpoints_of(exo_graph_actor *actor, exo_group *group)
                              .size = exo_graph_count(actor),
                              .life = exo_graph_life(actor),
                              .seed = exo_graph_seed(actor),
+                             .run = exo_graph_run_number(actor),
                              .group = group};
 }
 
@@ -121,26 +123,85 @@ exo_checkpoints_remove_after(const exo_checkpoints *c, uint64_t version, exo_err
     return st;
 }
 
-/* Finds the newest version below `below` whose checkpoint is intact; 0: there is no checkpoint. */
+/* --- Whose ------------------------------------------------------------------------------------ */
+
+/* In which life of which run a checkpoint was written. A folder of a host that shares none with the others
+ * may have those of a run that was started over elsewhere, and those of a life before the last one: its
+ * trainer was on another host meanwhile. */
+struct mark {
+    uint64_t run; /* exo_graph_run_number */
+    uint32_t life;
+};
+
+static void
+set_mark(const exo_checkpoints *c, exo_state *state)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%016llx.%u", (unsigned long long)c->run, c->life);
+    exo_state_metadata(state, MARK, text);
+}
+
+/* Reads the mark of an intact checkpoint; zeros: it has none. */
 static exo_status
-newest_intact(const exo_checkpoints *c, uint64_t below, uint64_t *version, exo_err *err)
+get_mark(const char *path, struct mark *mark, exo_err *err)
+{
+    char *text = NULL, *end = NULL;
+    exo_status st = exo_state_read_metadata(path, MARK, &text, err);
+    *mark = (struct mark){0};
+    if (st == EXO_OK) {
+        mark->run = strtoull(text, &end, 16);
+        mark->life = *end == '.' ? (uint32_t)strtoul(end + 1, NULL, 10) : 0;
+    }
+    exo_free(text);
+    return st == EXO_NOT_FOUND ? EXO_OK : st;
+}
+
+/* Whether both are numbers of one run, which may have been resumed in between. */
+static bool
+is_same_run(uint64_t one, uint64_t other)
+{
+    return one >> 16 == other >> 16;
+}
+
+/* Whether a checkpoint is intact and of this run. DAMAGED: it is not intact. */
+static exo_status
+look_at(const exo_checkpoints *c, const char *path, struct mark *mark, bool *ours, exo_err *err)
+{
+    exo_status st = exo_state_check_seal(path, err);
+    if (st == EXO_OK)
+        st = get_mark(path, mark, err);
+    *ours = st == EXO_OK && is_same_run(mark->run, c->run);
+    if (st == EXO_OK && !*ours)
+        EXO_LOG(WARN, GRAPH, "event=other_run why=\"%s: another run of this name wrote it\"", path);
+    return st;
+}
+
+/* Finds the newest version below `below` whose checkpoint is intact and of this run; 0: there is no
+ * checkpoint. */
+static exo_status
+newest_intact(const exo_checkpoints *c, uint64_t below, uint64_t *version, struct mark *mark,
+              exo_err *err)
 {
     char path[MAX_PATH];
     exo_err damage = {0}, reason = {0};
+    bool ours = false;
     *version = 0;
+    *mark = (struct mark){0};
     if (!c->folder)
         return EXO_OK;
-    for (exo_status st = EXO_DAMAGED; st == EXO_DAMAGED; below = *version) {
-        st = find_newest(c, below, version, err);
+    for (;; below = *version) {
+        exo_status st = find_newest(c, below, version, err);
         if (st != EXO_OK)
             return st;
         if (*version == 0)
             break;
         st = path_of(c, *version, path, &reason);
         if (st == EXO_OK)
-            st = exo_state_check_seal(path, &reason);
-        if (st == EXO_OK)
+            st = look_at(c, path, mark, &ours, &reason);
+        if (ours)
             return st;
+        if (st == EXO_OK)
+            continue;
         if (st != EXO_DAMAGED)
             return exo_fail(err, st, "%s", reason.text);
         EXO_LOG(WARN, GRAPH, "event=damaged version=%llu why=\"%s\"", (unsigned long long)*version,
@@ -207,6 +268,7 @@ exo_checkpoints_save(const exo_checkpoints *c, const exo_table *table, uint64_t 
     char path[MAX_PATH];
     struct origin origin = {.seed = c->seed, .rank = c->rank, .version = version};
     list_origin(&origin, state);
+    set_mark(c, state);
     exo_status st = path_of(c, version, path, err);
     if (st == EXO_OK)
         st = write_if_mine(c, table, state, path, err);
@@ -233,21 +295,38 @@ exo_checkpoints_load(const exo_checkpoints *c, uint64_t version, exo_state *stat
 
 /* --- Which one -------------------------------------------------------------------------------- */
 
-/* Exchanges the trainers' versions. *oldest: the oldest; *equal: they are all the same. */
+/* What a trainer tells the others of its newest checkpoint, as numbers that can be gathered. */
+enum {
+    VERSION,
+    MARKED, /* equal if run and life are, but for chance */
+    TOLD
+};
+
+/* Exchanges the trainers' checkpoints. *oldest: the oldest version; *equal: they are all of one version,
+ * and of one life of the run. */
 static exo_status
-compare(const exo_checkpoints *c, uint64_t version, uint64_t *oldest, bool *equal, exo_err *err)
+compare(const exo_checkpoints *c, uint64_t version, const struct mark *mark, uint64_t *oldest,
+        bool *equal, exo_err *err)
 {
-    int64_t *all = exo_calloc(c->size, sizeof *all);
+    /* on workers the lives of all have one number; in one process they share the folder */
+    const uint64_t life = mark->run ? mark->life : 0;
+    const int64_t mine[TOLD] = {[VERSION] = (int64_t)version,
+                                [MARKED] =
+                                    (int64_t)(mark->run ^ life * UINT64_C(0x9e3779b97f4a7c15))};
+    int64_t *all = exo_calloc((size_t)c->size * TOLD, sizeof *all);
     if (!all)
         return exo_fail(err, EXO_NOMEM, "no memory for %u trainers", c->size);
-    all[c->rank] = (int64_t)version;
+    memcpy(all + (size_t)c->rank * TOLD, mine, sizeof mine);
     exo_status st =
-        c->group ? exo_all_gather(c->group, exo_host_array(EXO_I64, all, c->size), err) : EXO_OK;
+        c->group
+            ? exo_all_gather(c->group, exo_host_array(EXO_I64, all, (size_t)c->size * TOLD), err)
+            : EXO_OK;
     *oldest = version;
     *equal = true;
     for (uint32_t i = 0; st == EXO_OK && c->group && i < c->size; i++) {
-        *equal = *equal && all[i] == (int64_t)version;
-        *oldest = (uint64_t)all[i] < *oldest ? (uint64_t)all[i] : *oldest;
+        const int64_t *its = all + (size_t)i * TOLD;
+        *equal = *equal && memcmp(its, mine, sizeof mine) == 0;
+        *oldest = (uint64_t)its[VERSION] < *oldest ? (uint64_t)its[VERSION] : *oldest;
     }
     exo_free(all);
     return st;
@@ -256,14 +335,16 @@ compare(const exo_checkpoints *c, uint64_t version, uint64_t *oldest, bool *equa
 exo_status
 exo_checkpoints_agree(const exo_checkpoints *c, uint64_t *version, exo_err *err)
 {
+    uint64_t below = UINT64_MAX, oldest = 0;
+    struct mark mark;
     bool equal = false;
-    uint64_t below = UINT64_MAX;
     exo_status st = EXO_OK;
     while (st == EXO_OK && !equal) {
-        st = newest_intact(c, below, version, err);
+        st = newest_intact(c, below, version, &mark, err);
         if (st == EXO_OK)
-            st = compare(c, *version, &below, &equal, err);
-        below++;
+            st = compare(c, *version, &mark, &oldest, &equal, err);
+        /* all trainers lower it alike; the oldest one may be of another life than the others' */
+        below = oldest + 1 < below ? oldest + 1 : oldest;
     }
     return st;
 }

@@ -1,6 +1,7 @@
 /* Checkpoints of a graph's trainers: checkpoint_ACTOR_VERSION.safetensors in the run's folder. Each has
  * the seed, the trainer's rank, the version, and what the trainer lists. It is sealed, so that a damaged
- * one is passed over.
+ * one is passed over; and it says in which life of which run it was written, so that one of another run of
+ * that name is, and one of an earlier life that the other trainers did not go on from.
  *
  * No state. Read next: checkpoint.h and text_trainer.c, whose checkpoints these are. */
 #ifndef EXO_CHECKPOINTS_H
@@ -18,6 +19,7 @@ typedef struct exo_checkpoints {
     uint32_t rank, size;        /* of the trainer */
     uint32_t life;              /* of the trainer (exo_graph_life) */
     uint64_t seed;              /* of the run */
+    uint64_t run;               /* exo_graph_run_number */
     exo_group *group;           /* of the trainers, to agree on a version; NULL: there is one */
 } exo_checkpoints;
 
@@ -32,8 +34,8 @@ exo_checkpoints exo_checkpoints_of(exo_graph_actor *actor, exo_group *group);
  * NOMEM. */
 exo_status exo_checkpoints_save(const exo_checkpoints *c, const exo_table *table, uint64_t version,
                                 exo_state *state, exo_err *err);
-/* Finds the newest version of which all trainers have an intact checkpoint; 0: a trainer has none at
- * all. All trainers call this together. DAMAGED: all of this trainer's are damaged; IO, NOMEM, those of
+/* Finds the newest version of which all trainers have an intact checkpoint that this run wrote, in one life
+ * of the trainers; 0: a trainer has none at all. All trainers call this together. DAMAGED: all of this trainer's are damaged; IO, NOMEM, those of
  * the group. */
 exo_status exo_checkpoints_agree(const exo_checkpoints *c, uint64_t *version, exo_err *err);
 /* Reads the checkpoint of a version, which is intact, into the entries of `state`, which is used up.

@@ -217,6 +217,10 @@ EXO_API uint32_t exo_graph_life(const exo_graph_actor *actor);
 /* Whether `run` may continue from files that the actor wrote in the folder before: it is not the
  * first life, or the run was resumed. */
 EXO_API bool exo_graph_resumes(const exo_graph_actor *actor);
+/* A number of the run, for files that the actor may find in the folder on its host, where another run of
+ * that name may have left some: the upper 48 bits were drawn when the run began, and a resumed run has
+ * them too; the lower 16 say how often it was resumed. 0: the run began in one process. */
+EXO_API uint64_t exo_graph_run_number(const exo_graph_actor *actor);
 /* The time since the start of the run, on the run's clock. */
 EXO_API exo_time exo_graph_now(const exo_graph_actor *actor);
 /* Whether the run is ending: `run` then returns CANCELLED, or OK. */

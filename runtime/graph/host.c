@@ -161,6 +161,7 @@ local_start(exo_call_context *call, void *self, const exo_payload *args, exo_err
     if (st != EXO_OK)
         return st;
     h->place->actor.resumes = start->site->resumes;
+    h->place->actor.run = start->site->run;
     start->site->places[start->site->first[start->actor] + start->index] = h->place;
     if (start->place)
         *start->place = h->place;
@@ -192,6 +193,8 @@ exo_host_start_text(exo_payload *out, const exo_far_start *start, exo_err *err)
     m.changes = (char **)(uintptr_t)start->changes;
     m.n_changes = start->num_changes;
     m.has_resumes = m.resumes = start->resumes;
+    m.has_run = start->run > 0;
+    m.run = start->run;
     return exo_protocol_pack(out, &m.base, err);
 }
 
@@ -286,6 +289,7 @@ start_from_text(exo_call_context *call, struct host *h, const Exo__Train__GraphS
         if (st != EXO_OK)
             return st;
         h->place->actor.resumes = m->has_resumes && m->resumes;
+        h->place->actor.run = m->has_run ? m->run : 0;
         st = take_lives(h, m, err);
         if (st != EXO_OK)
             host_stop(h);

@@ -190,6 +190,7 @@ struct exo_graph_actor {
     uint32_t index, count;
     exo_site *site;
     bool resumes; /* files of an earlier life may be in the folder */
+    uint64_t run; /* exo_graph_run_number */
 };
 
 /* A message on its way on the virtual clock. */

@@ -60,6 +60,12 @@ exo_graph_resumes(const exo_graph_actor *actor)
 }
 
 uint64_t
+exo_graph_run_number(const exo_graph_actor *actor)
+{
+    return actor->run;
+}
+
+uint64_t
 exo_graph_seed(const exo_graph_actor *actor)
 {
     return actor->site->spec->seed;

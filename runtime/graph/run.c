@@ -125,6 +125,7 @@ make_there(struct run *run, uint32_t i, const exo_actor_spec *spec, uint32_t ind
                                  .changes = run->changing.texts,
                                  .num_changes = run->changing.count,
                                  .resumes = run->opts->resume || run->lives.lives[i] > 0,
+                                 .run = run->opts->number,
                                  .began = run->origin};
     exo_status st = exo_host_start_text(&opts.args, &start, err);
     exo_time deadline = exo_deadline(exo_clock_real(), timeout);
@@ -194,6 +195,7 @@ open_site(struct run *run, exo_err *err)
         run->changing.site = run->site;
         run->site->span_limit = run->opts->timeline ? SPANS : 0;
         run->site->resumes = run->opts->resume;
+        run->site->run = run->opts->number;
     }
     return st == EXO_OK ? exo_runtime_open(&run->cast.runtime, &runtime_opts, err) : st;
 }

@@ -78,6 +78,7 @@ typedef struct exo_graph_run_opts {
     /* virtual clock: selects an order of simultaneous events; 0: the order of the actors */
     uint64_t tie_seed;
     bool resume; /* actors may continue from their files of an earlier run (exo_graph_resumes) */
+    uint64_t number;   /* exo_graph_run_number */
     exo_time interval; /* between calls of `progress`; 0: 1 s */
     /* limit of the wait for actors that were told to end; 0: 30 s */
     exo_time grace;

@@ -37,6 +37,7 @@ typedef struct exo_site {
     const char *folder;         /* for the actors' files; NULL: none */
     bool whole;                 /* every actor is in this process */
     bool resumes;               /* whole: the run continues an earlier one */
+    uint64_t run;               /* whole: exo_graph_run_number */
     /* in a worker: the shared site that this one belongs to; NULL if whole */
     struct shared_site *shared;
     exo_sim *sim; /* the simulation of the virtual clock; NULL: the real clock */

@@ -4,7 +4,10 @@
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <exogym/memory.h>
@@ -160,4 +163,61 @@ exo_graph_folder_start_over(const char *folder, bool resume, exo_err *err)
         exo_free(path);
     }
     return st == EXO_OK ? remove_files_of_trainers(folder, resume, err) : st;
+}
+
+/* --- The number of a run ---------------------------------------------------------------------- */
+
+enum {
+    TIMES = 16 /* bits that count how often a run was resumed */
+};
+
+static exo_status
+read_number(const char *path, uint64_t *number, exo_err *err)
+{
+    char *text = NULL, *end = NULL;
+    size_t size = 0;
+    exo_status st = exo_file_read(path, 64, &text, &size, err);
+    *number = 0;
+    if (st == EXO_OK) {
+        *number = strtoull(text, &end, 16);
+        if (end == text || strcmp(end, "\n") != 0)
+            st = exo_fail(err, EXO_DAMAGED, "%s: is damaged: it has no number of a run", path);
+    }
+    exo_free(text);
+    return st == EXO_NOT_FOUND ? EXO_OK : st;
+}
+
+static exo_status
+draw_number(uint64_t *number, exo_err *err)
+{
+    *number = 0;
+    while (*number >> TIMES == 0)
+        if (getrandom(number, sizeof *number, 0) != (ssize_t)sizeof *number)
+            return exo_fail(err, EXO_IO, "the kernel gives no random numbers: %s", strerror(errno));
+    *number = *number >> TIMES << TIMES;
+    return EXO_OK;
+}
+
+exo_status
+exo_graph_folder_number(const char *folder, bool resume, bool draw, uint64_t *number, exo_err *err)
+{
+    char text[32];
+    char *path = exo_text_make(err, "%s/.graph.run", folder);
+    exo_status st = path ? EXO_OK : EXO_NOMEM;
+    *number = 0;
+    if (st == EXO_OK && resume) {
+        st = read_number(path, number, err);
+        if (*number && (*number + 1) >> TIMES == *number >> TIMES)
+            ++*number;
+    } else if (st == EXO_OK && draw) {
+        st = draw_number(number, err);
+    }
+    if (st == EXO_OK && *number) {
+        snprintf(text, sizeof text, "%016llx\n", (unsigned long long)*number);
+        st = exo_file_write_atomic(path, text, strlen(text), err);
+    } else if (st == EXO_OK && exo_dir_unlink(path) != 0 && errno != ENOENT) {
+        st = exo_fail(err, EXO_IO, "cannot remove '%s': %s", path, exo_dir_reason(errno));
+    }
+    exo_free(path);
+    return st;
 }

@@ -22,4 +22,10 @@ exo_status exo_graph_folder_check_resume(const char *folder, const exo_graph_spe
  * until then. Errors: IO names what cannot be removed. */
 exo_status exo_graph_folder_start_over(const char *folder, bool resume, exo_err *err);
 
+/* The number of the run that begins in the folder, or continues there (exo_graph_run_number), from the
+ * file `.graph.run`; new: draws it, unless the run is resumed. 0: the run began in one process. The
+ * caller holds the folder's lock. Errors: IO, NOMEM; DAMAGED: the file is not what was written. */
+exo_status exo_graph_folder_number(const char *folder, bool resume, bool draw, uint64_t *number,
+                                   exo_err *err);
+
 #endif

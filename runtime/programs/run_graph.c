@@ -50,6 +50,7 @@ struct show {
     exo_time began, written;
     exo_err lost; /* why no more rows are written; code OK: they are */
     exo_graph_result result;
+    uint64_t number; /* exo_graph_run_number */
     bool told_of_link;
 };
 
@@ -372,6 +373,8 @@ open_folder(struct show *show, exo_err *err)
     if (st == EXO_OK)
         st = exo_graph_folder_start_over(folder, opts->resume, err);
     if (st == EXO_OK)
+        st = exo_graph_folder_number(folder, opts->resume, !is_here(show), &show->number, err);
+    if (st == EXO_OK)
         st = exo_metrics_open_graph(&show->metrics, folder, err);
     return st == EXO_OK ? exo_changes_begin(folder, spec, err) : st;
 }
@@ -422,6 +425,7 @@ run_graph(struct show *show, exo_err *err)
                                     .folder = show->folder,
                                     .timeline = here ? show->timeline : NULL,
                                     .resume = opts->resume,
+                                    .number = show->number,
                                     .progress = on_progress,
                                     .stalled = on_stall,
                                     .next = next_graph,

@@ -2,6 +2,7 @@
  * Each test has a temporary folder. */
 #include <criterion/criterion.h>
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,4 +126,92 @@ Test(table, an_earlier_life_writes_no_checkpoint)
     cr_expect_eq(version, 5);
     exo_table_close(&earlier);
     exo_table_close(&later);
+}
+
+Test(table, a_checkpoint_of_another_run_is_passed_over)
+{
+    const uint64_t earlier = UINT64_C(7) << 16, present = UINT64_C(8) << 16;
+    exo_checkpoints c = {.folder = folder, .actor = "sft_0", .size = 1, .run = present};
+    exo_table table;
+    uint64_t version = 0;
+    cr_assert_eq(exo_table_open(&table, path, "step", 0, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(save(&c, &table, 4), EXO_OK, "%s", err.text);
+    for (int none = 0; none < 2; none++) { /* also one that was written in one process */
+        c.run = none ? 0 : earlier;
+        cr_expect_eq(save(&c, &table, 9), EXO_OK, "%s", err.text);
+        c.run = present + 1; /* it was resumed */
+        cr_expect_eq(exo_checkpoints_agree(&c, &version, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(version, 4, "version %llu", (unsigned long long)version);
+    }
+    c.run = 0;
+    cr_expect_eq(exo_checkpoints_agree(&c, &version, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(version, 9);
+    exo_table_close(&table);
+}
+
+/* A trainer of two, which agree on a checkpoint. */
+struct trainer {
+    exo_checkpoints files;
+    exo_table table;
+    uint64_t version;
+    exo_status status;
+};
+
+static void *
+agree(void *context)
+{
+    struct trainer *t = context;
+    t->status = exo_checkpoints_agree(&t->files, &t->version, NULL);
+    return NULL;
+}
+
+static uint64_t
+agreed(struct trainer both[2])
+{
+    pthread_t other;
+    cr_assert_eq(pthread_create(&other, NULL, agree, &both[1]), 0);
+    agree(&both[0]);
+    pthread_join(other, NULL);
+    cr_expect_eq(both[0].status, EXO_OK);
+    cr_expect_eq(both[1].status, EXO_OK);
+    cr_expect_eq(both[0].version, both[1].version);
+    return both[0].version;
+}
+
+static void
+save_in(struct trainer *t, uint32_t life, uint64_t version)
+{
+    t->files.life = life;
+    cr_expect_eq(save(&t->files, &t->table, version), EXO_OK, "%s", err.text);
+}
+
+Test(table, trainers_go_on_from_one_life)
+{
+    exo_comm *comm = NULL;
+    struct trainer both[2] = {0};
+    cr_assert_eq(exo_comm_local(&comm, 2, exo_clock_real(), &err), EXO_OK, "%s", err.text);
+    for (uint32_t i = 0; i < 2; i++) {
+        static const char *const names[] = {"sft_0", "sft_1"};
+        char file[128];
+        both[i].files = (exo_checkpoints){
+            .folder = folder, .actor = names[i], .rank = i, .size = 2, .run = UINT64_C(7) << 16};
+        cr_assert_eq(exo_group_open(&both[i].files.group, comm, i, NULL, &err), EXO_OK);
+        snprintf(file, sizeof file, "%s/steps_%s.csv", folder, names[i]);
+        cr_assert_eq(exo_table_open(&both[i].table, file, "step", 0, &err), EXO_OK);
+        save_in(&both[i], 0, 2);
+        save_in(&both[i], 0, 4);
+    }
+    cr_expect_eq(agreed(both), 4);
+    /* The first one was on another host in life 1, and its host of life 0 has what it had there. */
+    save_in(&both[0], 0, 6);
+    save_in(&both[1], 1, 4);
+    save_in(&both[1], 1, 6);
+    cr_expect_eq(agreed(both), 2);
+    save_in(&both[1], 1, 2);
+    cr_expect_eq(agreed(both), 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        exo_table_close(&both[i].table);
+        exo_group_close(&both[i].files.group);
+    }
+    exo_comm_drop(&comm);
 }
