@@ -81,10 +81,10 @@ EXO_API exo_status exo_tokenizer_decode(const exo_tokenizer *tokenizer, const in
                                         exo_err *err);
 
 /* Decoding token by token, as for a terminal: returns whole characters only, as soon as their bytes
- * are complete. All pieces together are the text of exo_tokenizer_decode without U+0000. There is
- * one exception: for bytes that are not text, after valid ones, LLaMA's decoder turns all of them
- * into U+FFFD, but a stream has already returned the first ones. One thread at a time; a stream
- * holds its tokenizer. */
+ * are complete. All pieces together are the text of exo_tokenizer_decode without U+0000.
+ * docs/tokenizers.md#streams has the exceptions, such as this one: for bytes that are not text, after
+ * valid ones, LLaMA's decoder turns all of them into U+FFFD, but a stream has already returned the
+ * first ones. One thread at a time; a stream holds its tokenizer. */
 typedef struct exo_token_stream exo_token_stream;
 /* Starts a text; the caller closes the stream. NOMEM. */
 EXO_API exo_status exo_token_stream_open(exo_token_stream **out, exo_tokenizer *tokenizer,
