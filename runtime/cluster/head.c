@@ -50,6 +50,14 @@ exo_head_reply(exo_payload *reply, const ProtobufCMessage *message, exo_err *err
 
 /* --- Deferred replies ------------------------------------------------------------------------- */
 
+exo_time
+exo_head_answer_by(const struct head *h, const exo_call_context *call)
+{
+    exo_time deadline = exo_call_deadline(call), quarter = (deadline - exo_head_now(h)) / 4;
+    return deadline == INT64_MAX ? deadline
+                                 : deadline - (quarter < EXO_SECOND ? quarter : EXO_SECOND);
+}
+
 exo_status
 exo_head_wish(struct head *h, exo_call_context *call, struct exo_wish **list, exo_quota quota,
               exo_err *err)
@@ -329,6 +337,7 @@ head_tick(struct head *h, exo_call_context *call, const void *args, exo_payload 
     atomic_store(h->env.due, INT64_MAX);
     if (h->grace_ends)
         end_grace(h);
+    exo_head_refuse_postponed(h);
     if (h->ends_at > at)
         exo_head_want_tick(h, h->ends_at);
     exo_head_mend_file(h);
@@ -338,16 +347,6 @@ head_tick(struct head *h, exo_call_context *call, const void *args, exo_payload 
 }
 
 /* --- Names ------------------------------------------------------------------------------------ */
-
-/* The time to answer a search at the latest: a little before its caller stops waiting, so that the
- * reply arrives in time. */
-static exo_time
-tell_until(const struct head *h, const exo_call_context *call)
-{
-    exo_time deadline = exo_call_deadline(call), quarter = (deadline - exo_head_now(h)) / 4;
-    return deadline == INT64_MAX ? deadline
-                                 : deadline - (quarter < EXO_SECOND ? quarter : EXO_SECOND);
-}
 
 exo_status
 exo_head_fail_not_there(const Exo__Cluster__Name *m, const exo_entry *a, exo_err *err)
@@ -380,7 +379,7 @@ head_find(struct head *h, exo_call_context *call, const void *args, exo_payload 
         st = exo_head_wish(h, call, &a->find_wishes, EXO_QUOTA_FINDS, err);
         if (st == EXO_OK) {
             exo_directory_stir(&h->directory, a);
-            exo_head_want_tick(h, a->find_wishes->until = tell_until(h, call));
+            exo_head_want_tick(h, a->find_wishes->until = exo_head_answer_by(h, call));
         }
     }
     return st;

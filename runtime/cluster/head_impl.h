@@ -26,6 +26,8 @@ enum {
  * again when a worker registers, and at the end of the grace. */
 struct postponed {
     exo_future *caller, *again; /* both held */
+    exo_time until;             /* then it is refused, for this reason */
+    exo_err refusal;
     exo_payload args;
     exo_identity *who; /* held; NULL: this process */
     uint64_t peer;     /* whose account `count` spawns are charged to */
@@ -108,6 +110,9 @@ void exo_head_want_tick(struct head *h, exo_time at);
 void exo_head_begin_grace(struct head *h);
 /* Whether a node that is alive was heard lately. */
 bool exo_head_hears_any(const struct head *h);
+/* The time to answer a call that waits at the latest: a little before its caller stops waiting, so
+ * that the reply arrives in time. INT64_MAX: its caller does not stop. */
+exo_time exo_head_answer_by(const struct head *h, const exo_call_context *call);
 /* Packs a reply. NOMEM. */
 exo_status exo_head_reply(exo_payload *reply, const ProtobufCMessage *message, exo_err *err);
 /* Replies with the description of an actor. */
@@ -297,6 +302,8 @@ void exo_head_fail_batch(struct head *h, exo_spawn_batch *b, exo_status status, 
 void exo_head_free_postponed(struct head *h, struct postponed *p);
 /* Tries postponed spawns again: a node has registered, or none will come back any more. */
 void exo_head_ask_again(struct head *h);
+/* Refuses postponed spawns whose deadline is close. */
+void exo_head_refuse_postponed(struct head *h);
 exo_head_run exo_head_spawn;
 /* The actor is alive: answers the calls that wait for it. */
 void exo_head_announce(struct head *h, exo_entry *a);

@@ -396,6 +396,7 @@ exo_head_free_postponed(struct head *h, struct postponed *p)
     exo_free(p);
 }
 
+/* err: why there is no place for it now. */
 static exo_status
 postpone(struct head *h, exo_call_context *call, size_t count, const exo_payload *args,
          exo_err *err)
@@ -405,6 +406,8 @@ postpone(struct head *h, exo_call_context *call, size_t count, const exo_payload
     if (st == EXO_OK && !(p->caller = exo_call_defer(call)))
         st = EXO_NOMEM;
     if (st == EXO_OK) {
+        exo_fail(&p->refusal, err->code, "%s; workers may still come back to the head", err->text);
+        p->until = exo_head_answer_by(h, call);
         p->peer = exo_head_holder(h, call);
         p->who = exo_identity_hold(exo_call_identity(call));
         st = exo_account_take(&h->directory.accounts, p->peer, EXO_QUOTA_SPAWNS, count, err);
@@ -417,7 +420,23 @@ postpone(struct head *h, exo_call_context *call, size_t count, const exo_payload
     }
     p->next = h->postponed;
     h->postponed = p;
+    exo_head_want_tick(h, p->until);
     return EXO_OK;
+}
+
+void
+exo_head_refuse_postponed(struct head *h)
+{
+    for (struct postponed **at = &h->postponed, *p; (p = *at);) {
+        if (p->until > exo_head_now(h)) {
+            exo_head_want_tick(h, p->until);
+            at = &p->next;
+            continue;
+        }
+        *at = p->next;
+        exo_reply(&p->caller, p->refusal.code, p->refusal.text, NULL);
+        exo_head_free_postponed(h, p);
+    }
 }
 
 static void

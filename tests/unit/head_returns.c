@@ -280,3 +280,30 @@ Test(head_returns, a_spawn_after_such_a_cut_waits_for_workers_that_come_back)
     cr_expect_eq(exo_wait(made, INT64_MAX, NULL, &err), EXO_OK, "%s", err.text);
     exo_future_drop(&made);
 }
+
+/* Its caller would otherwise hear nothing but that its time is over. */
+Test(head_returns, a_spawn_that_cannot_wait_until_workers_come_back_is_told_why)
+{
+    struct returned r;
+    struct world_member member;
+    exo_err err = {0};
+    live(&r);
+    cut_off();
+    driver_comes(7, "job");
+    world_describe(&member, "b", 0, EXO_ONE_FOR_ONE);
+    exo_future *made = world_begin(&w, w.head, "spawn", &member.spec.base,
+                                   exo_now(&w.manual.base) + 5 * EXO_SECOND);
+    world_tick(&w, 0); /* the head has it */
+    world_tick(&w, 3 * EXO_SECOND);
+    cr_assert(!exo_future_ready(made), "there may be room soon");
+    world_tick(&w, EXO_SECOND);
+    cr_expect_eq(exo_wait(made, INT64_MAX, NULL, &err), EXO_FULL);
+    cr_expect_str_eq(err.text, "the cluster has no worker: start one with `exogym-worker`; workers "
+                               "may still come back to the head");
+    exo_future_drop(&made);
+    world_register_worker(&w);
+    world_tick(&w, PAST_GRACE);
+    cr_expect_eq(w.num_spawns, 0, "nobody waits for it");
+    world_spawn_one(&w, "b", 0); /* the name is free */
+    cr_expect(world_is(&w, "b", "alive", 1), "%s", world_why(&w, "b"));
+}
