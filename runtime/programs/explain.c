@@ -137,8 +137,7 @@ find_item(const struct explain_args *args, struct row *row, char actor[MAX_ACTOR
     }
     closedir(folder);
     if (st == EXO_NOT_FOUND && files == 0)
-        return exo_fail(err, st, "%s has no file learned_*.csv: it is no run of trainers",
-                        args->folder);
+        return exo_ledger_of_items_none(args->folder, err);
     if (st == EXO_NOT_FOUND)
         return exo_fail(err, st, "no trainer of %s has learned from item %s", args->folder,
                         args->item);
@@ -274,7 +273,8 @@ explain_all(const struct explain_args *args)
            (unsigned long long)all.items, (unsigned long long)all.versions,
            (unsigned long long)all.trainers, all.trainers == 1 ? "" : "s");
     if (all.missing > 0)
-        printf("%llu items before the last one were not learned from\n",
+        printf("%llu items before the last one were not learned from, or by trainers whose tables "
+               "are on other hosts\n",
                (unsigned long long)all.missing);
     return EXO_EXIT_OK;
 }

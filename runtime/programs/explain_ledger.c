@@ -132,6 +132,15 @@ check(exo_ledger_of_items *out, const struct entries *e, exo_err *err)
 }
 
 exo_status
+exo_ledger_of_items_none(const char *folder, exo_err *err)
+{
+    return exo_fail(err, EXO_NOT_FOUND,
+                    "%s has no file learned_*.csv: it is no run of trainers, or they wrote it to "
+                    "that folder of their own hosts: copy learned_* and versions_* from there",
+                    folder);
+}
+
+exo_status
 exo_ledger_of_items_check(exo_ledger_of_items *out, const char *folder, exo_err *err)
 {
     struct entries e = {0};
@@ -145,8 +154,7 @@ exo_ledger_of_items_check(exo_ledger_of_items *out, const char *folder, exo_err 
             st = read_file(out, &e, folder, d->d_name, err);
     closedir(dir);
     if (st == EXO_OK && out->trainers == 0)
-        st = exo_fail(err, EXO_NOT_FOUND, "%s has no file learned_*.csv: it is no run of trainers",
-                      folder);
+        st = exo_ledger_of_items_none(folder, err);
     if (e.count > 0)
         qsort(e.all, e.count, sizeof *e.all, by_item);
     if (st == EXO_OK)

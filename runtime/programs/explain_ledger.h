@@ -18,4 +18,7 @@ typedef struct exo_ledger_of_items {
  * DAMAGED, IO, NOMEM. */
 exo_status exo_ledger_of_items_check(exo_ledger_of_items *out, const char *folder, exo_err *err);
 
+/* Fails with NOT_FOUND: the folder has no such files. */
+exo_status exo_ledger_of_items_none(const char *folder, exo_err *err);
+
 #endif

@@ -125,6 +125,12 @@ grep -q '"trainer": "trainer_1"' out || fail "$(cat out)"
 bad 1 'no trainer of runs/far2 has learned from item 4000' explain runs/far2 4000
 bad 2 "'x' is no number of an item" explain runs/far2 x
 bad 1 'no file learned_*.csv' explain . 1
+# Hosts that share no folder: each has the tables of its own trainer.
+mkdir alone
+cp runs/far2/{learned,versions}_trainer_1.csv alone
+bad 1 'or they wrote it to that folder of their own hosts' explain runs
+ok explain alone
+has out 'items before the last one were not learned from, or by trainers whose tables are on other hosts'
 ok list rewards
 grep -q '^share ' out || fail "$(cat out)"
 
