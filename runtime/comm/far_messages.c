@@ -319,7 +319,7 @@ exo_far_disagree_locked(exo_far *f, const exo_collective_args *args, const exo_f
     else
         snprintf(text, sizeof text,
                  "members disagree: %s_%u (rank %u) calls another operation, count or type, or "
-                 "among others",
+                 "among others, or has another exogym (`exogym status` shows versions)",
                  f->noun, h->from, h->from);
     exo_far_break_locked(f, EXO_INVAL, text);
 }

@@ -18,6 +18,13 @@ enum {
     EXO_NEAR_DONE = 3,    /* it reads and writes nothing of this window any more */
 };
 
+/* The layout of the boards, of what is on them, and of `struct meeting`: another number with each change
+ * of them, or of what the operations and types are. Members with another layout, as of another exogym,
+ * exchange messages. */
+enum {
+    EXO_NEAR_LAYOUT = 1
+};
+
 /* What a member says about its call. */
 typedef struct exo_near_card {
     uint64_t count;
@@ -79,7 +86,8 @@ typedef struct exo_near_set {
 struct exo_near {
     exo_far *far;
     uint32_t size, rank;
-    unsigned cores; /* that this process may use */
+    uint32_t layout; /* EXO_NEAR_LAYOUT; tests have others */
+    unsigned cores;  /* that this process may use */
     exo_crowd crowd;
     exo_segment segment; /* of this member's board; zero: it cannot have one */
     exo_near_board *board;

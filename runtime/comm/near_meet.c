@@ -16,11 +16,12 @@ enum {
     BELL_BYTES = 64
 };
 
-/* Where a board and its bell are, and whether their owner has mapped those of all members. */
+/* Where a board and its bell are, of which layout, and whether their owner has mapped those of all
+ * members. */
 struct meeting {
     uint64_t start, nonce, bell_nonce;
     uint32_t pid, fd, bell_fd; /* pid 0: no board */
-    uint32_t size, good, pad;
+    uint32_t size, good, layout;
 };
 
 size_t
@@ -69,6 +70,7 @@ exo_near_new(exo_far *f)
     *n = (exo_near){.far = f,
                     .size = f->opts.size,
                     .rank = f->opts.rank,
+                    .layout = EXO_NEAR_LAYOUT,
                     .cores = exo_usable_cores(),
                     .peers = peers};
     for (uint32_t r = 0; r < n->size; r++)
@@ -134,7 +136,7 @@ map_board(exo_near *n, uint32_t rank, const struct meeting *m)
     if (p->board)
         return true;
     if (!n->board || m->pid == 0 || m->pid > INT32_MAX || m->fd > INT32_MAX ||
-        m->bell_fd > INT32_MAX || m->start == 0 || m->size != n->size)
+        m->bell_fd > INT32_MAX || m->start == 0 || m->size != n->size || m->layout != n->layout)
         return false;
     if (p->folder < 0 && exo_process_open(&owner, &p->folder, NULL) != EXO_OK)
         return false;
@@ -153,6 +155,17 @@ map_board(exo_near *n, uint32_t rank, const struct meeting *m)
     exo_segment_release(&p->segment);
     exo_segment_release(&p->bell_segment);
     return false;
+}
+
+/* Reads what another member says, and frees the message. One of another size is of another layout. */
+static struct meeting
+read_meeting(exo_far_message *m)
+{
+    struct meeting said = {0};
+    if (m->header.bytes == sizeof said)
+        memcpy(&said, (const char *)m->payload.data + sizeof(exo_far_header), sizeof said);
+    exo_far_message_free(m);
+    return said;
 }
 
 /* Sends `mine` to the other members, and reads theirs. In the first round maps their boards. */
@@ -174,13 +187,10 @@ round_of_meeting(exo_near *n, const exo_collective_args *args, uint32_t phase, e
     }
     for (uint32_t i = 1; st == EXO_OK && i < args->size; i++) {
         uint32_t place = (args->place + i) % args->size;
-        struct meeting theirs;
-        exo_far_message *m =
-            exo_far_await(f, phase, place, args, sizeof theirs, deadline, &st, err);
+        exo_far_message *m = exo_far_await(f, phase, place, args, SIZE_MAX, deadline, &st, err);
         if (!m)
             break;
-        memcpy(&theirs, (const char *)m->payload.data + sizeof(exo_far_header), sizeof theirs);
-        exo_far_message_free(m);
+        const struct meeting theirs = read_meeting(m);
         uint32_t rank = exo_far_rank_at(args, place);
         if (phase == EXO_FAR_MEET)
             good = good && is_reached_by_ipc(f, rank) && map_board(n, rank, &theirs);
@@ -195,7 +205,7 @@ round_of_meeting(exo_near *n, const exo_collective_args *args, uint32_t phase, e
 static exo_status
 meet(exo_near *n, exo_near_set *s, const exo_collective_args *args, exo_time deadline, exo_err *err)
 {
-    struct meeting mine = {.size = n->size, .good = 1};
+    struct meeting mine = {.size = n->size, .good = 1, .layout = n->layout};
     if (n->board) {
         mine.pid = (uint32_t)n->segment.owner.id;
         mine.start = n->segment.owner.start;

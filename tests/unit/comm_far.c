@@ -13,6 +13,8 @@
 #include <exogym/exogym.h>
 #include <exogym/memory.h>
 
+#include "comm/far_impl.h"
+#include "comm/near_impl.h"
 #include "comm/timing.h"
 #include "support/far_members.h"
 
@@ -436,5 +438,57 @@ Test(comm_far, an_outage_lasts_until_the_deadline, .timeout = 60)
         exo_group_close(&group);
         far_members_close(&members);
         exo_links_free(&links);
+    }
+}
+
+/* --- Members of two builds -------------------------------------------------------------------- */
+
+static void *
+layout_main(void *argument)
+{
+    struct member *m = argument;
+    exo_group *group = NULL;
+    m->status = exo_group_open(&group, m->comm, m->rank, "member", &m->err);
+    if (m->status == EXO_OK)
+        m->status = exo_all_reduce(group, exo_host_array(EXO_F32, m->data, m->what->count), EXO_SUM,
+                                   &m->err);
+    exo_group_close(&group);
+    return NULL;
+}
+
+/* A member of another build may have boards of another layout: reading them as one's own would give
+ * wrong sums. */
+Test(comm_far, members_with_boards_of_another_layout_exchange_messages, .timeout = 60)
+{
+    enum {
+        COUNT = 5000
+    };
+    const struct what what = {.count = COUNT};
+    static float data[3][COUNT];
+    pthread_t threads[3];
+    for (int other = 0; other < 2; other++) {
+        struct member m[3] = {0};
+        far_members members;
+        far_members_open(&members, 3, NULL);
+        for (uint32_t r = 0; r < 3; r++) {
+            exo_far *far = exo_far_of(members.comms[r]);
+            far->near = exo_near_new(far);
+            cr_assert_not_null(far->near);
+            far->near->layout += other && r == 1;
+            for (size_t i = 0; i < COUNT; i++)
+                data[r][i] = (float)(i % 1000 * (r + 1));
+            m[r] = (struct member){
+                .what = &what, .comm = members.comms[r], .rank = r, .data = data[r]};
+            cr_assert_eq(pthread_create(&threads[r], NULL, layout_main, &m[r]), 0);
+        }
+        for (uint32_t r = 0; r < 3; r++) {
+            const exo_far *far = exo_far_of(members.comms[r]);
+            pthread_join(threads[r], NULL);
+            cr_expect_eq(m[r].status, EXO_OK, "%s", m[r].err.text);
+            cr_expect_eq(far->near->sets->near, !other, "member %u", r);
+            for (size_t i = 0; i < COUNT; i++)
+                cr_assert_eq(data[r][i], (float)(i % 1000 * 6), "member %u, element %zu", r, i);
+        }
+        far_members_close(&members);
     }
 }
