@@ -87,19 +87,29 @@ check_owner(exo_durable *d, exo_err *err)
                     sqlite3_db_filename(d->db, "main"));
 }
 
+/* With a write-ahead log no change waits for the disk. */
+static exo_status
+choose_log(exo_durable *d, exo_err *err)
+{
+    return sqlite3_exec(d->db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;", NULL,
+                        NULL, NULL) == SQLITE_OK
+               ? EXO_OK
+               : fail(d, "cannot be written", err);
+}
+
 /* Makes the tables and sets the application id in one transaction: a kill at any moment leaves both
- * or nothing. */
+ * or nothing. If the id is there, nothing is written: a head begins on a full disk, too. */
 static exo_status
 make_tables(exo_durable *d, exo_err *err)
 {
-    /* The exclusive lock is kept until the file is closed, so there is one head at a time. With a
-     * write-ahead log no change waits for the disk. */
     static const char sql[] =
-        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; "
         "BEGIN IMMEDIATE;"
         "CREATE TABLE IF NOT EXISTS actors " COLUMNS "; CREATE TABLE IF NOT EXISTS jobs " COLUMNS
         ";"
         "PRAGMA application_id = " TEXT_OF(APPLICATION) "; PRAGMA user_version = 1; COMMIT;";
+    if (first_integer(d, "PRAGMA application_id") == APPLICATION &&
+        first_integer(d, "PRAGMA user_version") == 1)
+        return EXO_OK;
     if (sqlite3_exec(d->db, sql, NULL, NULL, NULL) == SQLITE_OK)
         return EXO_OK;
     exo_status st = fail(d, "cannot be written", err);
@@ -129,8 +139,13 @@ exo_durable_open(exo_durable **out, const char *path, exo_err *err)
         st = exo_fail(err, EXO_IO, "%s: %s", path, d->db ? sqlite3_errmsg(d->db) : "no memory");
     if (st == EXO_OK) {
         sqlite3_busy_timeout(d->db, 1000);
+        /* The lock is kept until the file is closed, so there is one head at a time. Before the first
+         * access, because SQLite then needs no -shm file, which a full disk has no room for. */
+        sqlite3_exec(d->db, "PRAGMA locking_mode = EXCLUSIVE", NULL, NULL, NULL);
         st = check_owner(d, err);
     }
+    if (st == EXO_OK)
+        st = choose_log(d, err);
     if (st == EXO_OK)
         st = make_tables(d, err);
     for (int t = 0; st == EXO_OK && t < TABLES; t++) {

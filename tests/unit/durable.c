@@ -253,6 +253,29 @@ Test(durable, catches_up_after_a_full_disk)
     world_close(&w);
 }
 
+/* A head that is started on a full disk, as by systemd after a crash, has what its file has. */
+Test(durable, opens_on_a_full_disk)
+{
+    static head_world w;
+    hook_full();
+    world_open(&w, path);
+    world_spawn_one(&w, "early", 0);
+    world_close(&w);
+    full = true;
+    world_open(&w, path);
+    cr_expect(world_is(&w, "early", "restarting", 1), "%s", w.text);
+    world_register(&w, 50, "driver", "d", "job");
+    full = false;
+    world_tick(&w, 2 * EXO_SECOND);
+    world_close(&w);
+    world_open(&w, path);
+    Exo__Cluster__Listing *listing = world_list(&w);
+    cr_expect_eq(listing->n_actors, 1);
+    cr_expect_eq(listing->n_jobs, 1);
+    EXO_RELEASE(listing);
+    world_close(&w);
+}
+
 /* --- The file's owner ------------------------------------------------------------------------- */
 
 static void
