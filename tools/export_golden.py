@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Small random decoders as transformers writes and computes them, for tests/unit/pretrained.c; and the other way round.
 
-    tools/export_golden.py                  writes tests/golden/decoders/NAME: a Hugging Face directory each, and
+    tools/export_golden.py [NAME...]        writes tests/golden/decoders/NAME: a Hugging Face directory each, and
                                             expected.safetensors with tokens, logits, loss and the gradient of every parameter
     tools/export_golden.py --check FOLDER   opens each FOLDER/NAME, which exogym has written, with transformers, and compares with
                                             FOLDER/NAME/exogym.safetensors: tokens and the logits that exogym computed. Written by
@@ -19,7 +19,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForCausalLM, BloomConfig, BloomForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig,
-                          LlamaForCausalLM, OPTConfig, OPTForCausalLM)
+                          LlamaForCausalLM, MistralConfig, MistralForCausalLM, OPTConfig, OPTForCausalLM, Qwen2Config,
+                          Qwen2ForCausalLM)
 
 VOCABULARY, CONTEXT, BATCH, LENGTH = 101, 32, 2, 24
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "decoders"
@@ -47,6 +48,9 @@ MODELS = {
     "linear": (LlamaForCausalLM,
                LlamaConfig(**LLAMA | dict(hidden_size=16, intermediate_size=16, num_key_value_heads=1),
                            rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=3.0)), torch.float32, None),
+    # heads narrower than hidden_size / heads; a window that is as long as the longest text
+    "mistral": (MistralForCausalLM, MistralConfig(**LLAMA, head_dim=6, sliding_window=CONTEXT), torch.bfloat16, None),
+    "qwen2": (Qwen2ForCausalLM, Qwen2Config(**LLAMA, tie_word_embeddings=True), torch.float32, None),
 }
 
 
@@ -74,8 +78,10 @@ def expected(folder, tokens):
     return values | {"tokens": tokens.to(torch.int32)}
 
 
-def write():
+def write(names):
     for number, (name, (cls, config, dtype, shards)) in enumerate(MODELS.items()):
+        if names and name not in names:
+            continue
         generator = torch.Generator().manual_seed(number)
         folder = FOLDER / name
         shutil.rmtree(folder, ignore_errors=True)
@@ -114,6 +120,6 @@ if __name__ == "__main__":
     print("torch", torch.__version__, "transformers", transformers.__version__)
     if sys.argv[1:2] == ["--check"] and len(sys.argv) == 3:
         sys.exit(0 if check(sys.argv[2]) else 1)
-    if len(sys.argv) > 1:
+    if not MODELS.keys() >= set(sys.argv[1:]):
         sys.exit(__doc__)
-    write()
+    write(sys.argv[1:])

@@ -22,8 +22,8 @@
  *   value.weight (1, W), value.bias (1)             with a value head only
  *   blocks.I.LAYER.lora_a (rank, in), .lora_b (rows, rank)
  *                                                   with LoRA only, for each chosen layer: LAYER is
- *                                                   attention.qkv (of opt and llama: attention.q, .k
- *                                                   and .v), attention.out, mlp.gate (gated only),
+ *                                                   attention.qkv (of gpt2 and bloom; else
+ *                                                   attention.q, .k and .v), attention.out, mlp.gate (gated only),
  *                                                   mlp.up or mlp.down
  * Layer norms have biases. Initial values (GPT-2): N(0, 0.02); attention.out and mlp.down N(0, 0.02
  * / sqrt(2 layers)); biases 0; norms 1; lora_a uniform in [-1/sqrt(in), 1/sqrt(in)); lora_b 0.
@@ -64,7 +64,8 @@ typedef struct exo_rope_scaling {
 
 /* The sizes and choices of a decoder. Plain data, copied freely; exo_decoder_check validates it. */
 typedef struct exo_decoder_spec {
-    /* The family that its Hugging Face directory names: "gpt2", "opt", "bloom" or "llama". */
+    /* The family that its Hugging Face directory names: "gpt2", "opt", "bloom", "llama",
+     * "mistral" or "qwen2". */
     char family[16];
     size_t vocabulary, context; /* V; the most tokens of a sequence */
     /* layers; H, G, W and D above; kv_heads divides heads */

@@ -139,11 +139,18 @@ exo_decoder_part_spec(const exo_decoder_shape *shape, size_t *first_token)
     return mine;
 }
 
-/* The layers of a block with all their names. Families with three projections have q, k and v. */
+/* Whether the family has one projection for queries, keys and values, and not three. */
+static bool
+is_fused(const exo_decoder_spec *s)
+{
+    return strcmp(s->family, "gpt2") == 0 || strcmp(s->family, "bloom") == 0;
+}
+
+/* The layers of a block with all their names. */
 static size_t
 list_layers(const exo_decoder_spec *s, exo_decoder_layer out[7])
 {
-    bool apart = strcmp(s->family, "opt") == 0 || strcmp(s->family, "llama") == 0;
+    bool apart = !is_fused(s);
     size_t queries = s->heads * s->head_width, keys = s->kv_heads * s->head_width;
     size_t width = s->width, count = 0;
     if (apart) {

@@ -1,7 +1,7 @@
-/* LLaMA (Touvron et al., 2023; Grattafiori et al., 2024) as in transformers: RMS norms, rotary
- * positions that turn the halves of a head, gated MLPs, and optionally fewer key-value heads than
- * heads. No state. The interface is in family.h. */
-#include "nn/pretrained/family.h"
+/* LLaMA (Touvron et al., 2023; Grattafiori et al., 2024) as in transformers, and what the families that
+ * follow it share with it: RMS norms, rotary positions that turn the halves of a head, gated MLPs, and
+ * optionally fewer key-value heads than heads. No state. The interfaces are in family.h and llama.h. */
+#include "nn/pretrained/llama.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -97,33 +97,63 @@ read_rope(exo_hf_config *c, exo_decoder_spec *s)
         read_scaling(c, key, rope, &s->rope_scaling);
 }
 
+/* Newer files say for each layer what it attends to. */
 static void
-read_llama(exo_hf_config *c, exo_decoder_spec *s)
+check_layer_types(exo_hf_config *c)
 {
-    s->vocabulary = exo_hf_size(c, "vocab_size", 32000);
-    s->context = exo_hf_size(c, "max_position_embeddings", 2048);
-    s->width = exo_hf_size(c, "hidden_size", 4096);
-    s->layers = exo_hf_size(c, "num_hidden_layers", 32);
-    s->heads = exo_hf_size(c, "num_attention_heads", 32);
-    s->kv_heads = exo_hf_size(c, "num_key_value_heads", s->heads);
+    const json_t *types = exo_hf_get(c, "layer_types");
+    for (size_t i = 0; i < json_array_size(types); i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        if (!type || strcmp(type, "full_attention") != 0) {
+            exo_hf_refuse(c, "layer_types", "expected full_attention for each layer");
+            return;
+        }
+    }
+    if (types && !json_is_array(types))
+        exo_hf_wrong(c, "layer_types", "expected a list");
+}
+
+void
+exo_llama_read(exo_hf_config *c, const exo_llama_sizes *missing, exo_decoder_spec *s)
+{
+    s->vocabulary = exo_hf_size(c, "vocab_size", missing->vocabulary);
+    s->context = exo_hf_size(c, "max_position_embeddings", missing->context);
+    s->width = exo_hf_size(c, "hidden_size", missing->width);
+    s->layers = exo_hf_size(c, "num_hidden_layers", missing->layers);
+    s->heads = exo_hf_size(c, "num_attention_heads", missing->heads);
+    s->kv_heads =
+        exo_hf_size(c, "num_key_value_heads", missing->kv_heads > 0 ? missing->kv_heads : s->heads);
     s->head_width = exo_hf_size(c, "head_dim", s->width / s->heads > 0 ? s->width / s->heads : 1);
-    s->inner = exo_hf_size(c, "intermediate_size", 11008);
+    s->inner = exo_hf_size(c, "intermediate_size", missing->inner);
     s->position = EXO_POSITION_ROTARY;
     s->norm = EXO_NORM_RMS;
     s->norm_eps = exo_hf_float(c, "rms_norm_eps", 1e-6f);
     s->activation = exo_hf_activation(c, "hidden_act", EXO_SILU);
     s->gated = true;
-    s->attention_qkv_bias = s->attention_out_bias = exo_hf_bool(c, "attention_bias", false);
-    s->mlp_bias = exo_hf_bool(c, "mlp_bias", false);
     s->tied = exo_hf_bool(c, "tie_word_embeddings", false);
     read_rope(c, s);
     exo_hf_must(c, "rope_interleaved", false);
     if (exo_hf_float(c, "partial_rotary_factor", 1.0f) != 1.0f)
         exo_hf_refuse(c, "partial_rotary_factor", "only whole heads are rotated: expected 1");
+    check_layer_types(c);
 }
 
-static const char *
-lacks(const exo_decoder_spec *s)
+static void
+read_llama(exo_hf_config *c, exo_decoder_spec *s)
+{
+    static const exo_llama_sizes missing = {.vocabulary = 32000,
+                                            .context = 2048,
+                                            .width = 4096,
+                                            .layers = 32,
+                                            .heads = 32,
+                                            .inner = 11008};
+    exo_llama_read(c, &missing, s);
+    s->attention_qkv_bias = s->attention_out_bias = exo_hf_bool(c, "attention_bias", false);
+    s->mlp_bias = exo_hf_bool(c, "mlp_bias", false);
+}
+
+const char *
+exo_llama_lacks(const exo_decoder_spec *s)
 {
     if (s->position != EXO_POSITION_ROTARY)
         return "its positions are rotary";
@@ -131,9 +161,15 @@ lacks(const exo_decoder_spec *s)
         return "it has RMS norms, and none after the embedding";
     if (!s->gated)
         return "its MLP is gated";
+    return NULL;
+}
+
+static const char *
+lacks(const exo_decoder_spec *s)
+{
     if (s->attention_qkv_bias != s->attention_out_bias)
         return "all linear layers of its attention have biases, or none has";
-    return NULL;
+    return exo_llama_lacks(s);
 }
 
 static json_t *
@@ -149,24 +185,35 @@ write_scaling(const exo_rope_scaling *r)
                      "original_max_position_embeddings", (json_int_t)r->original_context);
 }
 
+json_t *
+exo_llama_write(const exo_decoder_spec *s)
+{
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:b, s:o, s:o, s:o}", "vocab_size",
+        (json_int_t)s->vocabulary, "max_position_embeddings", (json_int_t)s->context, "hidden_size",
+        (json_int_t)s->width, "num_hidden_layers", (json_int_t)s->layers, "num_attention_heads",
+        (json_int_t)s->heads, "num_key_value_heads", (json_int_t)s->kv_heads, "head_dim",
+        (json_int_t)s->head_width, "intermediate_size", (json_int_t)s->inner, "rms_norm_eps",
+        exo_hf_real(s->norm_eps), "hidden_act", exo_hf_activation_name(s->activation),
+        "tie_word_embeddings", s->tied, "rope_theta", exo_hf_real(s->rope_theta), "rope_scaling",
+        write_scaling(&s->rope_scaling), "attention_dropout", exo_hf_real(s->dropout));
+}
+
 static json_t *
 write_llama(const exo_decoder_spec *s)
 {
-    return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:s, s:b, s:b, s:b, s:o, s:o, s:o}",
-        "vocab_size", (json_int_t)s->vocabulary, "max_position_embeddings", (json_int_t)s->context,
-        "hidden_size", (json_int_t)s->width, "num_hidden_layers", (json_int_t)s->layers,
-        "num_attention_heads", (json_int_t)s->heads, "num_key_value_heads", (json_int_t)s->kv_heads,
-        "head_dim", (json_int_t)s->head_width, "intermediate_size", (json_int_t)s->inner,
-        "rms_norm_eps", exo_hf_real(s->norm_eps), "hidden_act",
-        exo_hf_activation_name(s->activation), "attention_bias", s->attention_qkv_bias, "mlp_bias",
-        s->mlp_bias, "tie_word_embeddings", s->tied, "rope_theta", exo_hf_real(s->rope_theta),
-        "rope_scaling", write_scaling(&s->rope_scaling), "attention_dropout",
-        exo_hf_real(s->dropout));
+    json_t *config = exo_llama_write(s);
+    if (config &&
+        (json_object_set_new(config, "attention_bias", json_boolean(s->attention_qkv_bias)) != 0 ||
+         json_object_set_new(config, "mlp_bias", json_boolean(s->mlp_bias)) != 0)) {
+        json_decref(config);
+        return NULL;
+    }
+    return config;
 }
 
-static void
-places(const exo_decoder_spec *s, exo_tensor_places *p)
+void
+exo_llama_places(const exo_decoder_spec *s, exo_tensor_places *p)
 {
     size_t width = s->width, heads = s->heads * s->head_width, keys = s->kv_heads * s->head_width;
     bool bias = s->attention_qkv_bias, mlp_bias = s->mlp_bias;
@@ -179,7 +226,7 @@ places(const exo_decoder_spec *s, exo_tensor_places *p)
         exo_tensor_places_linear(p, "layers.#.self_attn.v_proj", qkv, i, heads + keys, keys, width,
                                  bias);
         exo_tensor_places_linear(p, "layers.#.self_attn.o_proj", "blocks.#.attention.out", i, 0,
-                                 width, heads, bias);
+                                 width, heads, s->attention_out_bias);
         exo_tensor_places_norm(p, "layers.#.post_attention_layernorm", "blocks.#.norm2", i, width,
                                false);
         exo_tensor_places_linear(p, "layers.#.mlp.gate_proj", up, i, 0, s->inner, width, mlp_bias);
@@ -202,5 +249,5 @@ const exo_family exo_family_llama = {
     .read = read_llama,
     .lacks = lacks,
     .write = write_llama,
-    .places = places,
+    .places = exo_llama_places,
 };

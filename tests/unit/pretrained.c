@@ -139,6 +139,30 @@ Test(pretrained, specs_are_what_the_configs_say)
          .activation = EXO_SILU,
          .gated = true,
          .rope_scaling = {.factor = 3, .linear = true}},
+        {.family = "mistral",
+         .heads = 4,
+         .kv_heads = 2,
+         .width = 32,
+         .head_width = 6,
+         .inner = 44,
+         .position = EXO_POSITION_ROTARY,
+         .norm = EXO_NORM_RMS,
+         .norm_eps = 1e-6f,
+         .activation = EXO_SILU,
+         .gated = true},
+        {.family = "qwen2",
+         .heads = 4,
+         .kv_heads = 2,
+         .width = 32,
+         .head_width = 8,
+         .inner = 44,
+         .position = EXO_POSITION_ROTARY,
+         .norm = EXO_NORM_RMS,
+         .norm_eps = 1e-6f,
+         .activation = EXO_SILU,
+         .gated = true,
+         .attention_qkv_bias = true,
+         .tied = true},
     };
     for (size_t i = 0; decoders_names[i]; i++) {
         char path[256];
@@ -241,6 +265,26 @@ static const struct {
      "\"bfloat16\", \"transformers_version\": \"4.45.0.dev0\", \"use_cache\": true, "
      "\"vocab_size\": 128256}",
      1235814400},
+    {"{\"architectures\": [\"MistralForCausalLM\"], \"attention_dropout\": 0.0, \"bos_token_id\": "
+     "1, "
+     "\"eos_token_id\": 2, \"hidden_act\": \"silu\", \"hidden_size\": 4096, \"initializer_range\": "
+     "0.02, \"intermediate_size\": 14336, \"max_position_embeddings\": 32768, \"model_type\": "
+     "\"mistral\", \"num_attention_heads\": 32, \"num_hidden_layers\": 32, "
+     "\"num_key_value_heads\": "
+     "8, \"rms_norm_eps\": 1e-05, \"rope_theta\": 1000000.0, \"sliding_window\": null, "
+     "\"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", \"transformers_version\": "
+     "\"4.42.0.dev0\", \"use_cache\": true, \"vocab_size\": 32768}",
+     7248023552},
+    {"{\"architectures\": [\"Qwen2ForCausalLM\"], \"attention_dropout\": 0.0, \"bos_token_id\": "
+     "151643, \"eos_token_id\": 151643, \"hidden_act\": \"silu\", \"hidden_size\": 896, "
+     "\"initializer_range\": 0.02, \"intermediate_size\": 4864, \"max_position_embeddings\": "
+     "32768, "
+     "\"max_window_layers\": 24, \"model_type\": \"qwen2\", \"num_attention_heads\": 14, "
+     "\"num_hidden_layers\": 24, \"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-06, "
+     "\"rope_theta\": 1000000.0, \"sliding_window\": 32768, \"tie_word_embeddings\": true, "
+     "\"torch_dtype\": \"bfloat16\", \"transformers_version\": \"4.40.1\", \"use_cache\": true, "
+     "\"use_mrope\": false, \"use_sliding_window\": false, \"vocab_size\": 151936}",
+     494032768},
 };
 
 Test(pretrained, configs_as_they_are_published_are_read)
@@ -352,8 +396,8 @@ expect_same_tensors(const char *ours_path, const char *theirs_path)
 
 Test(pretrained, writes_the_tensors_that_transformers_wrote)
 {
-    static const char *const whole[] = {"gpt2", "llama"};
-    for (size_t i = 0; i < 2; i++) {
+    static const char *const whole[] = {"gpt2", "llama", "qwen2"};
+    for (size_t i = 0; i < 3; i++) {
         exo_model *model = NULL;
         exo_params *params = NULL;
         exo_err err = {0};
