@@ -330,6 +330,18 @@ exo_stop(exo_runtime *runtime, exo_ref actor, bool drain, exo_err *err)
 }
 
 exo_status
+exo_runtime_stop(exo_runtime *runtime, exo_ref actor, const char *cause, exo_err *err)
+{
+    exo_actor *a;
+    exo_status st = exo_actor_find(runtime, actor, &a, err);
+    if (st != EXO_OK)
+        return st;
+    exo_actor_die(a, cause && *cause ? cause : "stopped", false);
+    exo_actor_drop(a);
+    return EXO_OK;
+}
+
+exo_status
 exo_kill(exo_runtime *runtime, exo_ref actor, const char *cause, exo_err *err)
 {
     exo_actor *a;

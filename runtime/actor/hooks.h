@@ -96,6 +96,8 @@ void exo_actor_info_release(exo_actor_info *info);
 /* Whether an actor of this process is starting, alive or draining. Once false, always false: a
  * reference names one life. */
 bool exo_runtime_lives(exo_runtime *runtime, exo_ref actor);
+/* exo_stop without draining, for a cause, of an actor of this process. */
+exo_status exo_runtime_stop(exo_runtime *runtime, exo_ref actor, const char *cause, exo_err *err);
 /* exo_get_actor, limited to the actors of this process. */
 exo_status exo_runtime_find_name(exo_runtime *runtime, const char *space, const char *name,
                                  exo_ref *out, exo_err *err);

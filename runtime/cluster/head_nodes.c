@@ -340,6 +340,14 @@ forget_peer(struct head *h, uint64_t peer)
 }
 
 static void
+end_job_of(struct head *h, const exo_cluster_node *driver, const char *cause, bool clean)
+{
+    char why[EXO_ERR_TEXT];
+    exo_format_cut(why, sizeof why, "its driver is lost: %s", cause);
+    exo_head_end_job(h, driver, clean ? "done" : "lost", clean ? "its driver left" : why);
+}
+
+static void
 node_gone(struct head *h, exo_cluster_node *node, const char *cause, bool clean)
 {
     if (!node->alive)
@@ -353,7 +361,7 @@ node_gone(struct head *h, exo_cluster_node *node, const char *cause, bool clean)
     exo_free(node->cause);
     node->cause = exo_strdup(cause);
     if (node->is_driver)
-        exo_head_end_job(h, node, clean ? "done" : "lost", clean ? "its driver left" : cause);
+        end_job_of(h, node, cause, clean);
     exo_head_end_entries(h, node, !clean);
     exo_head_want_tick(h, exo_head_now(h));
     exo_head_maybe_end(h);

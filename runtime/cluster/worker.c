@@ -180,7 +180,7 @@ worker_kill(exo_call_context *call, void *self, const exo_payload *args, exo_pay
         kill.id = w->env.find(w->env.context, kill.key, kill.incarnation).id;
     record_kill(w, call, &kill);
     if (kill.clean)
-        return exo_stop(exo_call_runtime(call), (exo_ref){.id = kill.id}, false, err);
+        return exo_runtime_stop(exo_call_runtime(call), (exo_ref){.id = kill.id}, kill.cause, err);
     return exo_kill(exo_call_runtime(call), (exo_ref){.id = kill.id}, kill.cause, err);
 }
 

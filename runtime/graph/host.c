@@ -611,6 +611,16 @@ renew_instance(struct host *h, exo_err *err)
     return make_instance(h, err);
 }
 
+/* An actor that was stopped while it ran, and not by the run's end, says why. */
+static void
+explain_stop(const exo_call_context *call, const struct host *h, exo_status st, exo_err *reason)
+{
+    char cause[EXO_ERR_TEXT];
+    if (st == EXO_CANCELLED &&
+        exo_cause(exo_call_runtime(call), h->actor, cause, sizeof cause) == EXO_OK)
+        exo_fail(reason, st, "%s: was stopped: %s", h->place->actor.name, cause);
+}
+
 static exo_status
 host_run(exo_call_context *call, void *self, const void *args, exo_payload *reply, exo_err *err)
 {
@@ -618,7 +628,6 @@ host_run(exo_call_context *call, void *self, const void *args, exo_payload *repl
     exo_place *p = h->place;
     exo_err reason = {0};
     exo_time wait = 0;
-    (void)call;
     (void)args;
     exo_status st = check_stage(h, "run", CONNECTED, err);
     if (st != EXO_OK)
@@ -648,6 +657,7 @@ host_run(exo_call_context *call, void *self, const void *args, exo_payload *repl
     exo_place_leave_collectives(p);
     h->stage = OVER;
     exo_pace_leave(&p->pace);
+    explain_stop(call, h, st, &reason);
     return st == EXO_OK ? report(p, true, reply, err) : exo_fail(err, st, "%s", reason.text);
 }
 

@@ -4,8 +4,9 @@
 # the network does.
 #
 # Each worker has a network namespace of its own. What they say to each other is forwarded by a third
-# one, with the head and the driver; the cut is that it forwards no more. The test is skipped where the
-# process may not have namespaces. Read next: graph/split.h.
+# one, with the head and the driver; the cut is that it forwards no more. At last the driver, in a
+# namespace of its own, loses the head, but not the workers. The test is skipped where the process may not
+# have namespaces. Read next: graph/split.h.
 if [ "${1:-}" != inside ]; then
     unshare --net --mount sh -c 'ip link set lo up && echo 1 >/proc/sys/net/ipv4/ip_forward' 2>/dev/null || exit 77
     exec unshare --net --mount bash "$0" inside
@@ -24,16 +25,17 @@ host() {
         ip -n "$1" route add default via "10.77.$2.1"
 }
 
-{ mount --make-rprivate / && mount -t tmpfs none /run && ip link set lo up && ip addr add 10.77.0.1/32 dev lo && host w1 1 && host w2 2 && forward 1; } ||
+{ mount --make-rprivate / && mount -t tmpfs none /run && ip link set lo up && ip addr add 10.77.0.1/32 dev lo && host w1 1 && host w2 2 && host dr 3 && forward 1; } ||
     exit 77
 at=tcp://10.77.0.1:7070
 EXOGYM_HOST_ID=hub head --no-ipc --insecure --listen "$at" --peer-timeout 3s
 EXOGYM_HOST_ID=w1 network=w1 worker w1 --no-ipc --insecure --listen tcp://10.77.1.2:0 --head "$at" --peer-timeout 3s --resource a=1
 EXOGYM_HOST_ID=w2 network=w2 worker w2 --no-ipc --insecure --listen tcp://10.77.2.2:0 --head "$at" --peer-timeout 3s --resource b=1
 
-# begin NAME RULE: the run NAME, whose source has that rule, in the background; it has sent when this
-# returns.
+# begin NAME RULE COMMAND...: the run NAME, whose source has that rule, in the background; it has sent when
+# this returns. The driver is started by the command, if there is one.
 begin() {
+    local name=$1
     cat >"$1.yaml" <<YAML
 exogym: 1
 plugins: [$EXO_BUILD/tests/plugins/stream.so]
@@ -43,11 +45,12 @@ actors:
 edges:
   - {from: source, to: sink, carries: items, buffer: {capacity: 3}}
 YAML
-    EXOGYM_HOST_ID=hub "$EXOGYM" run "$1.yaml" --save-dir saved --head "$at" >"$1.out" 2>"$1.err" </dev/null &
+    shift 2
+    EXOGYM_HOST_ID=${4:-hub} "$@" "$EXOGYM" run "$name.yaml" --save-dir saved --head "$at" >"$name.out" 2>"$name.err" </dev/null &
     run_pid=$!
     started+=("$run_pid")
-    until_true 30 eval "gone $run_pid || grep -q 'sent [0-9]' '$1.err'"
-    grep -q 'sent [0-9]' "$1.err" || fail "nothing comes: $(cat "$1.err")"
+    until_true 30 eval "gone $run_pid || grep -q 'sent [0-9]' '$name.err'"
+    grep -q 'sent [0-9]' "$name.err" || fail "nothing comes: $(cat "$name.err")"
 }
 
 begin mortal ''
@@ -66,6 +69,13 @@ forward 1
 ended 60 "$run_pid" 0
 grep -q '^source_0.* have lost their connection.*; it begins life 2$' lives.err || fail "it said: $(cat lives.err)"
 [ "$(json saved/lives/result.json state)" = finished ] || fail 'the run has not finished'
+
+rm gate
+begin unheard '' ip netns exec dr
+ip -n dr route add blackhole 10.77.0.1
+ended 60 "$run_pid" 1
+grep -q '^exogym: .*its job ended: its driver is lost: nothing was heard from it' unheard.err || fail "it said: $(cat unheard.err)"
+ip -n dr route del blackhole 10.77.0.1
 x stop --head "$at" || fail 'stop'
 ended 15 "$head_pid" 0
 finish

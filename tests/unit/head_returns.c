@@ -248,6 +248,18 @@ Test(head_returns, a_silent_node_is_lost_with_its_actors_while_another_one_is_he
     cr_expect(is_ended(&r));
 }
 
+Test(head_returns, an_actor_ends_with_its_driver_which_is_lost_and_is_told_so)
+{
+    static const char cause[] = "its job ended: its driver is lost: no power";
+    struct returned r;
+    live(&r);
+    world_lose(&w, 7, "no power");
+    world_tick(&w, 0);
+    cr_expect(strstr(world_why(&w, "a"), cause), "%s", world_why(&w, "a"));
+    cr_assert_eq(w.num_kills, 1);
+    cr_expect_str_eq(w.kills[0].cause, cause);
+}
+
 Test(head_returns, a_node_that_is_heard_again_without_a_word_ends_the_wait)
 {
     struct returned r;
