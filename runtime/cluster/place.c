@@ -40,18 +40,34 @@ make_private(const char *path, bool exists, exo_err *err)
     return EXO_OK;
 }
 
+/* Writes the folder of all clusters' sockets, as an absolute path, because other processes read it in the
+ * addresses of this one. False: it is too long, or the current folder has no path. */
+static bool
+name_base(const char *folder, char base[EXO_CLUSTER_PLACE_PATH], size_t room)
+{
+    char here[EXO_CLUSTER_PLACE_PATH];
+    const char *run = getenv("XDG_RUNTIME_DIR");
+    int n = -1;
+    if (folder && folder[0] == '/')
+        n = snprintf(base, room, "%s", folder);
+    else if (folder && getcwd(here, sizeof here))
+        n = snprintf(base, room, "%s/%s", strcmp(here, "/") == 0 ? "" : here, folder);
+    else if (!folder && run && run[0] == '/')
+        n = snprintf(base, room, "%s/exogym", run);
+    else if (!folder)
+        n = snprintf(base, room, "/tmp/exogym-%u", (unsigned)geteuid());
+    return n >= 0 && (size_t)n < room;
+}
+
 static exo_status
 find_folder(exo_cluster_place *p, const exo_cluster_opts *opts, exo_err *err)
 {
     char base[EXO_CLUSTER_PLACE_PATH];
-    const char *run = getenv("XDG_RUNTIME_DIR");
-    int n = opts->folder ? snprintf(base, sizeof base, "%s", opts->folder)
-            : run && run[0] == '/'
-                ? snprintf(base, sizeof base, "%s/exogym", run)
-                : snprintf(base, sizeof base, "/tmp/exogym-%u", (unsigned)geteuid());
-    if (n < 0 || (size_t)n + strlen(p->cluster) + 32 >= sizeof base)
-        return exo_fail(err, EXO_INVAL, "%s: the path is too long for a socket",
-                        opts->folder ? opts->folder : run);
+    if (!name_base(opts->folder, base, sizeof base - strlen(p->cluster) - 32))
+        return exo_fail(err, EXO_INVAL, "%s: the path is too long for a socket%s",
+                        opts->folder ? opts->folder : base,
+                        opts->folder && opts->folder[0] != '/' ? ", with that of the current folder"
+                                                               : "");
     exo_status st = make_private(base, opts->folder && opts->folder_exists, err);
     snprintf(p->folder, sizeof p->folder, "%s/%s", base, p->cluster);
     return st == EXO_OK ? make_private(p->folder, false, err) : st;

@@ -90,8 +90,8 @@ mkdir -m 700 here
 expect 2 "exogym: status: the head's address 'http://x': expected tcp://HOST:PORT or ipc://PATH (see \`exogym help status\`)" status --head http://x --folder here
 expect 2 "exogym: status: the cluster's name 'a b': expected at most 47 letters, digits, '.', '_' and '-', no '.' first (see \`exogym help status\`)" status --cluster 'a b' --folder here
 mkdir -m 755 open
-expect 2 "exogym: status: open: must be a folder of your own that nobody else can enter (chmod 700) (see \`exogym help status\`)" status --folder open
-expect 1 "exogym: no head can be reached (there is no head at ipc://here/other/head): start one with \`exogym-head\`" status --cluster other --folder here --timeout 10ms
+expect 2 "exogym: status: $folder/open: must be a folder of your own that nobody else can enter (chmod 700) (see \`exogym help status\`)" status --folder open
+expect 1 "exogym: no head can be reached (there is no head at ipc://$folder/here/other/head): start one with \`exogym-head\`" status --cluster other --folder here --timeout 10ms
 
 # What cannot be written is not done.
 "$EXOGYM" list models >/dev/full 2>err
