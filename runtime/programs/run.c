@@ -66,6 +66,10 @@ read_cluster_args(const exo_run_args *args, exo_mpi_job *mpi, exo_local_cluster_
         return exo_fail(
             err, EXO_INVAL,
             "--workers starts a cluster of its own: it does not go with --head or --cluster");
+    if ((args->keys || args->head_key) && !args->head && !args->cluster)
+        return exo_fail(err, EXO_INVAL,
+                        "%s is for a cluster that runs already: name it by --head or --cluster",
+                        args->keys ? "--keys" : "--head-key");
     if (args->dry_run && wants_cluster(args))
         return exo_fail(err, EXO_INVAL,
                         "--dry-run plans all nodes in one process: it does not go with --workers, "
@@ -301,13 +305,15 @@ static const exo_arg table[] = {
      "on.",
      EXO_INTO(exo_run_args, insecure)},
     {"--head", "ADDRESS",
-     "Runs the nodes on the workers of the cluster with this head: tcp://HOST:PORT or ipc://PATH.",
+     "Runs the nodes on the workers of the cluster with this head: tcp://HOST:PORT or ipc://PATH. "
+     "Without it, --cluster or --workers the nodes are in this process, whatever EXOGYM_HEAD says.",
      EXO_INTO(exo_run_args, head)},
     {"--cluster", "NAME", "The same with the cluster of that name on this machine.",
      EXO_INTO(exo_run_args, cluster)},
-    {"--head-key", "KEY|FILE", "The head's public key, where it has one.",
+    {"--head-key", "KEY|FILE", "With --head or --cluster: the head's public key, where it has one.",
      EXO_INTO(exo_run_args, head_key), .word = EXO_WORD_FILE},
-    {"--keys", "FILE.secret", "This machine's keys, as exogym keygen made them.",
+    {"--keys", "FILE.secret",
+     "With --head or --cluster: this machine's keys, as exogym keygen made them.",
      EXO_INTO(exo_run_args, keys), .word = EXO_WORD_FILE},
     {"--no-plot", NULL, "Draws no picture at the end.", EXO_INTO(exo_run_args, no_plot)},
     {0},

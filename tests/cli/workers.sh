@@ -82,6 +82,10 @@ has err 'on workers there is no network.json'
 
 expect 2 "exogym: run: --workers 0: expected a number from 1 to 256 (see \`exogym help run\`)" run job.yaml --workers 0
 expect 2 "exogym: run: --transport is for --workers (see \`exogym help run\`)" run job.yaml --transport tcp
+for option in --keys --head-key; do
+    expect 2 "exogym: run: $option is for a cluster that runs already: name it by --head or --cluster (see \`exogym help run\`)" run job.yaml $option none
+    EXOGYM_HEAD=tcp://127.0.0.1:1 bad 2 "run: $option is for a cluster that runs already" run job.yaml --workers 1 $option none
+done
 expect 2 "exogym: run: --transport tcp: every user of this host could run code as this user meanwhile: take curve, or say --insecure (see \`exogym help run\`)" \
     run job.yaml --workers 1 --transport tcp
 expect 2 "exogym: run: --insecure is for --transport tcp (see \`exogym help run\`)" run job.yaml --workers 1 --insecure
