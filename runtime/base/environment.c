@@ -9,6 +9,7 @@
 
 #include "base/nearest.h"
 #include "base/part_of_memory.h"
+#include "base/size_unit.h"
 
 #define PREFIX "EXOGYM_"
 
@@ -33,11 +34,28 @@ is_threads(const char *text)
     return is_number(text, 1, EXO_MAX_THREADS, &number);
 }
 
+/* Parses a size: a number of bytes, or one with a unit, such as 2GiB. */
+static bool
+read_size(const char *text, uint64_t *out)
+{
+    char digits[24];
+    size_t length = strspn(text, "0123456789");
+    if (length >= sizeof digits)
+        return false;
+    memcpy(digits, text, length);
+    digits[length] = '\0';
+    double unit = text[length] ? exo_size_unit(text + length) : 1;
+    if (!is_number(digits, 1, INT64_MAX, out) || unit < 1 || (double)*out > 0x1p62 / unit)
+        return false;
+    *out *= (uint64_t)unit;
+    return true;
+}
+
 static bool
 is_size(const char *text)
 {
-    uint64_t number = 0;
-    return is_number(text, 1, INT64_MAX, &number);
+    uint64_t bytes = 0;
+    return read_size(text, &bytes);
 }
 
 static bool
@@ -99,7 +117,7 @@ static const struct {
     {PREFIX "HEAD", "tcp://HOST:PORT or ipc://PATH", is_address},
     {PREFIX "HEAD_KEY", "a public key or the path of a NAME.key", is_anything},
     {PREFIX "HOST_ID", "any text", is_anything},
-    {PREFIX "STORE", "a number of bytes", is_size},
+    {PREFIX "STORE", "a number of bytes or a size, as 2GiB", is_size},
     {PREFIX "DUMPABLE", "1", is_one},
     {PREFIX "CUDNN", "off, on or tf32", is_cudnn},
     {PREFIX "CUDA_EPILOGUES", "off or on", is_switch},
@@ -125,6 +143,14 @@ exo_environment_threads(void)
     const char *text = exo_environment(PREFIX "THREADS");
     uint64_t number = 0;
     return text && is_number(text, 1, EXO_MAX_THREADS, &number) ? (unsigned)number : 0;
+}
+
+uint64_t
+exo_environment_store(void)
+{
+    const char *text = exo_environment(PREFIX "STORE");
+    uint64_t bytes = 0;
+    return text && read_size(text, &bytes) ? bytes : 0;
 }
 
 /* Refuses a name that is similar to one of the variables. Other names may belong to another

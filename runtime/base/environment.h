@@ -2,6 +2,8 @@
 #ifndef EXO_BASE_ENVIRONMENT_H
 #define EXO_BASE_ENVIRONMENT_H
 
+#include <stdint.h>
+
 #include <exogym/status.h>
 
 enum {
@@ -16,5 +18,7 @@ exo_status exo_environment_check(exo_err *err);
 const char *exo_environment(const char *name);
 /* The value of EXOGYM_THREADS; 0: not set, or invalid. */
 unsigned exo_environment_threads(void);
+/* The bytes of EXOGYM_STORE; 0: not set, or invalid. */
+uint64_t exo_environment_store(void);
 
 #endif

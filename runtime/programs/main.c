@@ -22,7 +22,9 @@ static const exo_note environment[] = {
     {"EXOGYM_THREADS",
      "Threads that compute at once; all usable cores unless set. Changes speed, never numbers."},
     {"EXOGYM_DATA", "Where data sets lie; else $XDG_DATA_HOME/exogym, else ~/.local/share/exogym."},
-    {"EXOGYM_HEAD", "The address of a cluster's head, unless --head says it."},
+    {"EXOGYM_HEAD",
+     "The address of a cluster's head for commands that look at one, unless --head says "
+     "it. `run` needs --head."},
     {"EXOGYM_HEAD_KEY", "Its public key, or the path of its NAME.key, unless --head-key says it."},
     {"EXOGYM_CUDNN",
      "What computes convolutions, and attention in bf16, on a GPU: off (the default: exogym's "
@@ -37,6 +39,9 @@ static const exo_note environment[] = {
      "or a size, as 20GiB; all of it unless set."},
     {"EXOGYM_CUDA_TF32", "Whether products of fp32 on a GPU may be computed as tf32: off (the "
                          "default) or on."},
+    {"EXOGYM_STORE",
+     "Most bytes that this process's shared objects take, as 2GiB; half of the memory "
+     "unless set."},
     {"EXOGYM_LOG", "How much is logged: error, warn (the default), info or debug."},
     {0},
 };

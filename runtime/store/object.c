@@ -3,9 +3,9 @@
 #include <exogym/object.h>
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/environment.h"
 #include "store/store.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -33,8 +33,7 @@ exo_store_default(exo_store **out, exo_err *err)
     pthread_once(&once, watch_forks);
     pthread_mutex_lock(&lock);
     if (!store) {
-        const char *given = getenv("EXOGYM_STORE");
-        uint64_t capacity = given ? strtoull(given, NULL, 10) : 0;
+        uint64_t capacity = exo_environment_store();
         const exo_store_opts opts = {.capacity = capacity, .keep = capacity / 8};
         st = exo_store_open(&store, capacity ? &opts : NULL, err);
     }

@@ -152,7 +152,9 @@ for value in 0 -1 two 2.5 '2 ' 1025 99999999999999999999; do
 done
 environment EXOGYM_LOG verbose "EXOGYM_LOG: expected error, warn, info or debug, got 'verbose'"
 environment EXOGYM_HEAD localhost:7700 "EXOGYM_HEAD: expected tcp://HOST:PORT or ipc://PATH, got 'localhost:7700'"
-environment EXOGYM_STORE 1GB "EXOGYM_STORE: expected a number of bytes, got '1GB'"
+for value in 0 GiB 1XB 1.5GiB ' 1' 8388608TiB; do
+    environment EXOGYM_STORE "$value" "EXOGYM_STORE: expected a number of bytes or a size, as 2GiB, got '$value'"
+done
 environment EXOGYM_CUDNN yes "EXOGYM_CUDNN: expected off, on or tf32, got 'yes'"
 environment EXOGYM_CUDA_EPILOGUES yes "EXOGYM_CUDA_EPILOGUES: expected off or on, got 'yes'"
 environment EXOGYM_CUDA_GRAPHS yes "EXOGYM_CUDA_GRAPHS: expected off or on, got 'yes'"
@@ -160,7 +162,7 @@ environment EXOGYM_CUDA_MEMORY 2 "EXOGYM_CUDA_MEMORY: expected a part of the GPU
 environment EXOGYM_CUDA_TF32 yes "EXOGYM_CUDA_TF32: expected off or on, got 'yes'"
 environment EXOGYM_THREAD 2 'the environment has EXOGYM_THREAD, which is not read; did you mean EXOGYM_THREADS?'
 environment EXOGYM_log debug 'the environment has EXOGYM_log, which is not read; did you mean EXOGYM_LOG?'
-for right in EXOGYM_THREADS=1 EXOGYM_THREADS=1024 EXOGYM_THREADS= EXOGYM_LOG= EXOGYM_LOG=debug EXOGYM_HEAD= EXOGYM_OF_ANOTHER_PROGRAM=x; do
+for right in EXOGYM_STORE=1048576 EXOGYM_STORE=2GiB EXOGYM_STORE=4194304TiB EXOGYM_THREADS=1 EXOGYM_THREADS=1024 EXOGYM_THREADS= EXOGYM_LOG= EXOGYM_LOG=debug EXOGYM_HEAD= EXOGYM_OF_ANOTHER_PROGRAM=x; do
     env "$right" "$EXOGYM" --version >out 2>err || fail "$right: $(cat err)"
 done
 
