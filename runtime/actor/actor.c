@@ -108,6 +108,9 @@ exo_status
 exo_actor_fail_dead(exo_runtime *runtime, exo_ref ref, exo_err *err)
 {
     char cause[EXO_CAUSE];
+    if (ref.id == 0)
+        return exo_fail(err, EXO_PEER_LOST,
+                        "the reference is none (its id is 0): nothing was spawned or found for it");
     exo_runtime_cause(runtime, ref.id, cause, sizeof cause);
     return exo_fail(err, EXO_PEER_LOST, "the actor is dead: %s", cause);
 }
@@ -168,8 +171,8 @@ fail_no_method(const exo_actor_class *c, const char *name, exo_err *err)
     const char *meant = exo_nearest_name(&nearest);
     exo_status st =
         exo_fail(err, EXO_NOT_FOUND, "the class '%s' has no method '%.60s'%s%s%s; it has %s",
-                 c->name, name, meant ? "; did you mean '" : "", meant ? meant : "",
-                 meant ? "'?" : "", known.failed ? "" : known.data);
+                 c->name, name, meant ? " (did you mean '" : "", meant ? meant : "",
+                 meant ? "'?)" : "", known.failed ? "" : known.data);
     exo_free(known.data);
     return st;
 }

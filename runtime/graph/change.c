@@ -129,8 +129,9 @@ check_top(const exo_graph_spec *now, const exo_graph_spec *next, exo_err *err)
     exo_config *root = next->root;
     if (strcmp(now->name, next->name) != 0)
         return refuse_in(next, place_of(root, "name"), err,
-                         "name: '%.60s'; the run is called '%.60s', which " RULE, next->name,
-                         now->name);
+                         "name: '%.60s'; the run is called '%.60s', which " RULE
+                         ": give --set name=%.60s",
+                         next->name, now->name, now->name);
     if (now->seed != next->seed)
         return refuse_in(next, place_of(root, "seed"), err,
                          "seed: %" PRIu64 "; the run has %" PRIu64 ", which " RULE, next->seed,

@@ -182,7 +182,9 @@ refused() {
     sed "$edit" plain.yaml >edited.yaml
     expect 2 "exogym: $message, which cannot change while it goes on" graph apply edited.yaml --to runs/flow "${changed[@]}" "$@"
 }
-refused "edited.yaml:2:7: name: 'flew'; the run is called 'flow'" 's/^name: flow/name: flew/'
+sed 's/^name: flow/name: flew/' plain.yaml >edited.yaml
+expect 2 "exogym: edited.yaml:2:7: name: 'flew'; the run is called 'flow', which cannot change while it goes on: give --set name=flow" \
+    graph apply edited.yaml --to runs/flow "${changed[@]}"
 refused '--set actors.sink.count: actors.sink.count: 2; the run has 3' '' --set actors.sink.count=2
 refused "edited.yaml:6:75: actors.source.config.pause_us: 0; the run has 1000" "s/'\\\${pause}'/0/"
 refused 'edited.yaml:6:45: actors.source.config.pause_us: nothing; the run has 1000' "s/, pause_us: '\\\${pause}'//"
