@@ -91,6 +91,11 @@ EXO_API exo_status exo_token_stream_open(exo_token_stream **out, exo_tokenizer *
                                          bool special, exo_err *err);
 /* Frees the stream with its unfinished characters, and sets *stream to NULL; accepts NULL in it. */
 EXO_API void exo_token_stream_close(exo_token_stream **stream);
+/* Starts a text that goes on after `tokens` (count), as an answer after its prompt, whose text is not
+ * returned. Where the decoder leaves out a space at the beginning of a text, as SentencePiece's does,
+ * it stays here. INVAL: one of the last numbers has no token; the stream is as before. */
+EXO_API exo_status exo_token_stream_follow(exo_token_stream *stream, const int32_t *tokens,
+                                           size_t count, exo_err *err);
 /* Adds a token and returns the text that is now complete. *text belongs to the stream until the
  * next call, and may be empty. INVAL: a number that no token has; the stream goes on. */
 EXO_API exo_status exo_token_stream_put(exo_token_stream *stream, int32_t token, const char **text,

@@ -149,6 +149,25 @@ show(exo_token_stream *s, size_t upto, const char **text, exo_err *err)
     return st;
 }
 
+/* The last tokens become the window's shown ones. */
+exo_status
+exo_token_stream_follow(exo_token_stream *s, const int32_t *tokens, size_t count, exo_err *err)
+{
+    size_t first = SHOWN_MOST;
+    int32_t last[SHOWN_MOST];
+    for (size_t i = count; i > 0 && first > 0; i--) {
+        const exo_spelling *spelling = exo_vocab_spelling(&s->tokenizer->bpe.vocab, tokens[i - 1]);
+        if (!spelling)
+            return exo_fail(err, EXO_INVAL, "the number %d is not a token of this tokenizer",
+                            tokens[i - 1]);
+        if (s->special || !spelling->special)
+            last[--first] = tokens[i - 1];
+    }
+    s->count = s->shown = SHOWN_MOST - first;
+    memcpy(s->window, last + first, s->count * sizeof *last);
+    return EXO_OK;
+}
+
 exo_status
 exo_token_stream_put(exo_token_stream *s, int32_t token, const char **text, exo_err *err)
 {

@@ -336,7 +336,7 @@ prepare(struct generation *g, exo_err *err)
     if (st == EXO_OK && !g->texts)
         st = exo_fail(err, EXO_NOMEM, "no memory for %zu samples", g->samples);
     for (size_t i = 0; st == EXO_OK && i < g->samples; i++)
-        st = exo_sample_text_open(&g->texts[i], g->tokenizer, err);
+        st = exo_sample_text_open(&g->texts[i], g->tokenizer, g->tokens, g->num_tokens, err);
     return st;
 }
 

@@ -11,10 +11,12 @@
 #include "programs/show.h"
 
 exo_status
-exo_sample_text_open(exo_sample_text *sample, exo_tokenizer *tokenizer, exo_err *err)
+exo_sample_text_open(exo_sample_text *sample, exo_tokenizer *tokenizer, const int32_t *prompt,
+                     size_t count, exo_err *err)
 {
     *sample = (exo_sample_text){0};
-    return exo_token_stream_open(&sample->stream, tokenizer, false, err);
+    exo_status st = exo_token_stream_open(&sample->stream, tokenizer, false, err);
+    return st == EXO_OK ? exo_token_stream_follow(sample->stream, prompt, count, err) : st;
 }
 
 void

@@ -26,7 +26,9 @@ typedef struct exo_sample_text {
     size_t count;
 } exo_sample_text;
 
-exo_status exo_sample_text_open(exo_sample_text *sample, exo_tokenizer *tokenizer, exo_err *err);
+/* `prompt`: the `count` tokens after which the text goes on. */
+exo_status exo_sample_text_open(exo_sample_text *sample, exo_tokenizer *tokenizer,
+                                const int32_t *prompt, size_t count, exo_err *err);
 void exo_sample_text_release(exo_sample_text *sample);
 /* Reads the new tokens of the sequence. `last`: no more will come. */
 exo_status exo_sample_text_read(exo_sample_text *sample, const exo_generated *sequence,

@@ -104,6 +104,23 @@ cmp out greedy || fail "with a stop text that does not occur it is another text:
 ok generate --model $run --prompt 'line 5' --temperature 0 --max-new-tokens 20 --stop "${begin:0:2}" --samples 2
 [ "$(cat out)" = $'--- 1\nline 5\n--- 2\nline 5' ] || fail "two texts that end at once: $(cat out)"
 
+# An answer's first word keeps the space before it, which SentencePiece's decoders leave out at the
+# beginning of a text.
+ok run lm.yaml --no-plot --name pieces --set data.tokenizer="$EXO_SOURCE/tests/golden/tokenizers/llama2" --set train.max_steps=2
+ok generate --model runs/pieces/ddp --prompt 'The' --temperature 1 --top-k 0 --max-new-tokens 2 --samples 40 --json
+python3 - out "$EXO_SOURCE/tests/golden/tokenizers/llama2/tokenizer.json" <<'END' || fail "texts are not those of their tokens: $(cat out)"
+import json, sys
+answer, file = (json.load(open(path)) for path in sys.argv[1:])
+spelled = {number: token for token, number in file["model"]["vocab"].items()}
+spaces = 0
+for sample in answer["samples"]:
+    text = "".join(spelled[t] for t in sample["tokens"]).replace("\u2581", " ")
+    if "<" not in text: # bytes and special tokens
+        assert sample["text"] == text, (sample["text"], text)
+        spaces += text[0] == " "
+assert spaces > 0
+END
+
 # Mistakes.
 bad 2 'top-k' generate --model $run --prompt x --top-k -3
 bad 2 'twice' generate --model $run --prompt x --prompt-file prompt

@@ -350,6 +350,71 @@ Test(tokenizer, a_stream_gives_whole_characters)
     }
 }
 
+/* A text that goes on after the first tokens is the rest of the whole text. Those are cut where a
+ * character ends. */
+static void
+expect_followed(exo_tokenizer *t, const int32_t *tokens, size_t count, bool special)
+{
+    exo_token_stream *s = NULL;
+    char *whole = NULL, *before = NULL;
+    const char *part;
+    size_t size = 0, at = 0;
+    cr_assert_eq(exo_token_stream_open(&s, t, special, NULL), EXO_OK);
+    cr_assert_eq(exo_tokenizer_decode(t, tokens, count, special, &whole, &size, NULL), EXO_OK);
+    for (size_t first = 0; first < count; first++) {
+        cr_assert_eq(exo_tokenizer_decode(t, tokens, first, special, &before, &at, NULL), EXO_OK);
+        bool cut = at <= size && memcmp(before, whole, at) == 0;
+        exo_free(before);
+        if (!cut)
+            continue;
+        cr_assert_eq(exo_token_stream_follow(s, tokens, first, NULL), EXO_OK);
+        for (size_t i = first; i <= count; i++, at += strlen(part)) {
+            exo_status st = i < count ? exo_token_stream_put(s, tokens[i], &part, NULL)
+                                      : exo_token_stream_end(s, &part, NULL);
+            cr_assert_eq(st, EXO_OK);
+            cr_assert_arr_eq(part, whole + at, strlen(part), "%zu, then token %zu", first, i);
+        }
+        cr_expect_eq(at, size, "%zu", first);
+    }
+    exo_free(whole);
+    exo_token_stream_close(&s);
+}
+
+Test(tokenizer, a_text_that_follows_another_keeps_its_space)
+{
+    static const char *const names[] = {"gpt2", "opt", "llama2", "llama3", "mistral"};
+    static const char text[] = "One sentence, and \u4f60\u597d more words</s> at its end.";
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        exo_tokenizer *t = golden(names[k]);
+        int32_t *tokens = NULL;
+        size_t count = encode(t, text, sizeof text - 1, &tokens);
+        expect_followed(t, tokens, count, true);
+        expect_followed(t, tokens, count, false);
+        exo_free(tokens);
+        exo_tokenizer_drop(&t);
+    }
+}
+
+Test(tokenizer, a_stream_follows_tokens_only)
+{
+    exo_tokenizer *t = NULL;
+    exo_token_stream *s = NULL;
+    exo_err err = {0};
+    const char *text = NULL;
+    cr_assert_eq(exo_tokenizer_bytes(&t, NULL), EXO_OK);
+    cr_assert_eq(exo_token_stream_open(&s, t, true, NULL), EXO_OK);
+    cr_expect_eq(exo_token_stream_put(s, 0xc3, &text, NULL), EXO_OK);
+    cr_expect_eq(exo_token_stream_follow(s, (const int32_t[]){'a', 256}, 2, &err), EXO_INVAL);
+    cr_expect(strstr(err.text, "256"), "%s", err.text);
+    cr_expect_eq(exo_token_stream_put(s, 0xa9, &text, NULL), EXO_OK); /* it is as before */
+    cr_expect_str_eq(text, "\u00e9");
+    cr_expect_eq(exo_token_stream_follow(s, NULL, 0, NULL), EXO_OK);
+    cr_expect_eq(exo_token_stream_put(s, 'b', &text, NULL), EXO_OK);
+    cr_expect_str_eq(text, "b");
+    exo_token_stream_close(&s);
+    exo_tokenizer_drop(&t);
+}
+
 static void
 expect_put(exo_token_stream *s, int32_t token, const char *expected)
 {
