@@ -5,16 +5,22 @@
  * exo_remote. Blocks while it connects. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "cluster/cluster_impl.h"
 #include "net/intake.h"
 
 /* --- Connecting ------------------------------------------------------------------------------- */
 
+/* Whether a process of this user listens there: it would refuse another user's, which has to come by
+ * tcp. */
 static bool
 is_there(const char *ipc_endpoint)
 {
-    return exo_cluster_place_has_owner(ipc_endpoint + strlen("ipc://"));
+    const char *path = ipc_endpoint + strlen("ipc://");
+    struct stat info;
+    return stat(path, &info) == 0 && info.st_uid == geteuid() && exo_cluster_place_has_owner(path);
 }
 
 /* Tries the addresses of a process, those of this host first. addresses: separated by spaces.

@@ -33,6 +33,24 @@ ended 10 "$w1_pid" 0
 ended 10 "$w2_pid" 0
 [ "$(ls "$place")" = head.lock ] || fail "something is left: $(ls "$place")"
 
+# Another user of the host comes by tcp, as to a cluster that systemd runs: the sockets in its folder are for
+# its own user only. Here nobody may reach them, root neither without its capabilities.
+head --listen tcp://127.0.0.1:0 --keys keys/head.secret
+address=$(sed -n 's/.*\(tcp:[^ ]*\).*/\1/p' head_pid.out)
+at=(--head "$address" --head-key keys/head.key --keys keys/me.secret --folder theirs)
+mkdir -m 700 theirs
+worker w1 --listen tcp://127.0.0.1:0 --keys keys/w1.secret "${at[@]:0:4}" --plugin "$plugin"
+powerless=()
+[ "$(id -u)" != 0 ] || powerless=(setpriv --bounding-set=-all --inh-caps=-all)
+chmod 0 "$place"
+"${powerless[@]}" "$EXOGYM" spawn counter 1 "${at[@]}" >out 2>err || fail "spawn as another user: $(cat err)"
+"${powerless[@]}" "$EXOGYM" call counter add 2 "${at[@]}" >out 2>err || fail "call as another user: $(cat err)"
+has out 3
+chmod 700 "$place"
+x stop "${at[@]:0:6}" || fail 'stop'
+ended 10 "$head_pid" 0
+ended 10 "$w1_pid" 0
+
 # Addresses of IPv6 stand in brackets; a socket of [::] also accepts IPv4.
 if grep -qs '^0*1 ' /proc/net/if_inet6; then
     head --no-ipc --listen 'tcp://[::]:0' --keys keys/head.secret
