@@ -281,7 +281,8 @@ EXO_API exo_status exo_cause(exo_runtime *runtime, exo_ref actor, char *text, si
  * future, at any time. Errors returned at once: NOT_FOUND (no such method), FULL (mailbox),
  * PEER_LOST, NOMEM. Of an actor in another process NOT_FOUND, PEER_LOST and the FULL of its mailbox
  * come with the future; FULL at once then means that 65,536 calls to that process are unanswered. A
- * caller that slows down by FULL, or finds the next life, therefore looks for it in both places. */
+ * caller that slows down by FULL, or finds the next life, therefore looks for it in both places. *out
+ * is NULL after an error, so that it may be dropped; so it is with exo_monitor. */
 EXO_API exo_status exo_call(exo_runtime *runtime, exo_ref actor, const char *method,
                             exo_payload args, exo_time deadline, exo_future **out, exo_err *err);
 /* Calls a method and waits for the reply until `deadline`. The caller releases *reply (`reply` may

@@ -267,8 +267,7 @@ exo_call(exo_runtime *runtime, exo_ref actor, const char *method, exo_payload ar
         st = exo_runtime_deliver(runtime, actor, method, &args, NULL, future, err);
     if (st != EXO_OK)
         exo_future_drop(&future);
-    else
-        *out = future;
+    *out = future;
     return st;
 }
 

@@ -166,8 +166,7 @@ exo_monitor(exo_runtime *runtime, exo_ref actor, exo_future **out, exo_err *err)
                     : exo_runtime_monitor(runtime, actor, future, err);
     if (st != EXO_OK)
         exo_future_drop(&future);
-    else
-        *out = future;
+    *out = future;
     return st;
 }
 

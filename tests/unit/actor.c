@@ -57,13 +57,18 @@ Test(actor, what_cannot_be_called_is_an_error_at_once)
     cr_expect_eq(exo_call(r.runtime, ref, "sing", (exo_payload){0}, FAR, &f, &r.err),
                  EXO_NOT_FOUND);
     cr_expect(strstr(r.err.text, "sing"));
+    f = (exo_future *)(uintptr_t)1; /* of a caller who did not initialize it */
     cr_expect_eq(exo_call(r.runtime, ref, "writ", (exo_payload){0}, FAR, &f, &r.err),
                  EXO_NOT_FOUND);
+    cr_expect_null(f);
     cr_expect(strstr(r.err.text, "no method 'writ' (did you mean 'write'?); it has "), "%s",
               r.err.text);
     cr_expect_eq(
         exo_call(r.runtime, (exo_ref){.id = 12345}, "write", (exo_payload){0}, FAR, &f, &r.err),
         EXO_PEER_LOST);
+    f = (exo_future *)(uintptr_t)1;
+    cr_expect_eq(exo_monitor(r.runtime, (exo_ref){.id = 12345}, &f, &r.err), EXO_PEER_LOST);
+    cr_expect_null(f);
     cr_expect_eq(exo_call(r.runtime, (exo_ref){0}, "write", (exo_payload){0}, FAR, &f, &r.err),
                  EXO_PEER_LOST);
     cr_expect(strstr(r.err.text, "the reference is none"), "%s", r.err.text);
