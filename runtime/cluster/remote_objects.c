@@ -13,7 +13,8 @@
 /* --- Payloads in shared memory ---------------------------------------------------------------- */
 
 /* Whether others can import objects of this process. They open an object through /proc/PID/fd,
- * which the kernel forbids if the process is not dumpable. Payloads are then sent as bytes. */
+ * which the kernel forbids to other users, and to all if the process is not dumpable. Payloads are
+ * then sent as bytes. */
 static bool
 may_be_looked_into(void)
 {
@@ -26,7 +27,7 @@ exo_remote_place_payload(exo_peer *peer, exo_envelope *e, const exo_payload *pay
 {
     exo_object *object = exo_object_of_payload(payload);
     *lent = NULL;
-    if (!exo_peer_is_near(peer) || (!object && payload->size < EXO_DELIVERY_LARGE) ||
+    if (!exo_peer_may_share(peer) || (!object && payload->size < EXO_DELIVERY_LARGE) ||
         !may_be_looked_into())
         return EXO_OK;
     /* An imported object belongs to another process, and may be gone before the other side imports

@@ -41,6 +41,7 @@ identify_locked(exo_net *net, exo_peer *peer, const exo_wire_identity *who, cons
     exo_net_make_plain(peer->endpoint);
     peer->near = strcmp(who->boot, net->boot) == 0;
     peer->by_ipc = peer->socket && peer->socket->ipc;
+    peer->own_user = peer->near && exo_process_is_own(who->pid);
     if (!exo_proof_bind_locked(net, peer, frame, err))
         return false;
     if (!peer->near)

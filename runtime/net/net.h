@@ -156,7 +156,8 @@ const struct exo_identity *exo_peer_identity(const exo_peer *peer);
 const char *exo_peer_name(const exo_peer *peer);
 const char *exo_peer_endpoint(const exo_peer *peer); /* its address for others; "": none */
 bool exo_peer_is_near(const exo_peer *peer);         /* on this host, by its own word */
-bool exo_peer_is_by_ipc(const exo_peer *peer);       /* the same, and connected by ipc */
+bool exo_peer_may_share(const exo_peer *peer); /* so, and this user's: it can map our memory */
+bool exo_peer_is_by_ipc(const exo_peer *peer); /* the same, and connected by ipc */
 bool exo_peer_is_open(const exo_peer *peer);
 /* More than the limit is unread, or a reply was refused: calls fail with FULL, and callers should
  * do no more work for the peer. */

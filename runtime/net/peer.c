@@ -80,6 +80,12 @@ exo_peer_is_near(const exo_peer *peer)
 }
 
 bool
+exo_peer_may_share(const exo_peer *peer)
+{
+    return peer->near && peer->own_user;
+}
+
+bool
 exo_peer_is_full(const exo_peer *peer)
 {
     return atomic_load(&peer->full);

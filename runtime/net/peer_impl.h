@@ -69,7 +69,8 @@ struct exo_peer {
     /* Its identity (handshake.c). Written before the peer is open, then constant and read without a
      * lock. */
     bool near;
-    bool by_ipc; /* it greeted by an ipc socket */
+    bool own_user; /* of a process that is near: it is this user's */
+    bool by_ipc;   /* it greeted by an ipc socket */
     uint64_t node, start;
     uint32_t pid;
     char name[EXO_WIRE_NAME], endpoint[EXO_WIRE_NAME];

@@ -64,6 +64,25 @@ exo_process_parent(uint32_t pid)
     return (uint32_t)parent;
 }
 
+/* By what the process runs as: its folder in /proc is root's if it is not dumpable. */
+bool
+exo_process_is_own(uint32_t pid)
+{
+    char path[32], line[256];
+    unsigned real, effective;
+    bool own = false;
+    snprintf(path, sizeof path, "/proc/%u/status", pid);
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "Uid: %u %u", &real, &effective) == 2) {
+            own = effective == geteuid();
+            break;
+        }
+    if (file)
+        fclose(file);
+    return own;
+}
+
 int
 exo_process_watch(uint32_t pid, uint64_t start)
 {

@@ -18,6 +18,8 @@ uint64_t exo_process_start(uint32_t pid);
 bool exo_process_has_ended(uint32_t pid, uint64_t start);
 /* The process's parent; 0: the process has ended, or it cannot be read now. */
 uint32_t exo_process_parent(uint32_t pid);
+/* Whether the process runs as this process's user. False also if that cannot be read now. */
+bool exo_process_is_own(uint32_t pid);
 /* Gives a descriptor that becomes readable when the process ends; the caller closes it. -1: the
  * process has ended, the number is another's by now, or it cannot be watched. */
 int exo_process_watch(uint32_t pid, uint64_t start);

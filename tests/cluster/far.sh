@@ -47,6 +47,25 @@ chmod 0 "$place"
 "${powerless[@]}" "$EXOGYM" call counter add 2 "${at[@]}" >out 2>err || fail "call as another user: $(cat err)"
 has out 3
 chmod 700 "$place"
+# A run of such a user gets the average of its nodes, which is not lent to it: it is in memory of another user.
+nobody=(setpriv --reuid 65534 --clear-groups)
+if [ "$(id -u)" = 0 ] && chmod 711 "$folder" && "${nobody[@]}" test -x "$EXOGYM" 2>/dev/null; then
+    cat >job.yaml <<'END'
+name: theirs
+model: {name: mlp, hidden: [512]}
+data: {name: synthetic, count: 64}
+nodes: 2
+train: {max_steps: 2, batch_size: 2, val_size: none}
+strategy: ddp
+END
+    mkdir nobody && cp -r job.yaml keys nobody && chown -R 65534 nobody
+    cd nobody || exit 1
+    timeout 120 "${nobody[@]}" "$EXOGYM" run job.yaml --head "$address" --head-key keys/head.key --keys keys/me.secret \
+        --save-dir runs --no-plot --json >../out 2>../err </dev/null || fail "a run as another user: $(tail -3 ../err)"
+    "$EXOGYM" run job.yaml --save-dir alone --no-plot --json >../alone 2>../err </dev/null || fail "a run alone: $(tail -3 ../err)"
+    cd .. || exit 1
+    [ "$(grep -c '"sha256"' out)" = 1 ] && [ "$(grep '"sha256"' out)" = "$(grep '"sha256"' alone)" ] || fail 'a run as another user has other numbers'
+fi
 x stop "${at[@]:0:6}" || fail 'stop'
 ended 10 "$head_pid" 0
 ended 10 "$w1_pid" 0

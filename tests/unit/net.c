@@ -49,7 +49,7 @@ Test(net, brings_100000_messages_whole_and_in_order)
         net_end_open(&server, net_end_endpoint(i), NULL);
         net_end_open(&client, NULL, NULL);
         exo_peer *peer = net_end_connect(&client, &server);
-        cr_expect(exo_peer_is_near(peer));
+        cr_expect(exo_peer_is_near(peer) && exo_peer_may_share(peer));
         cr_expect_eq(exo_peer_node(peer), exo_net_node(server.net));
         send_numbered(&client, peer, 100000);
         EVENTUALLY(server.calls == 100000);

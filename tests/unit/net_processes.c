@@ -308,7 +308,7 @@ Test(net, loses_another_host_that_falls_silent)
     net_end server = {0};
     net_end_open(&server, net_end_ipc, NULL);
     EVENTUALLY(server.opened == 1);
-    cr_expect(!exo_peer_is_near(server.peer));
+    cr_expect(!exo_peer_is_near(server.peer) && !exo_peer_may_share(server.peer));
     uint32_t before = count_messages(&server);
     EVENTUALLY(count_messages(&server) >= before + 3); /* heartbeats: nobody says anything else */
     cr_expect_eq(server.lost, 0);
