@@ -1,4 +1,5 @@
-/* Decoders: one configurable language model, of which GPT-2, OPT, BLOOM and LLaMA are settings.
+/* Decoders: one configurable language model, of which GPT-2, OPT, BLOOM, LLaMA, Mistral and
+ * Qwen2 are settings.
  *
  * x = embedding[token] (+ position). Every block: x += attention(norm1(x)), x += mlp(norm2(x)).
  * logits = norm(x) head^T.
@@ -112,9 +113,9 @@ EXO_API const exo_decoder_spec *exo_decoder_spec_of(const exo_model *model);
  * tokenizer.json. A value head, which transformers' causal models lack, is a file of its own beside
  * them: value_head.safetensors. */
 
-/* Reads a GPT-2, OPT, BLOOM or LLaMA with fp32, fp16 or bf16 files. The caller frees *params before
- * the model. Every tensor of the files must have its place, and every parameter a tensor of its
- * shape; DAMAGED names file and tensor. */
+/* Reads a model of one of the families above with fp32, fp16 or bf16 files. The caller frees *params
+ * before the model. Every tensor of the files must have its place, and every parameter a tensor of
+ * its shape; DAMAGED names file and tensor. */
 EXO_API exo_status exo_decoder_load(const char *folder, exo_model **model, exo_params **params,
                                     exo_err *err);
 /* Reads config.json only. */

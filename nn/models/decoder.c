@@ -253,7 +253,7 @@ exo_decoder_release(void *self)
 const exo_model_class exo_gpt = {
     .name = "gpt",
     .help = "a decoder for language: GPT-2 by size, or with options OPT, BLOOM, LLaMA, or from a "
-            "Hugging Face directory",
+            "Hugging Face directory, also Mistral and Qwen2",
     .state_size = sizeof(exo_decoder),
     .build = exo_decoder_build,
     .outputs = (const char *const[]){"hidden", "logits", "values", NULL},

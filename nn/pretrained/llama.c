@@ -113,6 +113,16 @@ check_layer_types(exo_hf_config *c)
         exo_hf_wrong(c, "layer_types", "expected a list");
 }
 
+/* The key-value heads of a file that does not say how many there are. A null is not a missing key: it
+ * means all heads. */
+static size_t
+kv_heads_without(const exo_hf_config *c, const exo_llama_sizes *missing, size_t heads)
+{
+    return missing->kv_heads == 0 || json_object_get(c->root, "num_key_value_heads")
+               ? heads
+               : missing->kv_heads;
+}
+
 void
 exo_llama_read(exo_hf_config *c, const exo_llama_sizes *missing, exo_decoder_spec *s)
 {
@@ -121,8 +131,7 @@ exo_llama_read(exo_hf_config *c, const exo_llama_sizes *missing, exo_decoder_spe
     s->width = exo_hf_size(c, "hidden_size", missing->width);
     s->layers = exo_hf_size(c, "num_hidden_layers", missing->layers);
     s->heads = exo_hf_size(c, "num_attention_heads", missing->heads);
-    s->kv_heads =
-        exo_hf_size(c, "num_key_value_heads", missing->kv_heads > 0 ? missing->kv_heads : s->heads);
+    s->kv_heads = exo_hf_size(c, "num_key_value_heads", kv_heads_without(c, missing, s->heads));
     s->head_width = exo_hf_size(c, "head_dim", s->width / s->heads > 0 ? s->width / s->heads : 1);
     s->inner = exo_hf_size(c, "intermediate_size", missing->inner);
     s->position = EXO_POSITION_ROTARY;

@@ -289,7 +289,8 @@ const exo_command exo_command_export = {
     .description =
         "Of a run that has ended it is the averaged model; of one that has not, or of a "
         "checkpoint, the mean of the nodes' parameters. Only the model 'gpt' is "
-        "exported: as GPT-2, OPT, BLOOM or LLaMA, whichever it is. The tokenizer goes "
+        "exported: as GPT-2, OPT, BLOOM, LLaMA, Mistral or Qwen2, whichever it is. The tokenizer "
+        "goes "
         "with it, in this order: the one that --tokenizer names; a Hugging Face "
         "directory's own; the one that the run trained with, from its folder or its "
         "data; that of the directory that it began with. So does whatever else lies in "

@@ -1,6 +1,6 @@
 /* The class "gpt": its parameters and initial values, its options and their errors, and its
  * results. Logits, loss and each gradient are compared with those of the library transformers, for
- * GPT-2, OPT, BLOOM and LLaMA. tools/export_golden.py wrote the expected numbers to
+ * each family. tools/export_golden.py wrote the expected numbers to
  * golden/decoders.
  *
  * Each test owns a `struct golden`. Read next: exogym/decoder.h, support/decoders.h. */

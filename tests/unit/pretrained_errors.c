@@ -147,6 +147,8 @@ static const struct {
      "no tensor 'lm_head.weight'"},
     {"llama", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true", EXO_DAMAGED,
      "differs from the embedding"},
+    {"qwen2", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": null", EXO_DAMAGED,
+     "k_proj.weight' has the shape (16, 32); expected (32, 32)"},
     {"llama", "\"attention_bias\": false", "\"attention_bias\": true", EXO_DAMAGED,
      "no tensor 'model.layers.0.self_attn.q_proj.bias'"},
     {"opt", "\"enable_bias\": true", "\"enable_bias\": false", EXO_DAMAGED,
