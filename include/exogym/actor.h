@@ -17,8 +17,8 @@
  * its own lane.
  *
  * A child of fork has none of the runtime's threads. There every function that takes the runtime of
- * the parent, and each wait for a pending call of it, is UNSUPPORTED at once; a runtime that the child
- * opens is its own.
+ * the parent and returns a status, and each wait for a pending call of it, is UNSUPPORTED at once; a
+ * runtime that the child opens is its own.
  *
  * docs/actors.md explains the model. payload.h describes arguments and replies.
  */

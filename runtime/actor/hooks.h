@@ -58,6 +58,9 @@ typedef struct exo_remote_ops {
 
 /* The functions that were set; NULL: the runtime has no cluster. */
 const exo_remote_ops *exo_runtime_remote(const exo_runtime *runtime, void **context);
+/* UNSUPPORTED in a child of fork, which has none of the runtime's threads and may find its locks taken
+ * for good. */
+exo_status exo_runtime_check_own(const exo_runtime *runtime, exo_err *err);
 
 /* Sets the functions. Call it before the runtime has actors that other processes may reach. NULL
  * removes them; call that once nothing may use them any more. */

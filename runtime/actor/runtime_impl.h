@@ -147,9 +147,6 @@ void exo_actor_open(exo_actor *actor);
 /* The actor's name, else its class's; for messages to people. */
 const char *exo_actor_name(const exo_actor *actor);
 
-/* UNSUPPORTED in a child of fork, which has none of the runtime's threads and may find its locks taken
- * for good. */
-exo_status exo_runtime_check_own(const exo_runtime *runtime, exo_err *err);
 /* Returns the living actor, held, or PEER_LOST with the cause of its death. */
 exo_status exo_actor_find(exo_runtime *runtime, exo_ref ref, exo_actor **out, exo_err *err);
 /* Returns PEER_LOST with the cause of the actor's death. */

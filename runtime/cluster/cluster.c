@@ -343,9 +343,11 @@ exo_status
 exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts *opts,
                  exo_time deadline, exo_err *err)
 {
-    exo_cluster *c = exo_calloc(1, sizeof *c);
+    *out = NULL;
+    exo_status st = exo_runtime_check_own(runtime, err);
+    exo_cluster *c = st == EXO_OK ? exo_calloc(1, sizeof *c) : NULL;
     if (!c)
-        return exo_fail(err, EXO_NOMEM, "no memory to join a cluster");
+        return st == EXO_OK ? exo_fail(err, EXO_NOMEM, "no memory to join a cluster") : st;
     pthread_mutex_init(&c->lock, NULL);
     exo_condition_init(&c->changed);
     c->role = opts->role;
@@ -355,7 +357,7 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
     c->log_file = -1;
     exo_boot_id(c->boot);
     exo_region_enable();
-    exo_status st = name_process(c, opts, err);
+    st = name_process(c, opts, err);
     if (st == EXO_OK)
         st = exo_cluster_place_init(&c->place, opts, err);
     if (st == EXO_OK && opts->audit)
@@ -526,6 +528,8 @@ exo_cluster_wait(exo_cluster *cluster, exo_time grace, exo_time deadline, exo_er
 void
 exo_cluster_interrupt(exo_cluster *cluster)
 {
+    if (exo_cluster_check_own(cluster, NULL) != EXO_OK)
+        return;
     pthread_mutex_lock(&cluster->lock);
     cluster->interrupted = true;
     pthread_cond_broadcast(&cluster->changed);

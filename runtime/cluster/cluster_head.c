@@ -206,6 +206,8 @@ const exo_remote_events exo_cluster_events = {.lost = on_lost, .made_from = exo_
 void
 exo_cluster_forsake_head(exo_cluster *c, const char *cause)
 {
+    if (exo_cluster_check_own(c, NULL) != EXO_OK)
+        return;
     pthread_mutex_lock(&c->lock);
     if (!c->forsaken[0])
         snprintf(c->forsaken, sizeof c->forsaken, "%s",

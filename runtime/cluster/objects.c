@@ -139,7 +139,9 @@ exo_object_get(exo_runtime *runtime, const exo_object_id *id, exo_time deadline,
     exo_err reason = {0};
     *out = NULL;
     memcpy(&name, id, sizeof name);
-    exo_status st = exo_store_default(&store, err);
+    exo_status st = exo_runtime_check_own(runtime, err);
+    if (st == EXO_OK)
+        st = exo_store_default(&store, err);
     if (st != EXO_OK)
         return st;
     bool here = !remote || name.node == remote->node(context) ||

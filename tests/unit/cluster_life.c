@@ -14,6 +14,7 @@
 
 #include <exogym/cluster.h>
 #include <exogym/memory.h>
+#include <exogym/object.h>
 
 #include "cluster/cluster_impl.h"
 #include "cluster/messages.h"
@@ -527,6 +528,15 @@ use_in_child(void)
     exo_err err = {0};
     exo_ref ref;
     char *text = NULL;
+    exo_cluster *again = driver;
+    const exo_cluster_opts opts = {.role = EXO_ROLE_DRIVER, .head = endpoint};
+    exo_object *object = NULL;
+    CHECK(exo_cluster_join(&again, runtimes[1], &opts, INT64_MAX, NULL) == EXO_UNSUPPORTED);
+    CHECK(!again);
+    CHECK(exo_object_get(runtimes[1], &(exo_object_id){{0}}, INT64_MAX, &object, NULL) ==
+          EXO_UNSUPPORTED);
+    exo_cluster_interrupt(driver);
+    exo_cluster_forsake_head(driver, NULL);
     CHECK(exo_cluster_head(driver, INT64_MAX, &ref, &err) == EXO_UNSUPPORTED);
     CHECK(strstr(err.text, "join with a runtime of its own"));
     CHECK(exo_cluster_wait(driver, INT64_MAX, INT64_MAX, NULL) == EXO_UNSUPPORTED);

@@ -187,6 +187,7 @@ call_as_before(void *context)
     CHECK(exo_wait_any(futures, 1, INT64_MAX, &index, NULL) == EXO_UNSUPPORTED);
     CHECK(exo_wait_all(futures, 1, INT64_MAX, NULL) == EXO_UNSUPPORTED);
     exo_cancel(p->pending);
+    CHECK(!exo_future_ready(p->pending));
     exo_future_drop(&p->pending);
 }
 
