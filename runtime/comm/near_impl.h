@@ -87,6 +87,7 @@ struct exo_near {
     exo_far *far;
     uint32_t size, rank;
     uint32_t layout; /* EXO_NEAR_LAYOUT; tests have others */
+    uint32_t said;   /* bytes of a `struct meeting`; tests have others */
     unsigned cores;  /* that this process may use */
     exo_crowd crowd;
     exo_segment segment; /* of this member's board; zero: it cannot have one */

@@ -71,6 +71,7 @@ exo_near_new(exo_far *f)
                     .size = f->opts.size,
                     .rank = f->opts.rank,
                     .layout = EXO_NEAR_LAYOUT,
+                    .said = sizeof(struct meeting),
                     .cores = exo_usable_cores(),
                     .peers = peers};
     for (uint32_t r = 0; r < n->size; r++)
@@ -179,7 +180,7 @@ round_of_meeting(exo_near *n, const exo_collective_args *args, uint32_t phase, e
     for (uint32_t i = 1; st == EXO_OK && i < args->size; i++) {
         uint32_t to = exo_far_rank_at(args, (args->place + i) % args->size);
         exo_far_header header;
-        exo_far_describe(&header, f, to, phase, args, sizeof *mine);
+        exo_far_describe(&header, f, to, phase, args, n->said);
         struct meeting said = *mine;
         if (!is_reached_by_ipc(f, to))
             said.pid = said.good = 0;
