@@ -202,6 +202,8 @@ Test(table, trainers_go_on_from_one_life)
         save_in(&both[i], 0, 4);
     }
     cr_expect_eq(agreed(both), 4);
+    save_in(&both[1], 0, 6); /* the first one died before it wrote this */
+    cr_expect_eq(agreed(both), 4);
     /* The first one was on another host in life 1, and its host of life 0 has what it had there. */
     save_in(&both[0], 0, 6);
     save_in(&both[1], 1, 4);
