@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A path that leads to other files on the host of a worker than on that of the user, or a plugin that a
-# worker has loaded before it changed, is found before the first step. One host has two such files here, because /proc/self/cwd is another folder for each process.
+# worker has loaded before it changed, is found before the first step. One host has two such files here,
+# because /proc/self/cwd is another folder for each process.
 # shellcheck disable=SC2154 # start sets variables by name
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
