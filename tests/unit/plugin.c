@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <exogym/actor.h>
+#include <exogym/cluster.h>
 #include <exogym/memory.h>
 #include <exogym/plugin.h>
 
@@ -163,6 +164,50 @@ Test(plugin, that_changed_after_it_was_loaded_is_refused)
     cr_expect_str_eq(class_named("counted")->help, "1", "it ran once");
     build_at(path, PLUGIN("counts"), "");
     cr_expect_eq(exo_plugin_load_build(path, NULL, &err), EXO_OK, "%s", err.text);
+    temp_remove(folder);
+}
+
+/* A driver that has loaded a plugin gets actors of it from workers that have loaded it, too, although it was
+ * built again: a graph's actor has another life then. One process is head, worker and driver. */
+Test(plugin, that_was_built_again_goes_on_for_who_has_the_first_one)
+{
+    enum {
+        MEMBERS = 3
+    };
+    static const exo_cluster_role roles[MEMBERS] = {EXO_ROLE_HEAD, EXO_ROLE_WORKER,
+                                                    EXO_ROLE_DRIVER};
+    static const char *const names[MEMBERS] = {"head", "w", "d"};
+    exo_runtime *runtimes[MEMBERS];
+    exo_cluster *members[MEMBERS];
+    char folder[64], path[128], state[128];
+    const char *const plugins[] = {path};
+    const exo_spawn_opts opts = {.plugins = plugins, .num_plugins = 1};
+    exo_ref ref = {0};
+    exo_err err = {0};
+    temp_folder(folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/class.so", folder);
+    snprintf(state, sizeof state, "%s/state", folder);
+    build_at(path, PLUGIN("class"), "");
+    cr_assert_eq(exo_plugin_load(path, &err), EXO_OK, "%s", err.text);
+    build_at(path, PLUGIN("class"), "new");
+    for (int i = 0; i < MEMBERS; i++) {
+        const exo_cluster_opts member = {.role = roles[i],
+                                         .name = names[i],
+                                         .cluster = "test",
+                                         .folder = folder,
+                                         .state = state,
+                                         .head = i > 0 ? exo_cluster_address(members[0]) : NULL};
+        cr_assert_eq(exo_runtime_open(&runtimes[i], NULL, &err), EXO_OK);
+        cr_assert_eq(exo_cluster_join(&members[i], runtimes[i], &member, INT64_MAX, &err), EXO_OK,
+                     "%s: %s", names[i], err.text);
+    }
+    cr_expect_eq(exo_spawn_class(runtimes[2], "of_a_plugin", &opts, INT64_MAX, &ref, &err), EXO_OK,
+                 "%s", err.text);
+    for (int i = MEMBERS - 1; i >= 0; i--) {
+        exo_cluster_leave(members[i]);
+        cr_expect_eq(exo_runtime_close(&runtimes[i], INT64_MAX, &err), EXO_OK, "%s", err.text);
+        exo_cluster_free(&members[i]);
+    }
     temp_remove(folder);
 }
 
