@@ -12,8 +12,8 @@
 
 #include "base/file.h"
 #include "base/grow_text.h"
-#include "base/hash.h"
 #include "nn/dataset_impl.h"
+#include "nn/hash.h"
 
 enum {
     PLACES = 64, /* samples of a data set that a digest has */

@@ -8,10 +8,12 @@
 #include <stdlib.h>
 
 #include <exogym/log.h>
+#include <exogym/state.h>
 
 #include "actor/classes.h"
 #include "actors/builtin_classes.h"
 #include "actors/train_node.h"
+#include "base/plugin_build.h"
 #include "codec/codec_impl.h"
 #include "comm/engines.h"
 #include "environments/builtin.h"
@@ -138,4 +140,5 @@ exo_builtins_register(void)
             add(all[i].registry, all[i].classes[k]);
     for (size_t i = 0; i < EXO_CODEC_KINDS; i++)
         add(&exo_codec_registry, &exo_codec_entries[i]);
+    exo_build_set_hash(exo_sha256_file);
 }

@@ -6,9 +6,9 @@
 #include <exogym/memory.h>
 
 #include "base/free_memory.h"
-#include "base/hash.h"
 #include "nn/cuts.h"
 #include "nn/device/device_impl.h"
+#include "nn/hash.h"
 #include "nn/model_private.h"
 #include "nn/params_impl.h"
 #include "nn/phantom.h"

@@ -17,7 +17,7 @@
 #include <exogym/memory.h>
 
 #include "base/file.h"
-#include "base/hash.h"
+#include "nn/hash.h"
 
 #define MAX_HEADER (UINT64_C(64) << 20)
 

@@ -30,7 +30,7 @@ only 'libfyaml\.h' 'runtime/base/' 'YAML belongs to runtime/base:'
 only 'zstd\.h|lz4\.h' 'runtime/codec/' 'Compression belongs to runtime/codec:'
 only 'jansson\.h' 'nn/|actors/|experience/|runtime/graph/|runtime/report/|runtime/programs/|runtime/cluster/' 'JSON does not belong here:'
 only 'pcre2\.h|unicase\.h|uninorm\.h|unictype\.h' 'nn/text/' 'Regular expressions and Unicode belong to nn/text:'
-only 'openssl/.*' 'runtime/base/' 'Hashes belong to runtime/base:'
+only 'openssl/.*' 'nn/' 'Hashes belong to nn:'
 only 'curl/.*' 'nn/' 'Downloads belong to nn:'
 only 'pthread\.h' 'runtime/base/|runtime/store/|runtime/net/|runtime/actor/|runtime/comm/|runtime/link/|runtime/graph/|runtime/cluster/|runtime/mpi/|runtime/nccl/|runtime/programs/exogym-node\.c|runtime/programs/local_cluster\.c|nn/loader\.c|nn/device/joint\.c|nn/cuda/cudnn_library\.cu|nn/cuda/engine\.cu|nn/cuda/memory\.cu|nn/cuda/quiet\.cu|nn/cuda/recorders\.cu|nn/cuda/share\.cu|experience/given\.c|experience/uptake\.c|actors/fit\.c|actors/replica\.h' 'Threads do not belong here:'
 

@@ -13,7 +13,7 @@
 #include <exogym/memory.h>
 
 #include "base/file.h"
-#include "base/hash.h"
+#include "nn/hash.h"
 
 /* Offsets of the header's fields. All other bytes are zero. */
 enum {

@@ -6,7 +6,7 @@
 #include <exogym/memory.h>
 #include <exogym/rng.h>
 
-#include "base/hash.h"
+#include "nn/hash.h"
 
 enum {
     LOGIT_ROWS = 4 /* positions whose logits are hashed */

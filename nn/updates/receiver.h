@@ -20,7 +20,7 @@
 #ifndef EXO_UPDATES_RECEIVER_H
 #define EXO_UPDATES_RECEIVER_H
 
-#include "base/hash.h"
+#include "nn/hash.h"
 #include "nn/updates/body.h"
 
 /* A copy of the parameters. */

@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "base/hash.h"
+#include "nn/hash.h"
 
 enum {
     AT_FORMAT = 4,

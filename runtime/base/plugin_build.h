@@ -25,7 +25,11 @@ typedef struct exo_build_state {
     struct timespec changed;
 } exo_build_state;
 
-/* Reads the build of a file, and the state of the file before that (`state` may be NULL). Errors:
+/* Sets the function that writes a file's SHA-256, before there are other threads; builtins.c does. A
+ * program without one, as the head, which loads no plugins, knows no builds. */
+void exo_build_set_hash(exo_status (*hash)(const char *path, char out[65], exo_err *err));
+/* Reads the build of a file, and the state of the file before that (`state` may be NULL). "": there is
+ * no function for hashes. Errors:
  * NOT_FOUND, INVAL (no shared object), IO, NOMEM. */
 exo_status exo_build_read(const char *path, char out[EXO_BUILD], exo_build_state *state,
                           exo_err *err);

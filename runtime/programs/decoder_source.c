@@ -14,7 +14,7 @@
 
 #include "actors/checkpoint.h"
 #include "base/file.h"
-#include "base/hash.h"
+#include "nn/hash.h"
 #include "nn/pretrained/safetensors.h"
 #include "programs/lenient_json.h"
 #include "report/json_text.h"

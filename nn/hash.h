@@ -1,6 +1,6 @@
 /* SHA-256 of bytes that arrive in parts. A hash belongs to one thread. Read next: sha256.c. */
-#ifndef EXO_BASE_HASH_H
-#define EXO_BASE_HASH_H
+#ifndef EXO_NN_HASH_H
+#define EXO_NN_HASH_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -12,7 +12,7 @@
 #include <exogym/memory.h>
 
 #include "base/file.h"
-#include "base/hash.h"
+#include "nn/hash.h"
 
 enum {
     PIECE = 1 << 18 /* bytes of a file read at a time */
