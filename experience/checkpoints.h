@@ -35,8 +35,8 @@ exo_checkpoints exo_checkpoints_of(exo_graph_actor *actor, exo_group *group);
 exo_status exo_checkpoints_save(const exo_checkpoints *c, const exo_table *table, uint64_t version,
                                 exo_state *state, exo_err *err);
 /* Finds the newest version of which all trainers have an intact checkpoint that this run wrote, in one life
- * of the trainers; 0: a trainer has none at all. All trainers call this together. DAMAGED: all of this trainer's are damaged; IO, NOMEM, those of
- * the group. */
+ * of the trainers; 0: a trainer has none at all. All trainers call this together. DAMAGED: all of this
+ * trainer's are damaged; IO, NOMEM, those of the group. */
 exo_status exo_checkpoints_agree(const exo_checkpoints *c, uint64_t *version, exo_err *err);
 /* Reads the checkpoint of a version, which is intact, into the entries of `state`, which is used up.
  * INVAL: it has other entries, or another seed; DAMAGED: it is of another trainer or version; IO,

@@ -29,8 +29,7 @@ typedef struct exo_build_state {
  * program without one, as the head, which loads no plugins, knows no builds. */
 void exo_build_set_hash(exo_status (*hash)(const char *path, char out[65], exo_err *err));
 /* Reads the build of a file, and the state of the file before that (`state` may be NULL). "": there is
- * no function for hashes. Errors:
- * NOT_FOUND, INVAL (no shared object), IO, NOMEM. */
+ * no function for hashes. Errors: NOT_FOUND, INVAL (no shared object), IO, NOMEM. */
 exo_status exo_build_read(const char *path, char out[EXO_BUILD], exo_build_state *state,
                           exo_err *err);
 /* Whether the file is in this state. False also if there is none. */
