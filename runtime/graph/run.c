@@ -448,20 +448,20 @@ end_split(struct run *run)
 {
     char mine[LONG_NAME], others[LONG_NAME];
     exo_err err = {0};
-    const exo_split split = run->watch.split;
-    const bool swap = !has_rule(run, split.actor) && has_rule(run, split.peer);
-    const uint32_t actor = swap ? split.peer : split.actor, peer = swap ? split.actor : split.peer;
-    name_with_worker(run, actor, mine);
-    name_with_worker(run, peer, others);
+    const exo_split found = run->watch.split,
+                    split = exo_split_for_rules(found, has_rule(run, found.actor),
+                                                has_rule(run, found.peer));
+    name_with_worker(run, split.actor, mine);
+    name_with_worker(run, split.peer, others);
     exo_fail(&err, EXO_PEER_LOST,
              "%s and %s are alive but have lost their connection, with the items on it: check the "
              "network between their hosts%s",
              mine, others,
-             has_rule(run, actor)
+             has_rule(run, split.actor)
                  ? ""
                  : ", and give one of them a 'restart' rule to outlive such a cut");
-    if (!exo_lives_end(&run->lives, actor, &err))
-        fail_run(run, actor, EXO_PEER_LOST, &err);
+    if (!exo_lives_end(&run->lives, split.actor, &err))
+        fail_run(run, split.actor, EXO_PEER_LOST, &err);
 }
 
 /* Reports a stall and cancels the run: a stall never ends by itself. */

@@ -66,3 +66,11 @@ exo_split_find(const exo_payload *before, const exo_payload *after, const bool *
         }
     return split;
 }
+
+exo_split
+exo_split_for_rules(exo_split split, bool actor_has_rule, bool peer_has_rule)
+{
+    if (actor_has_rule || !peer_has_rule)
+        return split;
+    return (exo_split){.found = split.found, .actor = split.peer, .peer = split.actor};
+}

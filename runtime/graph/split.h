@@ -24,5 +24,8 @@ bool exo_split_may_be(const exo_payload *records, uint32_t count);
  * scratch (count) is written. */
 exo_split exo_split_find(const exo_payload *before, const exo_payload *after, const bool *answered,
                          uint32_t count, uint32_t *scratch);
+/* The same two, first the one that begins another life: that with a restart rule, if the other one has
+ * none. */
+exo_split exo_split_for_rules(exo_split split, bool actor_has_rule, bool peer_has_rule);
 
 #endif

@@ -162,16 +162,26 @@ has cut.err 'sink x200: count'
 expect 1 'exogym: runs/flow: no graph runs in this folder' graph apply graph.yaml --to runs/flow
 expect 2 'exogym: graph: apply it to which run? --to runs/NAME is missing (see `exogym help graph`)' graph apply graph.yaml
 
-# The last items wait until all changes are made.
+# The last items wait until all changes are made. What an earlier run left, as when it was killed, is removed
+# before a command can ask.
+rm -r runs/flow
+mkdir runs/flow
+echo '# 5' >runs/flow/graph.taken
 changed=(--set variables.items=2000 --set variables.pause=1000 --set actors.source.compute.make='0 ms' --set actors.source.config.gate="$PWD/gate")
 "$EXOGYM" run plain.yaml "${changed[@]}" >live.out 2>live.err &
 live=$!
+for try in $(seq 1200); do
+    [ -s runs/flow/.graph.lock ] && break
+    sleep 0.05
+done
+[ ! -e runs/flow/graph.taken ] || fail 'a change that an earlier run had taken is still in the folder'
 for try in $(seq 1200); do # until it runs
     "$EXOGYM" graph apply plain.yaml --to runs/flow "${changed[@]}" --set edges.0.codec=bf16 >out 2>err && break
     kill -0 "$live" 2>/dev/null || break
     sleep 0.05
 done
 has out 'runs/flow: changed'
+[ ! -e runs/flow/graph.taken ] || fail 'a change that was made is still in the folder'
 ok graph apply plain.yaml --to runs/flow "${changed[@]}" --set edges.0.route=least_loaded --set edges.0.buffer.capacity=1
 ok graph apply plain.yaml --to runs/flow "${changed[@]}" --set edges.0.codec='[int8, zstd]' --set edges.0.buffer.capacity=9
 # What cannot change is refused where it stands in the file that was given, and the run goes on as
@@ -199,6 +209,11 @@ for try in $(seq 1200); do
     sleep 0.05
 done
 has runs/flow/graph.answer '77 runs/flow/graph.taken: has 17000005 bytes, at most 1048576 are expected'
+for try in $(seq 1200); do # behind its answer
+    [ -e runs/flow/graph.taken ] || break
+    sleep 0.05
+done
+[ ! -e runs/flow/graph.taken ] || fail 'a change that was refused is still in the folder'
 : >gate
 wait "$live" || fail "the run that was changed ended with $?: $(tail -3 live.err)"
 [ "$(total count)" = 4000 ] || fail "4000 items were sent, $(total count) came: $(cat live.err)"

@@ -67,7 +67,7 @@ until_true 60 eval "gone $run_pid || grep -q 'begins life 2' lives.err"
 forward 1
 : >gate
 ended 60 "$run_pid" 0
-grep -q '^source_0.* have lost their connection.*; it begins life 2$' lives.err || fail "it said: $(cat lives.err)"
+grep -q '^source_0.* have lost their connection.* between their hosts; it begins life 2$' lives.err || fail "it said: $(cat lives.err)"
 [ "$(json saved/lives/result.json state)" = finished ] || fail 'the run has not finished'
 
 rm gate

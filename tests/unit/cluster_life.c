@@ -16,6 +16,7 @@
 #include <exogym/memory.h>
 #include <exogym/object.h>
 
+#include "actor/hooks.h"
 #include "cluster/cluster_impl.h"
 #include "cluster/messages.h"
 #include "cluster/place.h"
@@ -531,8 +532,10 @@ use_in_child(void)
     exo_cluster *again = driver;
     const exo_cluster_opts opts = {.role = EXO_ROLE_DRIVER, .head = endpoint};
     exo_object *object = NULL;
+    void *context;
     CHECK(exo_cluster_join(&again, runtimes[1], &opts, INT64_MAX, NULL) == EXO_UNSUPPORTED);
     CHECK(!again);
+    CHECK(exo_runtime_remote(runtimes[1], &context)); /* a join that fails takes it away */
     CHECK(exo_object_get(runtimes[1], &(exo_object_id){{0}}, INT64_MAX, &object, NULL) ==
           EXO_UNSUPPORTED);
     exo_cluster_interrupt(driver);
@@ -548,23 +551,58 @@ use_in_child(void)
     CHECK(!inherited);
 }
 
-Test(cluster_life, a_child_of_fork_leaves_its_parent_a_member)
+static void
+in_child(void (*act)(void))
 {
     int status = -1;
-    exo_ref ref;
-    exo_err err = {0};
     if (SANITIZED)
         cr_skip_test("the sanitizer's allocator cannot be forked beside threads");
     pid_t child = fork();
     if (child == 0) {
         alarm(60); /* ends a child that waits for a thread */
-        use_in_child();
+        act();
         _exit(0);
     }
     cr_assert_eq(waitpid(child, &status, 0), child);
     cr_expect_eq(status, 0, "the child's status is %#x", (unsigned)status);
+}
+
+Test(cluster_life, a_child_of_fork_leaves_its_parent_a_member)
+{
+    exo_ref ref;
+    exo_err err = {0};
+    in_child(use_in_child);
     cr_expect_eq(left_for_good, 0);
     cr_assert_eq(exo_get_actor(runtimes[1], NULL, "any", &ref, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(exo_call_wait(runtimes[1], ref, "echo", (exo_payload){0}, soon(), NULL, &err),
                  EXO_OK, "%s", err.text);
+}
+
+/* A child becomes a member by a runtime of its own. */
+static void
+join_in_child(void)
+{
+    const exo_cluster_opts opts = {.role = EXO_ROLE_DRIVER,
+                                   .name = "child",
+                                   .cluster = "test",
+                                   .folder = folder,
+                                   .head = endpoint};
+    exo_runtime *own = NULL;
+    exo_cluster *member = NULL;
+    exo_ref ref;
+    CHECK(exo_runtime_open(&own, NULL, NULL) == EXO_OK);
+    CHECK(exo_cluster_join(&member, own, &opts, soon(), NULL) == EXO_OK);
+    CHECK(exo_cluster_node_id(member) != exo_cluster_node_id(driver));
+    CHECK(exo_get_actor(own, NULL, "any", &ref, NULL) == EXO_OK);
+    CHECK(exo_call_wait(own, ref, "echo", (exo_payload){0}, soon(), NULL, NULL) == EXO_OK);
+    exo_cluster_leave(member);
+    CHECK(exo_runtime_close(&own, soon(), NULL) == EXO_OK);
+    exo_cluster_free(&member);
+}
+
+Test(cluster_life, a_child_of_fork_joins_beside_its_parent)
+{
+    in_child(join_in_child);
+    EVENTUALLY(left_for_good == 1);
+    cr_expect_eq(registered, 2);
 }

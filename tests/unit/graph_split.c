@@ -86,3 +86,14 @@ Test(graph_split, the_actor_that_has_lost_the_most_is_named_first)
     split = find(&g, &g, all);
     cr_expect_eq(split.actor, 0);
 }
+
+Test(graph_split, the_actor_that_has_a_restart_rule_begins_again)
+{
+    for (int rules = 0; rules < 4; rules++) {
+        const exo_split found = {.found = true, .actor = 1, .peer = 2},
+                        split = exo_split_for_rules(found, rules & 1, rules & 2);
+        cr_expect(split.found);
+        cr_expect_eq(split.actor, rules == 2 ? 2 : 1, "rules %d", rules);
+        cr_expect_eq(split.peer, rules == 2 ? 1 : 2, "rules %d", rules);
+    }
+}

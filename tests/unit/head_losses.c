@@ -1,6 +1,7 @@
 /* Where the head makes actors after workers were lost while actors started there, as over a link that
  * loses large messages: heartbeats pass, so such a worker comes back each time; and after workers refused
- * an actor, as they do without its plugin or its data. */
+ * an actor, as they do without its plugin or its data. What becomes of a life that a worker lists as it
+ * comes back, before it answers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -272,4 +273,50 @@ Test(head_losses, a_worker_that_refuses_an_actor_again_remembers_it_for_longer)
     for (size_t i = 1; i < EXO_REFUSALS; i++)
         refuse(&others[i], "w2");
     refuse(&others[0], "w1"); /* this one is forgotten */
+}
+
+/* Asks for 'a', whose worker registers again and lists the life that it begins under the reference `id`,
+ * before it answers. */
+static void
+list_the_start(uint64_t id)
+{
+    Exo__Cluster__Actor info = EXO__CLUSTER__ACTOR__INIT, *list[] = {&info};
+    Exo__Cluster__Register m = EXO__CLUSTER__REGISTER__INIT;
+    exo_err err = {0};
+    exo_future *made = world_begin_spawn(&w, &member, 1);
+    info.key = w.spawns[w.num_spawns - 1].key;
+    info.incarnation = w.spawns[w.num_spawns - 1].incarnation;
+    info.id = id;
+    m.node = WORLD_NODE;
+    m.name = exo_pb_text("w1");
+    m.kind = exo_pb_text("worker");
+    m.actors = list;
+    m.n_actors = 1;
+    cr_assert_eq(world_ask(&w, "register", &m.base, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_wait(made, INT64_MAX, NULL, &err), EXO_OK, "%s", err.text);
+    exo_future_drop(&made);
+}
+
+/* The answer to the start comes after the worker has listed the life. */
+Test(head_losses, a_life_that_its_worker_has_listed_outlives_the_answer)
+{
+    static const exo_status answers[] = {EXO_OK, EXO_TIMEOUT, EXO_FAILED};
+    char names[3][8];
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(names[i], sizeof names[i], "a%zu", i);
+        member.spec.name = names[i];
+        list_the_start(100 + w.last_id + 1); /* the reference that the answer has */
+        world_answer(&w, w.num_spawns - 1, answers[i], "no answer");
+        cr_expect_eq(w.num_kills, 0, "ended after the answer %d", answers[i]);
+        cr_expect(world_is(&w, names[i], "alive", 1), "%s", world_why(&w, names[i]));
+    }
+}
+
+Test(head_losses, a_second_actor_of_a_life_that_its_worker_has_listed_is_ended)
+{
+    list_the_start(77);
+    world_answer(&w, 0, EXO_OK, NULL);
+    cr_assert_eq(w.num_kills, 1);
+    cr_expect_eq(w.kills[0].id, w.spawns[0].id);
+    cr_expect(world_is(&w, "a", "alive", 1), "%s", world_why(&w, "a"));
 }

@@ -14,6 +14,7 @@
 #include <exogym/memory.h>
 #include <exogym/plugin.h>
 
+#include "actors/replica.h"
 #include "base/file.h"
 #include "base/memory_fault.h"
 #include "base/plugin_build.h"
@@ -227,6 +228,32 @@ Test(plugin, that_is_another_one_for_who_asks_is_refused)
     cr_expect_eq(exo_plugin_load_build(PLUGIN("counts"), "", &err), EXO_OK, "%s", err.text);
     exo_plugin_build("/nowhere/libmine.so", other);
     cr_expect_str_eq(other, "");
+    temp_remove(folder);
+}
+
+/* A node's document says which file the trainer has. */
+Test(plugin, that_is_another_one_for_the_trainer_is_refused)
+{
+    static const char form[] = "{run: %s, nodes: 1, batch_size: 2, model: mlp, data: synthetic, "
+                               "strategy: counted, plugins: [%s], plugin_builds: ['%s']}";
+    char folder[64], path[128], text[512], build[EXO_BUILD];
+    exo_replica_place place = {.channel = 1};
+    exo_replica *node = NULL;
+    exo_err err = {0};
+    temp_folder(folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/counts.so", folder);
+    build_at(path, PLUGIN("counts"), "new");
+    cr_assert_eq(exo_runtime_open(&place.runtime, NULL, &err), EXO_OK);
+    cr_assert_eq(exo_build_read(path, build, NULL, &err), EXO_OK, "%s", err.text);
+    snprintf(text, sizeof text, form, "a", PLUGIN("counts"), build);
+    cr_expect_eq(exo_replica_open(&node, &place, text, &err), EXO_FAILED);
+    cr_expect(strstr(err.text, "is another file here"), "%s", err.text);
+    cr_expect_null(class_named("counted"), "it ran although it was refused");
+    cr_assert_eq(exo_build_read(PLUGIN("counts"), build, NULL, &err), EXO_OK, "%s", err.text);
+    snprintf(text, sizeof text, form, "b", PLUGIN("counts"), build);
+    cr_expect_eq(exo_replica_open(&node, &place, text, &err), EXO_OK, "%s", err.text);
+    exo_replica_close(&node);
+    cr_expect_eq(exo_runtime_close(&place.runtime, INT64_MAX, &err), EXO_OK);
     temp_remove(folder);
 }
 
