@@ -1,5 +1,6 @@
 /* Ends of actors: the head ends them, hears of their deaths, restarts them by their rules, and ends
  * the actors of jobs that end. Read next: head_work.c. */
+#include "base/c_locale.h"
 #include "base/printable.h"
 #include "cluster/head_impl.h"
 
@@ -52,7 +53,24 @@ backoff_of(const exo_entry *a)
     return wait < MAX_BACKOFF ? wait : MAX_BACKOFF;
 }
 
-/* Whether the rule gives the actor another life. *wait: the time until then. */
+/* Adds to the cause of the last death that the rule gives no further life. */
+static void
+note_limit(exo_entry *a)
+{
+    const Exo__Cluster__RestartRule *rule = a->spec->restart;
+    char text[EXO_ERR_TEXT], limit[160], within[40] = "";
+    if (rule->within > 0)
+        exo_c_snprintf(within, sizeof within, ", within %.3g s", (double)rule->within * 1e-9);
+    snprintf(limit, sizeof limit,
+             "; no restart is left (its rule allows %u%s): mend the cause, or raise the limit",
+             rule->max, within);
+    exo_format_cut(text, sizeof text - strlen(limit), "%s", a->cause ? a->cause : "it died");
+    memcpy(text + strlen(text), limit, strlen(limit) + 1);
+    exo_entry_set_cause(a, text);
+}
+
+/* Whether the rule gives the actor another life. *wait: the time until then. False: if that is for the
+ * rule's limit, the actor's cause names it. */
 static bool
 may_restart(struct head *h, exo_entry *a, bool failure, exo_time *wait)
 {
@@ -67,8 +85,10 @@ may_restart(struct head *h, exo_entry *a, bool failure, exo_time *wait)
     if (a->num_deaths == 0)
         a->first_death = at;
     a->num_deaths++;
-    if (rule->max > 0 && a->num_deaths > rule->max)
+    if (rule->max > 0 && a->num_deaths > rule->max) {
+        note_limit(a);
         return false;
+    }
     *wait = backoff_of(a);
     return true;
 }

@@ -100,7 +100,7 @@ typedef struct exo_cast_hooks {
     void (*answered)(void *context, uint32_t i, exo_status status, const exo_err *err);
     /* Whether the answer of actor `i` does not count, because the owner asks it again later; then
      * `answered` is not called, and the reply is dropped. May be NULL. */
-    bool (*forgives)(void *context, uint32_t i, exo_status status, const exo_err *err);
+    bool (*forgives)(void *context, uint32_t i, exo_status status, exo_err *err);
     /* The number of actors that the owner will ask again. May be NULL. */
     uint32_t (*owed)(void *context);
     /* The time of actor i's error, to order errors of one rank by their own time instead of by

@@ -7,6 +7,8 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
+#include "base/config_units.h"
+#include "base/printable.h"
 #include "graph/host.h"
 
 #define MIN_BACKOFF (10 * EXO_MS)
@@ -80,6 +82,24 @@ exo_births_next(exo_births *b, const exo_restart_rule *rule, const exo_err *reas
     if (*wait > MAX_BACKOFF && *wait > rule->backoff)
         *wait = MAX_BACKOFF;
     return true;
+}
+
+void
+exo_births_explain(const exo_births *b, const exo_restart_rule *rule, exo_err *reason)
+{
+    char within[40] = "", time[EXO_UNIT_TEXT], limit[160] = "", said[EXO_ERR_TEXT];
+    if (rule->within > 0)
+        snprintf(within, sizeof within, ", within %s", exo_unit_time(rule->within, time));
+    if (rule->max > 0 && b->failures > rule->max)
+        snprintf(limit, sizeof limit,
+                 "; no restart is left ('restart.max' is %u%s): mend the cause, or raise the limit",
+                 rule->max, within);
+    else if (rule->max == 0 && b->same >= EXO_SAME_FAILURES)
+        snprintf(limit, sizeof limit,
+                 "; %u lives in a row have ended so: mend the cause, or allow more by 'restart.max'",
+                 b->same);
+    exo_format_cut(said, sizeof said - strlen(limit), "%s", reason->text);
+    snprintf(reason->text, sizeof reason->text, "%s%s", said, limit);
 }
 
 bool
@@ -192,7 +212,7 @@ end_others(exo_lives *l, const exo_life_unit *u, const char *why)
 }
 
 bool
-exo_lives_take(exo_lives *l, uint32_t i, exo_status status, const exo_err *reason)
+exo_lives_take(exo_lives *l, uint32_t i, exo_status status, exo_err *reason)
 {
     exo_life_unit *u = &l->units[l->unit_of[i]];
     char name[EXO_LIFE_NAME];
@@ -205,9 +225,13 @@ exo_lives_take(exo_lives *l, uint32_t i, exo_status status, const exo_err *reaso
     if (l->cast->told || (u->state == EXO_UNIT_RUNS && !exo_births_count(status)))
         return false;
     if (u->state == EXO_UNIT_RUNS) {
-        if (l->lives[i] >= EXO_MAX_LIVES ||
-            !exo_births_next(&u->births, &l->spec->actors[u->actor].restart, &said, now(), &wait))
+        const exo_restart_rule *rule = &l->spec->actors[u->actor].restart;
+        if (l->lives[i] >= EXO_MAX_LIVES)
             return false;
+        if (!exo_births_next(&u->births, rule, &said, now(), &wait)) {
+            exo_births_explain(&u->births, rule, reason);
+            return false;
+        }
         exo_cast_blame(l->cast, i, status, reason->text, &why);
         u->state = EXO_UNIT_ENDS;
         u->culprit = i;
@@ -225,7 +249,7 @@ exo_lives_take(exo_lives *l, uint32_t i, exo_status status, const exo_err *reaso
 }
 
 bool
-exo_lives_end(exo_lives *l, uint32_t i, const exo_err *reason)
+exo_lives_end(exo_lives *l, uint32_t i, exo_err *reason)
 {
     bool again = exo_lives_take(l, i, EXO_PEER_LOST, reason);
     if (again)

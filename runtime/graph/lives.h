@@ -56,6 +56,9 @@ exo_err exo_births_failure(const char *name, exo_status status, const exo_err *r
  * shorter than 10 s, from 10 ms at least to 30 s at most. */
 bool exo_births_next(exo_births *births, const exo_restart_rule *rule, const exo_err *reason,
                      exo_time now, exo_time *wait);
+/* Adds to a failure, after which the rule gave no further life, which limit is reached; nothing if the
+ * rule has none. The failure's own text is cut for that if need be. */
+void exo_births_explain(const exo_births *births, const exo_restart_rule *rule, exo_err *reason);
 /* True: the error of a life is one after which there can be another one. */
 bool exo_births_count(exo_status status);
 
@@ -108,11 +111,12 @@ typedef struct exo_lives {
 /* Allocates; the owner has set the members above. The caller closes it, also after NOMEM. */
 exo_status exo_lives_open(exo_lives *lives, exo_err *err);
 void exo_lives_close(exo_lives *lives);
-/* Takes the answer of an actor to `run`. True: it does not count, as the actor gets another life. */
-bool exo_lives_take(exo_lives *lives, uint32_t i, exo_status status, const exo_err *reason);
+/* Takes the answer of an actor to `run`. True: it does not count, as the actor gets another life. False:
+ * if that is for a limit of its rule, the reason names it. */
+bool exo_lives_take(exo_lives *lives, uint32_t i, exo_status status, exo_err *reason);
 /* Ends the life of an actor that runs, with PEER_LOST and this reason, if it gets another one. False: it
- * does not, and nothing was done. */
-bool exo_lives_end(exo_lives *lives, uint32_t i, const exo_err *reason);
+ * does not, and nothing was done but that the reason names the limit of the rule. */
+bool exo_lives_end(exo_lives *lives, uint32_t i, exo_err *reason);
 /* The number of actors that are to be asked to run again. */
 uint32_t exo_lives_owed(const exo_lives *lives);
 /* Lists the numbers of the actors whose run has ended well, in lives->ended. Returns how many there

@@ -52,17 +52,25 @@ exo_rebirth_end_life(exo_place *place, const char *cause)
     exo_place_fail_collectives(place, cause);
 }
 
-/* Whether the rule gives another life after a failure. */
+/* Whether the rule gives another life after a failure; else the reason names the rule's limit. */
 static bool
-rule_gives(exo_place *p, exo_births *births, const exo_err *said, exo_time *wait)
+rule_gives(exo_place *p, exo_births *births, exo_status status, exo_err *reason, exo_time *wait)
 {
     exo_regroup *meeting = &p->actor.site->regroups[p->spec_index];
+    const exo_restart_rule *rule = &p->spec->restart;
+    const exo_err said = exo_births_failure(p->actor.name, status, reason);
     exo_time now = exo_place_now(p);
-    if (!has_collectives(p))
-        return exo_births_next(births, &p->spec->restart, said, now, wait);
+    if (!has_collectives(p)) {
+        bool next = exo_births_next(births, rule, &said, now, wait);
+        if (!next)
+            exo_births_explain(births, rule, reason);
+        return next;
+    }
     pthread_mutex_lock(&p->actor.site->lives_lock);
     bool gives = meeting->counted > meeting->round ||
-                 exo_births_next(&meeting->births, &p->spec->restart, said, now, wait);
+                 exo_births_next(&meeting->births, rule, &said, now, wait);
+    if (!gives)
+        exo_births_explain(&meeting->births, rule, reason);
     if (gives)
         meeting->counted = meeting->round + 1;
     pthread_mutex_unlock(&p->actor.site->lives_lock);
@@ -70,18 +78,17 @@ rule_gives(exo_place *p, exo_births *births, const exo_err *said, exo_time *wait
 }
 
 bool
-exo_rebirth_due(exo_place *p, exo_births *births, exo_status status, const exo_err *reason,
+exo_rebirth_due(exo_place *p, exo_births *births, exo_status status, exo_err *reason,
                 exo_time *wait)
 {
     pthread_mutex_lock(&p->lock);
     bool cancelled = p->cancelled, regroups = p->regroups;
     uint16_t life = p->life;
     pthread_mutex_unlock(&p->lock);
-    const exo_err said = exo_births_failure(p->actor.name, status, reason);
     *wait = 0;
     if (cancelled || p->spec->restart.when == EXO_RESTART_NEVER || life == EXO_MAX_LIVES)
         return false;
-    if (!regroups && (!exo_births_count(status) || !rule_gives(p, births, &said, wait)))
+    if (!regroups && (!exo_births_count(status) || !rule_gives(p, births, status, reason, wait)))
         return false;
     EXO_LOG(WARN, GRAPH, "event=failed life=%u why=\"%s\"", life, reason->text);
     for (uint32_t i = 0; i < p->actor.count && has_collectives(p); i++)

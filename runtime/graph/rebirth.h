@@ -10,7 +10,7 @@
 /* Whether the actor whose run failed with `status` gets another life; *wait: the time until then.
  * Members of its collectives are told to end their lives, and their failures count as one actor's; other
  * actors have `births` of their own. On the actor's thread. */
-bool exo_rebirth_due(exo_place *place, exo_births *births, exo_status status, const exo_err *reason,
+bool exo_rebirth_due(exo_place *place, exo_births *births, exo_status status, exo_err *reason,
                      exo_time *wait);
 /* Waits, begins the channels anew at both ends, and forms the collectives again with the other
  * members, which do the same. On the actor's thread. Errors: CANCELLED: the run ends; CLOSED: another

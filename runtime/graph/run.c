@@ -350,7 +350,7 @@ look_for_change(struct run *run)
 /* Whether an actor that could not be connected is dead, or has lost another one, and gets another
  * life. */
 static bool
-begins_again(struct run *run, uint32_t i, exo_status status, const exo_err *reason)
+begins_again(struct run *run, uint32_t i, exo_status status, exo_err *reason)
 {
     return run->opts->runtime && exo_lives_is_loss(status) &&
            exo_lives_take(&run->lives, i, status, reason);
@@ -501,7 +501,7 @@ on_look(void *context)
 }
 
 static bool
-forgives(void *context, uint32_t i, exo_status status, const exo_err *err)
+forgives(void *context, uint32_t i, exo_status status, exo_err *err)
 {
     struct run *run = context;
     return !run->site && exo_lives_take(&run->lives, i, status, err);

@@ -60,7 +60,7 @@ rm gate # the runs below end of deaths
 sed 's/when: on_failure/when: on_failure, max: 2/; s/rounds: 3/fail_at: 5/' graph.yaml >fails.yaml
 "$EXOGYM" run fails.yaml --save-dir fails --head "ipc://$place/head" >out 2>err </dev/null
 [ $? = 1 ] || fail 'a run whose sink always fails did not end with 1'
-grep -qE '^exogym: sink_[01]\.2: .*on purpose$' err || fail "it said: $(cat err)"
+grep -qE "^exogym: sink_[01]\.2: .*on purpose; no restart is left \('restart.max' is 2\): mend the cause" err || fail "it said: $(cat err)"
 [ "$(grep -c 'begins life' err)" -ge 2 ] || fail "there were no two further lives: $(cat err)"
 
 # Nobody has a rule

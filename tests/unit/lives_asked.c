@@ -299,6 +299,8 @@ Test(lives_asked, members_that_fail_in_turn_for_one_reason_end_the_run)
         exo_fail(&full, EXO_IO, "checkpoint_member_%u: no space", i % 2);
         cr_expect_eq(exo_lives_take(&l, i % 2, EXO_IO, &full), i < EXO_SAME_FAILURES, "failure %u",
                      i);
+        cr_expect_eq(strstr(full.text, "allow more by 'restart.max'") != NULL,
+                     i == EXO_SAME_FAILURES, "%s", full.text);
         l.units[0].state = EXO_UNIT_RUNS;
     }
     close_cast(&l);

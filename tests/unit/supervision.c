@@ -356,3 +356,20 @@ Test(supervision, a_resource_has_a_name)
     cr_expect_eq(world_ask(&w, "spawn", &m.spec.base, &err), EXO_INVAL);
     cr_expect_str_eq(err.text, "a resource has no name: 1 of what?");
 }
+
+Test(supervision, the_last_death_names_the_limit_of_the_rule)
+{
+    struct world_member member;
+    world_describe(&member, "a", 1, EXO_ONE_FOR_ONE);
+    member.rule.within = 90 * EXO_SECOND;
+    world_spawn(&w, &member, 1);
+    world_dies(&w, 0, "an accident");
+    cr_expect(!strstr(world_why(&w, "a"), "no restart is left"), "%s", w.text);
+    world_until_asked(&w);
+    world_answer(&w, 1, EXO_OK, NULL);
+    world_dies(&w, 1, "an accident");
+    cr_expect(world_is(&w, "a", "dead", 2), "%s", w.text);
+    cr_expect(strstr(w.text, "an accident; no restart is left (its rule allows 1, within 90 s): mend the "
+                             "cause, or raise the limit"),
+              "%s", w.text);
+}
