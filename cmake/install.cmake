@@ -15,8 +15,13 @@ file(RELATIVE_PATH exo_prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(cmake/exogym.pc.in exogym.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/exogym.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-# Its pages and examples refer to each other as in the source tree.
-install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Its pages and examples refer to each other as in the source tree, and to the headers by a link. The
+# other sources that pages name are not there.
+install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE SECURITY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+file(RELATIVE_PATH headers_from_pages ${CMAKE_INSTALL_FULL_DOCDIR} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/pages)
+file(CREATE_LINK ${headers_from_pages} ${CMAKE_CURRENT_BINARY_DIR}/pages/include SYMBOLIC)
+install(DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/pages/ DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs examples DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN build EXCLUDE PATTERN runs EXCLUDE
         PATTERN models EXCLUDE PATTERN __pycache__ EXCLUDE)
 

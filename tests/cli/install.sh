@@ -56,6 +56,20 @@ for file in README.md LICENSE docs/strategies.md docs/decisions/0003-counted-byt
     [ -s "$prefix/share/doc/exogym/$file" ] || fail "share/doc/exogym/$file is not installed"
 done
 
+# by_links TREE: the links of its pages lead somewhere, but for those to sources that are no headers.
+by_links() {
+    local pages page target
+    pages=$(dirname "$(find "$1" -path '*/exogym/README.md' -not -path '*/examples/*')")
+    while read -r page; do
+        while read -r target; do
+            target=$(realpath -sm "$(dirname "$page")/${target%%#*}")
+            [ -e "$target" ] || grep -qE '^(actors|bench|nn|packaging|proto|runtime|strategies|tests)(/|$)' <<<"${target#"$pages/"}" ||
+                fail "$page: a link leads to $target, which is not installed"
+        done < <(grep -oE '\]\([^) #]+' "$page" | sed 's/^](//' | grep -vE '^(https?|mailto):')
+    done < <(find "$pages" -name '*.md')
+}
+by_links "$prefix"
+
 # --- A user's program
 # -------------------------------------------------------------------------------------------------
 
@@ -149,3 +163,4 @@ DESTDIR=$folder/stage cmake --install "$EXO_BUILD" >"$folder/stage.log" || fail 
 by_pkg_config "$folder/stage"
 mv "$folder/stage" "$folder/moved"
 by_pkg_config "$folder/moved"
+by_links "$folder/moved"
