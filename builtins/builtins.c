@@ -19,12 +19,14 @@
 #include "environments/builtin.h"
 #include "experience/builtin.h"
 #include "graph/builtin.h"
+#include "graph/files.h"
 #include "graph/host.h"
 #include "nn/builtin_models.h"
 #include "nn/corpus/named.h"
 #include "nn/cpu/cpu_kind.h"
 #include "nn/dataset_impl.h"
 #include "nn/device/gpu_kinds.h"
+#include "nn/hash.h"
 #include "nn/schedules.h"
 #include "protocol/protocol.h"
 #include "strategies/builtin.h"
@@ -141,4 +143,5 @@ exo_builtins_register(void)
     for (size_t i = 0; i < EXO_CODEC_KINDS; i++)
         add(&exo_codec_registry, &exo_codec_entries[i]);
     exo_build_set_hash(exo_sha256_file);
+    exo_graph_files_set_hash(exo_sha256_sample);
 }

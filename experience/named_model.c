@@ -13,6 +13,16 @@
 #include "experience/given.h"
 #include "nn/pretrained/pretrained.h"
 
+/* Notes the folder of a model, which all hosts of a run must have. */
+static exo_status
+note_folder(exo_config *map, exo_err *err)
+{
+    const char *path = NULL;
+    exo_status st =
+        exo_config_has(map, "path") ? exo_config_string(map, "path", NULL, &path, err) : EXO_OK;
+    return st == EXO_OK && path ? exo_config_note_file(map, path, err) : st;
+}
+
 exo_status
 exo_named_model_read(exo_model **out, exo_config *config, const char *key, exo_err *err)
 {
@@ -34,6 +44,8 @@ exo_named_model_read(exo_model **out, exo_config *config, const char *key, exo_e
         st = exo_model_new_named(out, name, map, err);
     if (st == EXO_OK && map)
         st = exo_config_finish(map, err);
+    if (st == EXO_OK)
+        st = note_folder(map, err);
     if (st != EXO_OK)
         exo_model_drop(out);
     if (st == EXO_NOT_FOUND && err)

@@ -220,8 +220,10 @@ read_tokenizer(exo_prompts *p, exo_config *map, exo_err *err)
         return st;
     if (alphabet)
         return exo_tokenizer_characters_of(&p->tokenizer, alphabet, strlen(alphabet), err);
-    return strcmp(tokenizer, "bytes") == 0 ? exo_tokenizer_bytes(&p->tokenizer, err)
-                                           : exo_tokenizer_load(&p->tokenizer, tokenizer, err);
+    if (strcmp(tokenizer, "bytes") == 0)
+        return exo_tokenizer_bytes(&p->tokenizer, err);
+    st = exo_config_note_file(map, tokenizer, err);
+    return st == EXO_OK ? exo_tokenizer_load(&p->tokenizer, tokenizer, err) : st;
 }
 
 static exo_status
@@ -247,6 +249,8 @@ read_all(exo_prompts *p, exo_config *map, exo_err *err)
         return read_tokens(p, tokens, err);
     if (st == EXO_OK)
         st = read_tokenizer(p, map, err);
+    if (st == EXO_OK && path)
+        st = exo_config_note_file(map, path, err);
     if (st == EXO_OK)
         st = path ? read_file(p, path, err) : read_lines(p, lines, err);
     if (st == EXO_OK)

@@ -98,6 +98,8 @@ open_model(struct model_reward *r, exo_config *config, const char *folder, exo_e
     if (st == EXO_OK)
         st = exo_model_values(r->model, 0, &r->params, err);
     exo_config_free(&doc);
+    if (st == EXO_OK)
+        st = exo_config_note_file(config, folder, err);
     return st == EXO_OK ? EXO_OK : exo_config_add_place(config, err);
 }
 

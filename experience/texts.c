@@ -290,8 +290,10 @@ open_tokenizer(exo_texts *t, exo_config *map, exo_err *err)
     exo_status st = exo_config_string(map, "tokenizer", "bytes", &name, err);
     if (st != EXO_OK)
         return st;
-    return strcmp(name, "bytes") == 0 ? exo_tokenizer_bytes(&t->tokenizer, err)
-                                      : exo_tokenizer_load(&t->tokenizer, name, err);
+    if (strcmp(name, "bytes") == 0)
+        return exo_tokenizer_bytes(&t->tokenizer, err);
+    st = exo_config_note_file(map, name, err);
+    return st == EXO_OK ? exo_tokenizer_load(&t->tokenizer, name, err) : st;
 }
 
 static exo_status
@@ -323,6 +325,8 @@ read_all(struct reading *r, exo_config *map, exo_err *err)
         st = exo_config_bool(map, "end", true, &r->end, err);
     if (st == EXO_OK)
         st = exo_config_bool(map, "truncate", false, &r->truncate, err);
+    if (st == EXO_OK)
+        st = exo_config_note_file(map, path ? path : text, err);
     if (st == EXO_OK)
         st = path ? read_lines(r, path, err) : read_pieces(r, text, (size_t)block, err);
     if (st == EXO_OK && r->texts->count == 0)

@@ -24,4 +24,8 @@ bool exo_hash_end(exo_hash *hash, char out[65]);
 bool exo_hash_end_bytes(exo_hash *hash, unsigned char out[32]);
 void exo_hash_release(exo_hash *hash);
 
+/* As exo_sha256_file, but of a file above 64 MiB the hash of its size and of 64 pieces of 1 MiB that are
+ * spread over it: to compare the files of hosts without a long wait. */
+exo_status exo_sha256_sample(const char *path, char out[65], exo_err *err);
+
 #endif

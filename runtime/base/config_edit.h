@@ -113,6 +113,12 @@ char *exo_config_relative(const exo_config *node, const char *path);
 exo_status exo_config_load_more(exo_config_doc *doc, const char *path, exo_config **out,
                                 exo_err *err);
 
+/* Notes a file or folder that a value of `at` names and whose contents count as the value does, so that
+ * other hosts can compare theirs (graph/files.h). A path that was noted counts once. NOMEM. */
+exo_status exo_config_note_file(const exo_config *at, const char *path, exo_err *err);
+/* The path of an index, in the order of the notes, and the node that names it; NULL after the last. */
+const char *exo_config_noted_file(const exo_config_doc *doc, size_t index, const exo_config **at);
+
 /* Replaces ${NAME} in scalars by the values of the mapping `variables` of `root`, which may lack
  * it. Variables may refer to each other. The result is read like an unquoted scalar; "$${" gives
  * "${". Errors: INVAL for unknown names and cycles, with the place; NOMEM. */

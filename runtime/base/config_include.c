@@ -61,3 +61,32 @@ exo_config_merge(exo_config *into, const exo_config *from, const char *what, exo
     }
     return EXO_OK;
 }
+
+/* --- Files that values name ------------------------------------------------------------------- */
+
+exo_status
+exo_config_note_file(const exo_config *at, const char *path, exo_err *err)
+{
+    exo_config_named **last = &at->doc->named;
+    for (; *last; last = &(*last)->link)
+        if (strcmp((*last)->path, path) == 0)
+            return EXO_OK;
+    exo_config_named *named = exo_config_alloc(at->doc, sizeof *named);
+    const char *copy = exo_config_copy_text(at->doc, path, strlen(path));
+    if (!named || !copy)
+        return exo_fail(err, EXO_NOMEM, "%s: out of memory", path);
+    *named = (exo_config_named){.path = copy, .at = at};
+    *last = named;
+    return EXO_OK;
+}
+
+const char *
+exo_config_noted_file(const exo_config_doc *doc, size_t index, const exo_config **at)
+{
+    const exo_config_named *named = doc->named;
+    for (; named && index > 0; index--)
+        named = named->link;
+    if (named && at)
+        *at = named->at;
+    return named ? named->path : NULL;
+}

@@ -102,9 +102,17 @@ typedef struct exo_config_file {
     const char *path;
 } exo_config_file;
 
+/* A file or folder that a value names (exo_config_note_file). */
+typedef struct exo_config_named {
+    struct exo_config_named *link;
+    const char *path;
+    const exo_config *at;
+} exo_config_named;
+
 struct exo_config_doc {
     char *source; /* for messages */
     exo_config_file *files;
+    exo_config_named *named; /* in the order of the notes */
     exo_config *root;
     size_t num_nodes;
     bool without_plugins; /* plugins are not loaded, because the document is only inspected */

@@ -192,6 +192,8 @@ exo_host_start_text(exo_payload *out, const exo_far_start *start, exo_err *err)
     m.n_ended = start->lives ? start->num_ended : 0;
     m.changes = (char **)(uintptr_t)start->changes;
     m.n_changes = start->num_changes;
+    m.files = start->files.texts;
+    m.n_files = start->files.count;
     m.has_resumes = m.resumes = start->resumes;
     m.has_run = start->run > 0;
     m.run = start->run;
@@ -272,8 +274,9 @@ static exo_status
 start_from_text(exo_call_context *call, struct host *h, const Exo__Train__GraphStart *m,
                 exo_err *err)
 {
+    const exo_graph_files files = {.texts = m->files, .count = m->n_files};
     exo_status st =
-        exo_site_hold(&h->site, m->space, m->source, m->text, m->folder, origin_of(m), err);
+        exo_site_hold(&h->site, m->space, m->source, m->text, m->folder, &files, origin_of(m), err);
     if (st != EXO_OK)
         return exo_fail_in(err, st, "start: text");
     for (size_t i = 0; st == EXO_OK && i < m->n_changes; i++)

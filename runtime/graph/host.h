@@ -61,8 +61,9 @@ typedef struct exo_far_start {
     size_t num_ended;
     char *const *changes; /* (num_changes) texts of the graphs that the run has changed to */
     size_t num_changes;
-    bool resumes;   /* exo_graph_resumes */
-    uint64_t run;   /* exo_graph_run_number */
+    exo_graph_files files; /* as they are here */
+    bool resumes;          /* exo_graph_resumes */
+    uint64_t run;          /* exo_graph_run_number */
     exo_time began; /* the origin of the run's clock, on the real clock; 0: when the actor starts */
 } exo_far_start;
 

@@ -56,7 +56,8 @@ struct run {
     exo_changing changing; /* the present graph, and the change to another one */
     exo_time held;         /* since when a life waits for the change, on the real clock; 0: none */
     exo_stall_watch watch;
-    exo_lives lives; /* of the actors in workers */
+    exo_lives lives;       /* of the actors in workers */
+    exo_graph_files files; /* that the options of actors in workers name */
     bool told_of_stall;
     bool over, stopped; /* the run ends by `until`, or by the caller's `stop` */
     bool late;          /* actors that were told to end have not, in time */
@@ -124,6 +125,7 @@ make_there(struct run *run, uint32_t i, const exo_actor_spec *spec, uint32_t ind
                                  .num_ended = exo_lives_ended(&run->lives),
                                  .changes = run->changing.texts,
                                  .num_changes = run->changing.count,
+                                 .files = run->files,
                                  .resumes = run->opts->resume || run->lives.lives[i] > 0,
                                  .run = run->opts->number,
                                  .began = run->origin};
@@ -187,7 +189,7 @@ open_site(struct run *run, exo_err *err)
         return run->spec->virtual_clock
                    ? exo_fail(err, EXO_UNSUPPORTED,
                               "the virtual clock is for actors in one process: without workers")
-                   : EXO_OK;
+                   : exo_graph_files_list(&run->files, run->spec->doc, err);
     }
     st = exo_site_new(&run->site, run->spec, run->opts->space, run->opts->folder,
                       run->opts->tie_seed, err);
@@ -705,6 +707,7 @@ close_run(struct run *run, exo_err *err)
     exo_free(run->places);
     exo_changing_close(&run->changing);
     exo_lives_close(&run->lives);
+    exo_graph_files_release(&run->files);
     exo_cast_close(&run->cast);
     return st;
 }

@@ -297,7 +297,7 @@ static exo_shared_list sites = EXO_SHARED_LIST(struct shared_site, release_share
 
 exo_status
 exo_site_hold(exo_site **out, const char *space, const char *source, const char *text,
-              const char *folder, exo_time origin, exo_err *err)
+              const char *folder, const exo_graph_files *files, exo_time origin, exo_err *err)
 {
     struct shared_site *s = (struct shared_site *)exo_shared_hold(&sites, space);
     exo_status st = EXO_OK;
@@ -306,6 +306,8 @@ exo_site_hold(exo_site **out, const char *space, const char *source, const char 
     pthread_mutex_lock(&s->shared.making);
     if (!s->site) {
         st = s->spec ? EXO_OK : exo_graph_parse(&s->spec, source, text, NULL, err);
+        if (st == EXO_OK)
+            st = exo_graph_files_compare(files, s->spec->doc, err);
         if (st == EXO_OK)
             st = new_site(&s->site, s->spec, s->shared.name, err);
         if (st == EXO_OK) {

@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 #include "base/pace.h"
+#include "graph/files.h"
 #include "graph/lives.h"
 #include "graph/spec.h"
 
@@ -81,10 +82,12 @@ void exo_site_free(exo_site **site);
 exo_status exo_site_change(exo_site *site, const exo_graph_spec *next, exo_err *err);
 /* In a worker: holds the site of the namespace. The first caller makes it from the graph's text,
  * and the folder for the actors' files (NULL: none), which may be on another host than the runner's.
- * If that is not possible, it logs a warning, and there are no files. origin: of the run's clock, on
- * the real clock. The caller drops the site with exo_site_drop. */
+ * If that is not possible, it logs a warning, and there are no files. files: those that the graph's
+ * options name, as the runner has them; INVAL: others are here. origin: of the run's clock, on the
+ * real clock. The caller drops the site with exo_site_drop. */
 exo_status exo_site_hold(exo_site **out, const char *space, const char *source, const char *text,
-                         const char *folder, exo_time origin, exo_err *err);
+                         const char *folder, const exo_graph_files *files, exo_time origin,
+                         exo_err *err);
 void exo_site_drop(exo_site **site);
 /* In a worker: makes change `number` (from 1) with the text of the next graph. The first caller
  * makes the change; for the others it is done already. */

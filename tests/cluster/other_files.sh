@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A path that leads to other files on the host of a worker than on that of the user, or a plugin that a
-# worker has loaded before it changed, is found before the first step. One host has two such files here,
+# A path that leads to other files on the host of a worker than on that of the user, be they data of a job
+# or texts, prompts and models of a graph, or a plugin that a worker has loaded before it changed, is found
+# before the first step. One host has two such files here,
 # because /proc/self/cwd is another folder for each process.
 # shellcheck disable=SC2154 # start sets variables by name
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
@@ -79,6 +80,75 @@ graph && fail 'a plugin of a graph that was built again was not noticed'
 has err "on words: plugin '$folder/numbers.so' has changed since this process loaded it"
 cp "$EXO_BUILD/tests/plugins/numbers.so" .
 graph || fail "the plugin of a graph that the worker has: $(tail -3 err)"
+
+# The same of what actors read: texts, prompts, weights of a policy and of a reward model. Before, two trainers
+# that learn as one went on from two policies, and ended with two.
+here=/proc/self/cwd
+for ((i = 0; i < 8; i++)); do
+    echo "{\"prompt\": \"p$i:\", \"answer\": \"aab\"}"
+done >texts.jsonl
+model='{name: gpt, layers: 1, heads: 2, width: 16, context: 32, vocabulary: 256'
+printf 'p%d:\n' 1 2 3 4 >prompts.txt
+for seed in 1 2; do
+    cat >sft.yaml <<END
+name: model$seed
+seed: $seed
+actors: {trainer: {class: sft_trainer, config: {model: $model, values: true}, data: {path: texts.jsonl}, checkpoint: {every: 0}}}}
+END
+    "$EXOGYM" run sft.yaml --save-dir models --no-plot >out 2>err </dev/null || fail "a model: $(tail -3 err)"
+done
+cp -r models/model1/model_trainer_0 policy
+cp -r policy reward
+cp -r policy reward texts.jsonl prompts.txt elsewhere
+cat >sft.yaml <<END
+name: texts
+actors:
+  trainer: {class: sft_trainer, config: {model: {name: gpt, path: $here/policy}, data: {path: $here/texts.jsonl}}}
+END
+cat >ppo.yaml <<END
+name: policies
+actors:
+  maker:
+    class: experience_maker
+    config:
+      model: {name: gpt, path: $here/policy}
+      prompts: {path: $here/prompts.txt}
+      reward: {name: model, path: $here/reward}
+      answers: 2
+      generate: {max_new_tokens: 4}
+  trainer:
+    class: ppo_trainer
+    config: {model: {name: gpt, path: $here/policy}, algorithm: {name: grpo}, batch: 2}
+edges:
+  - {from: maker, to: trainer, carries: experience}
+  - {from: trainer, to: maker, carries: parameters, buffer: {on_full: latest}}
+END
+# actors FILE: runs the graph on the cluster.
+actors() {
+    timeout 120 "$EXOGYM" run "$1" --head "ipc://$place/head" --save-dir runs --no-plot --overwrite >out 2>err </dev/null
+}
+# other GRAPH FILE OTHER: the graph is refused while the worker has OTHER in the place of FILE.
+other() {
+    actors "$1" || fail "the same files: $(tail -3 err)"
+    mv "elsewhere/$2" kept
+    cp "$3" "elsewhere/$2"
+    actors "$1" && fail "another $2 was not noticed"
+    grep -Eq "on words: start: text: $1:[0-9]+:[0-9]+: '$here/$2' is not on this host what it is on that of the run" err ||
+        fail "it said: $(tail -3 err)"
+    mv kept "elsewhere/$2"
+}
+sed s/aab/aac/ texts.jsonl >other.jsonl
+printf 'q%d:\n' 1 2 3 4 >other.txt
+other sft.yaml texts.jsonl other.jsonl
+other ppo.yaml prompts.txt other.txt
+other ppo.yaml policy/model.safetensors models/model2/model_trainer_0/model.safetensors
+other ppo.yaml reward/value_head.safetensors models/model2/model_trainer_0/value_head.safetensors
+# A folder with a file more is another one, and files that only the host of a worker has do not matter.
+cp reward/config.json elsewhere/policy/more.safetensors
+actors ppo.yaml && fail 'a file more was not noticed'
+has err "'$here/policy/more.safetensors' is not on this host what it is"
+mv elsewhere/policy/more.safetensors elsewhere/policy/more
+actors ppo.yaml || fail "a note in a folder: $(tail -3 err)"
 
 x stop || fail 'stop'
 ended 15 "$head_pid" 0
