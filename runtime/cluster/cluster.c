@@ -16,7 +16,9 @@
 #include <exogym/log.h>
 #include <exogym/memory.h>
 
+#include "base/c_locale.h"
 #include "base/forks.h"
+#include "base/printable.h"
 #include "base/thread.h"
 #include "base/waiting.h"
 #include "cluster/cluster_impl.h"
@@ -400,6 +402,7 @@ exo_cluster_join(exo_cluster **out, exo_runtime *runtime, const exo_cluster_opts
 void
 exo_cluster_leave(exo_cluster *c)
 {
+    char farewell[sizeof c->farewell];
     if (!c || c->left || exo_cluster_check_own(c, NULL) != EXO_OK)
         return;
     c->left = true;
@@ -420,11 +423,12 @@ exo_cluster_leave(exo_cluster *c)
     }
     pthread_mutex_lock(&c->lock);
     c->closing = true;
+    snprintf(farewell, sizeof farewell, "%s", c->farewell);
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
     exo_retrier_stop(c->retrier);
     /* before the threads are joined, because they may wait for a reply */
-    exo_remote_close(c->remote);
+    exo_remote_close(c->remote, farewell[0] ? farewell : NULL);
     if (c->has_keeper)
         pthread_join(c->keeper, NULL);
     c->has_keeper = false;
@@ -495,6 +499,19 @@ exo_cluster_address(const exo_cluster *cluster)
     return cluster->address;
 }
 
+/* The process is to end for the head's absence, and other processes hear that. */
+static exo_status
+give_up_head(exo_cluster *c, exo_time grace, exo_err *err)
+{
+    char late[80];
+    exo_c_snprintf(late, sizeof late, "did not come back within the grace of %.3g s",
+                   (double)grace * 1e-9);
+    pthread_mutex_lock(&c->lock);
+    snprintf(c->farewell, sizeof c->farewell, "it ended, because the head %s (--grace)", late);
+    pthread_mutex_unlock(&c->lock);
+    return exo_fail(err, EXO_PEER_LOST, "the head at %s %s", c->place.head, late);
+}
+
 exo_status
 exo_cluster_wait(exo_cluster *cluster, exo_time grace, exo_time deadline, exo_err *err)
 {
@@ -519,8 +536,7 @@ exo_cluster_wait(exo_cluster *cluster, exo_time grace, exo_time deadline, exo_er
     }
     pthread_mutex_unlock(&cluster->lock);
     return st == EXO_FAILED ? exo_fail(err, st, "%s", cluster->broken)
-           : st == EXO_PEER_LOST
-               ? exo_fail(err, st, "the head at %s did not come back", cluster->place.head)
+           : st == EXO_PEER_LOST ? give_up_head(cluster, grace, err)
            : st == EXO_CLOSED ? exo_fail(err, st, "this process was told to end")
                               : exo_fail(err, st, "nothing happened");
 }

@@ -79,6 +79,7 @@ struct exo_cluster {
     uint64_t num_told;    /* number of times that the actors here were listed for a head */
     bool closing;         /* set by exo_cluster_leave */
     bool interrupted;     /* set by exo_cluster_interrupt */
+    char farewell[160];   /* the reason that peers hear at the end; "": none but that */
     char forsaken[160];   /* why the head will not come back; "": it may. Set once */
     char broken[240];     /* which actor of this process has died, and why; "": none. Set once */
     /* connections that threads of this process are making; on their stacks (cluster_reach.c) */

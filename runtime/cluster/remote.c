@@ -192,12 +192,12 @@ end_calls(exo_remote *r)
 }
 
 void
-exo_remote_close(exo_remote *remote)
+exo_remote_close(exo_remote *remote, const char *why)
 {
     if (!remote)
         return;
     end_calls(remote);
-    exo_net_stop(remote->net);
+    exo_net_stop(remote->net, why);
 }
 
 void

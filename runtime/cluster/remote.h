@@ -40,8 +40,9 @@ exo_status exo_remote_open(exo_remote **out, exo_runtime *runtime, const exo_net
  * the remote can only be closed and freed. Errors: FAILED (no thread). */
 exo_status exo_remote_start(exo_remote *remote, exo_err *err);
 /* Ends every pending call with PEER_LOST, and closes the connections. All references are dead
- * afterwards. exo_remote_free frees the remote, once nothing can use the references. */
-void exo_remote_close(exo_remote *remote);
+ * afterwards. why: the reason that peers hear; NULL: that it ended. exo_remote_free frees the remote, once
+ * nothing can use the references. */
+void exo_remote_close(exo_remote *remote, const char *why);
 void exo_remote_free(exo_remote **remote);
 exo_net *exo_remote_net(exo_remote *remote);
 

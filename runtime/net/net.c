@@ -662,7 +662,7 @@ done:
 }
 
 static void
-lose_all(exo_net *net)
+lose_all(exo_net *net, const char *why)
 {
     for (;;) {
         pthread_mutex_lock(&net->lock);
@@ -670,7 +670,7 @@ lose_all(exo_net *net)
         pthread_mutex_unlock(&net->lock);
         if (!peer)
             break;
-        exo_peer_lose(net, peer, "it ended");
+        exo_peer_lose(net, peer, why ? why : "it ended");
         exo_peer_drop(&peer);
     }
     while (exo_net_report_lost(net))
@@ -678,7 +678,7 @@ lose_all(exo_net *net)
 }
 
 void
-exo_net_stop(exo_net *net)
+exo_net_stop(exo_net *net, const char *why)
 {
     atomic_store(&net->closing, true);
     atomic_store(&net->waiting, true);
@@ -701,7 +701,7 @@ exo_net_stop(exo_net *net)
         pthread_cond_wait(&net->driver_left, &net->drive_lock);
     pthread_mutex_unlock(&net->drive_lock);
     atomic_fetch_sub(&net->wanted, 1);
-    lose_all(net);
+    lose_all(net, why);
 }
 
 void
@@ -711,7 +711,7 @@ exo_net_close(exo_net **handle)
     if (!net)
         return;
     *handle = NULL;
-    exo_net_stop(net);
+    exo_net_stop(net, NULL);
     pthread_mutex_lock(&net->lock);
     while (net->sockets)
         exo_net_remove_socket_locked(net, net->sockets);

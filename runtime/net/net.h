@@ -104,8 +104,9 @@ exo_status exo_net_open(exo_net **out, const exo_net_opts *opts, exo_err *err);
  * closed. Errors: FAILED (no thread). */
 exo_status exo_net_start(exo_net *net, exo_err *err);
 /* Says goodbye to every peer, which is then lost, and joins the net's threads. Afterwards sending
- * fails and nothing is received. Must not be called from a callback. */
-void exo_net_stop(exo_net *net);
+ * fails and nothing is received. why: the reason that peers hear; NULL: that it ended. Must not be called
+ * from a callback. */
+void exo_net_stop(exo_net *net, const char *why);
 /* Stops the net and frees it. Peers that are still held stay valid. */
 void exo_net_close(exo_net **net);
 

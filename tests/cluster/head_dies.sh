@@ -42,19 +42,25 @@ until_true 10 replies 6 call one add || fail "what it remembers: $(x call one ad
 # joins GRACE: w3 has joined. A busy machine may take longer than that to find the head.
 joins() {
     rm -f w3_pid.out
-    "$EXO_BUILD/exogym-worker" --folder "$clusters" --name w3 --grace "$1" >w3_pid.out 2>w3_pid.err &
+    "$EXO_BUILD/exogym-worker" --folder "$clusters" --name w3 --plugin "$plugin" --grace "$1" >w3_pid.out 2>w3_pid.err &
     w3_pid=$!
     started+=($!)
     until_true 10 ready_or_gone w3_pid
     is_ready w3_pid || { ended 10 "$w3_pid" 1 && false; }
 }
 
-# A worker ends by itself when the head stays away.
+# A worker ends by itself when the head stays away, and tells why to those that call its actors.
 joins 300ms || joins 2s || joins 10s || fail "w3 does not join: $(cat w3_pid.err)"
+x spawn counter 7 --name three --node w3 >out || fail 'spawn'
+x call three await "$folder/never" >await.out 2>await.err &
+caller=$!
+until_true 5 tells 'method=await' dump three || fail 'no call is under way'
 kill -TERM "$head_pid"
 ended 5 "$head_pid" 0
 ended 5 "$w3_pid" 1
-has w3_pid.err "did not come back"
+has w3_pid.err 'did not come back within the grace of '
+wait "$caller" && fail 'a call to an actor whose worker has ended did not fail'
+has await.err 'it ended, because the head did not come back within the grace of '
 kill -0 "$w2_pid" || fail 'w2 did not wait for the head'
 kill -INT "$w2_pid"
 ended 5 "$w2_pid" 0

@@ -119,7 +119,7 @@ void
 net_end_close(net_end *e)
 {
     exo_peer *peer = atomic_exchange(&e->peer, NULL);
-    exo_net_stop(e->net);
+    exo_net_stop(e->net, NULL);
     atomic_store(&e->stopped, true);
     exo_net_close(&e->net);
     exo_peer_drop(&peer);

@@ -198,7 +198,7 @@ teardown(void)
     exo_cluster_leave(driver);
     cr_expect_eq(exo_runtime_close(&runtimes[1], soon(), &err), EXO_OK, "%s", err.text);
     exo_cluster_free(&driver);
-    exo_remote_close(remote);
+    exo_remote_close(remote, NULL);
     if (kept)
         exo_reply(&kept, EXO_CANCELLED, NULL, NULL);
     if (asked)

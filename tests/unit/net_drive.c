@@ -72,7 +72,7 @@ Test(net, stops_while_others_send_and_drive)
         net_end *stopped = i < 3 ? &client : &server;
         cr_assert_eq(pthread_create(&driver, NULL, drive_until_closed, stopped), 0);
         EVENTUALLY(server.calls > 1000);
-        exo_net_stop(stopped->net);
+        exo_net_stop(stopped->net, NULL);
         atomic_store(&stopped->stopped, true); /* from now on, callbacks are an error */
         for (int k = 0; k < 4; k++)
             pthread_join(senders[k].thread, NULL);

@@ -128,7 +128,7 @@ Test(net, connects_to_no_other_cluster)
                  EXO_UNSUPPORTED);
     cr_expect_not_null(strstr(err.text, "the cluster 'ours', not 'theirs'"), "%s", err.text);
     cr_expect_null(peer);
-    exo_net_stop(client.net);
+    exo_net_stop(client.net, NULL);
     cr_expect_eq(exo_net_connect(client.net, net_end_ipc, NULL, in_ms(60000), &peer, &err),
                  EXO_CLOSED);
     net_end_close(&client);

@@ -140,7 +140,7 @@ static void
 teardown(void)
 {
     exo_err err = {0};
-    exo_remote_close(remote);
+    exo_remote_close(remote, NULL);
     cr_expect_eq(exo_runtime_close(&runtime, soon(), &err), EXO_OK, "%s", err.text);
     exo_remote_free(&remote);
     zmq_close(stranger);

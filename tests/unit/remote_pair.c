@@ -74,7 +74,7 @@ teardown(void)
 {
     exo_peer_drop(&peer);
     for (int i = 0; i < 2; i++)
-        exo_remote_close(remotes[i]);
+        exo_remote_close(remotes[i], NULL);
     for (int i = 0; i < 2; i++) {
         cr_expect_eq(exo_runtime_close(&runtimes[i], in_ms(60000), &err), EXO_OK, "%s", err.text);
         exo_remote_free(&remotes[i]);
