@@ -47,9 +47,11 @@ exo_json_fail(const exo_json *part, exo_err *err, exo_status code, const char *f
 }
 
 exo_status
-exo_json_unknown(const exo_json *part, const char *what, const char *name, exo_err *err)
+exo_json_unknown(const exo_json *part, const char *what, const char *name, const char *known,
+                 exo_err *err)
 {
-    return exo_json_fail(part, err, EXO_UNSUPPORTED, "%s '%.64s' is not supported", what, name);
+    return exo_json_fail(part, err, EXO_UNSUPPORTED, "%s '%.64s' is not supported%s%s", what, name,
+                         known ? ", only " : "", known ? known : "");
 }
 
 bool
@@ -161,7 +163,7 @@ exo_json_only(const exo_json *object, const char *const *keys, exo_err *err)
         while (*known && strcmp(*known, key) != 0)
             known++;
         if (!*known)
-            return exo_json_unknown(object, "the key", key, err);
+            return exo_json_unknown(object, "the key", key, NULL, err);
     }
     return EXO_OK;
 }

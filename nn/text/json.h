@@ -28,8 +28,10 @@ exo_status exo_json_fail(const exo_json *part, exo_err *err, exo_status code, co
                          ...) EXO_PRINTF(4, 5);
 /* Puts "file: place: " before the reason in `err`, and returns `code`. */
 exo_status exo_json_in(const exo_json *part, exo_err *err, exo_status code);
-/* Fails with UNSUPPORTED: `what`, such as "the normalizer", has an unknown name. */
-exo_status exo_json_unknown(const exo_json *part, const char *what, const char *name, exo_err *err);
+/* Fails with UNSUPPORTED: `what`, such as "the normalizer", has an unknown name. known: the names that
+ * there are, for the message; may be NULL. */
+exo_status exo_json_unknown(const exo_json *part, const char *what, const char *name,
+                            const char *known, exo_err *err);
 
 /* The part under the key. False: it is missing or null. */
 bool exo_json_find(const exo_json *object, const char *key, exo_json *out);

@@ -113,7 +113,8 @@ load_processor(exo_tokenizer *t, const exo_json *part, int depth, bool *template
         return load_template(t, part, err);
     }
     if (strcmp(type, "Sequence") != 0)
-        return exo_json_unknown(part, "the post-processor", type, err);
+        return exo_json_unknown(part, "the post-processor", type,
+                                "ByteLevel, TemplateProcessing, Sequence", err);
     if (depth > DEPTH_MOST)
         return exo_json_fail(part, err, EXO_UNSUPPORTED,
                              "sequences nested this deep are not supported");
@@ -179,7 +180,7 @@ load_root(exo_tokenizer *t, const exo_json *root, exo_err *err)
     if (st == EXO_OK && exo_json_find(root, "version", &part))
         st = exo_json_text(&part, &version, err);
     if (st == EXO_OK && strcmp(version, "1.0") != 0)
-        st = exo_json_unknown(root, "the version", version, err);
+        st = exo_json_unknown(root, "the version", version, "1.0", err);
     if (st == EXO_OK)
         st = refuse_lengths(root, err);
     if (st == EXO_OK)
@@ -258,8 +259,13 @@ fail_other(const struct source *s, const char *only, exo_err *err)
                   {"sentencepiece.bpe.model", "SentencePiece"},
                   {"tokenizer.tiktoken", "tiktoken"},
                   {"tekken.json", "Mistral's"},
-                  {"vocab.txt", "WordPiece"},
                   {"vocab.json", "without a merges.txt"}};
+    if ((!only || strcmp(only, "vocab.txt") == 0) && has(s, "vocab.txt"))
+        return exo_fail(
+            err, EXO_UNSUPPORTED,
+            "%s/vocab.txt (WordPiece) is not read, only tokenizers by BPE, as of GPT-2, "
+            "LLaMA, Mistral and Qwen: choose another model",
+            s->folder.data);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if ((!only || strcmp(only, others[i].file) == 0) && has(s, others[i].file))
             return exo_fail(

@@ -153,7 +153,8 @@ exo_load_model(exo_tokenizer *t, const exo_json *part, exo_err *err)
     if (st == EXO_OK && exo_json_find(part, "type", &type)) /* old files do not have it */
         st = exo_json_text(&type, &name, err);
     if (st == EXO_OK && strcmp(name, "BPE") != 0)
-        st = exo_json_unknown(part, "the model", name, err);
+        st = exo_json_unknown(part, "the model", name, "BPE, as of GPT-2, LLaMA, Mistral and Qwen",
+                              err);
     if (st == EXO_OK)
         st = exo_json_only(part, keys, err);
     if (st == EXO_OK)

@@ -4,6 +4,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/grow_text.h"
 #include "base/utf8.h"
 #include "nn/text/tokenizer_impl.h"
 
@@ -28,6 +29,18 @@ struct loader {
 };
 
 static exo_status
+fail_unknown(const exo_json *part, const struct loader *loaders, const char *what, const char *type,
+             exo_err *err)
+{
+    exo_text known = {0};
+    for (const struct loader *l = loaders; l->type; l++)
+        exo_text_add(&known, "%s%s", l == loaders ? "" : ", ", l->type);
+    exo_status st = exo_json_unknown(part, what, type, known.failed ? NULL : known.data, err);
+    exo_free(known.data);
+    return st;
+}
+
+static exo_status
 load_any(exo_steps *steps, const exo_json *part, const struct loader *loaders, const char *what,
          int depth, exo_err *err)
 {
@@ -38,15 +51,15 @@ load_any(exo_steps *steps, const exo_json *part, const struct loader *loaders, c
     if (depth > DEPTH_MOST)
         return exo_json_fail(part, err, EXO_UNSUPPORTED,
                              "sequences nested this deep are not supported");
-    while (loaders->type && strcmp(loaders->type, type) != 0)
-        loaders++;
-    if (!loaders->type)
-        return exo_json_unknown(part, what, type, err);
-    st = exo_json_only(part, loaders->keys, err);
+    const struct loader *l = loaders;
+    while (l->type && strcmp(l->type, type) != 0)
+        l++;
+    if (!l->type)
+        return fail_unknown(part, loaders, what, type, err);
+    st = exo_json_only(part, l->keys, err);
     if (st != EXO_OK)
         return st;
-    return loaders->load ? loaders->load(steps, part, depth, err)
-                         : exo_steps_add(steps, loaders->step, err);
+    return l->load ? l->load(steps, part, depth, err) : exo_steps_add(steps, l->step, err);
 }
 
 static exo_status
@@ -185,7 +198,7 @@ read_metaspace(const exo_json *part, const char **replacement, prepend_scheme *s
     else if (strcmp(name, "never") == 0)
         *scheme = PREPEND_NEVER;
     else
-        return exo_json_unknown(part, "the prepend scheme", name, err);
+        return exo_json_unknown(part, "the prepend scheme", name, "always, first, never", err);
     return EXO_OK;
 }
 
@@ -302,7 +315,9 @@ read_behavior(const exo_json *part, exo_split_behavior *out, exo_err *err)
             *out = (exo_split_behavior)i;
             return EXO_OK;
         }
-    return exo_json_unknown(part, "the behavior", name, err);
+    return exo_json_unknown(part, "the behavior", name,
+                            "Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous",
+                            err);
 }
 
 static exo_status

@@ -535,10 +535,10 @@ exo_cluster_wait(exo_cluster *cluster, exo_time grace, exo_time deadline, exo_er
         exo_cluster_wait_until_locked(cluster, until);
     }
     pthread_mutex_unlock(&cluster->lock);
-    return st == EXO_FAILED ? exo_fail(err, st, "%s", cluster->broken)
+    return st == EXO_FAILED      ? exo_fail(err, st, "%s", cluster->broken)
            : st == EXO_PEER_LOST ? give_up_head(cluster, grace, err)
-           : st == EXO_CLOSED ? exo_fail(err, st, "this process was told to end")
-                              : exo_fail(err, st, "nothing happened");
+           : st == EXO_CLOSED    ? exo_fail(err, st, "this process was told to end")
+                                 : exo_fail(err, st, "nothing happened");
 }
 
 void

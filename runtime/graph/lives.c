@@ -95,9 +95,10 @@ exo_births_explain(const exo_births *b, const exo_restart_rule *rule, exo_err *r
                  "; no restart is left ('restart.max' is %u%s): mend the cause, or raise the limit",
                  rule->max, within);
     else if (rule->max == 0 && b->same >= EXO_SAME_FAILURES)
-        snprintf(limit, sizeof limit,
-                 "; %u lives in a row have ended so: mend the cause, or allow more by 'restart.max'",
-                 b->same);
+        snprintf(
+            limit, sizeof limit,
+            "; %u lives in a row have ended so: mend the cause, or allow more by 'restart.max'",
+            b->same);
     exo_format_cut(said, sizeof said - strlen(limit), "%s", reason->text);
     snprintf(reason->text, sizeof reason->text, "%s%s", said, limit);
 }

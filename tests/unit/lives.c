@@ -85,8 +85,9 @@ Test(lives, a_limit_that_is_reached_is_named)
     cr_expect_str_eq(lost.text, "killed", "it has another life");
     cr_expect(!exo_births_next(&b, &rule, &lost, 2, &wait));
     exo_births_explain(&b, &rule, &lost);
-    cr_expect_str_eq(lost.text, "killed; no restart is left ('restart.max' is 1, within 90 s): mend the "
-                                "cause, or raise the limit");
+    cr_expect_str_eq(lost.text,
+                     "killed; no restart is left ('restart.max' is 1, within 90 s): mend the "
+                     "cause, or raise the limit");
     memset(endless.text, 'x', sizeof endless.text - 1);
     exo_births_explain(&b, &rule, &endless);
     cr_expect(strstr(endless.text, "raise the limit"), "%s", endless.text);
@@ -501,8 +502,9 @@ Test(lives, failures_of_members_in_turn_count_together, .timeout = 60)
         cr_expect_eq(st, EXO_IO, "%s: %s", clocks[c], err.text);
         cr_expect_eq(world.births[0], EXO_SAME_FAILURES, "%s: %u lives", clocks[c],
                      world.births[0]);
-        cr_expect_str_eq(err.text, "member_1: checkpoint_member_1: no space; 10 lives in a row have ended "
-                                   "so: mend the cause, or allow more by 'restart.max'");
+        cr_expect_str_eq(err.text,
+                         "member_1: checkpoint_member_1: no space; 10 lives in a row have ended "
+                         "so: mend the cause, or allow more by 'restart.max'");
     }
 }
 
@@ -516,9 +518,9 @@ Test(lives, an_actor_without_a_further_life_ends_the_run, .timeout = 60)
                                  "  sink: {class: mortal_sink}\n",
                                  flow, NULL, &err);
         cr_expect_eq(st, EXO_FAILED);
-        cr_expect_str_eq(err.text,
-                         "source_0: on purpose, in life 2; no restart is left ('restart.max' is 2): "
-                         "mend the cause, or raise the limit");
+        cr_expect_str_eq(
+            err.text, "source_0: on purpose, in life 2; no restart is left ('restart.max' is 2): "
+                      "mend the cause, or raise the limit");
     }
 }
 

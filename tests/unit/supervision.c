@@ -369,7 +369,8 @@ Test(supervision, the_last_death_names_the_limit_of_the_rule)
     world_answer(&w, 1, EXO_OK, NULL);
     world_dies(&w, 1, "an accident");
     cr_expect(world_is(&w, "a", "dead", 2), "%s", w.text);
-    cr_expect(strstr(w.text, "an accident; no restart is left (its rule allows 1, within 90 s): mend the "
-                             "cause, or raise the limit"),
+    cr_expect(strstr(w.text,
+                     "an accident; no restart is left (its rule allows 1, within 90 s): mend the "
+                     "cause, or raise the limit"),
               "%s", w.text);
 }

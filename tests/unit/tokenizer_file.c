@@ -156,8 +156,10 @@ static const struct {
                             "{\"id\": \"x\"}}], \"special_tokens\": "
                             "{\"x\": {\"id\": \"x\", \"ids\": [77], \"tokens\": [\"x\"]}}}"),
      EXO_DAMAGED, "post_processor.special_tokens.x.ids[0]", "no token has the number 77"},
+    {"{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 0.0]]}}", EXO_UNSUPPORTED, "model",
+     "the model 'Unigram' is not supported, only BPE"},
     {PART("decoder", "{\"type\": \"WordPiece\"}"), EXO_UNSUPPORTED, "decoder",
-     "the decoder 'WordPiece'"},
+     "the decoder 'WordPiece' is not supported, only Sequence, ByteLevel, Replace"},
     {PART("decoder", "{\"type\": \"Strip\", \"content\": \"x\", \"start\": 1}"), EXO_DAMAGED,
      "decoder", "'stop' is missing"},
 };
