@@ -69,6 +69,7 @@ typedef struct exo_cuda_device {
     exo_cuda_matmul *matmul;
     exo_cuda_cudnn *cudnn;       /* NULL: own kernels compute convolutions and attention */
     exo_cuda_sections *sections; /* NULL: nothing is put off */
+    unsigned refused_graphs;     /* by CUDA, so far */
     const void *late;            /* the cell of the request that is recorded (late.h); NULL: none */
 } exo_cuda_device;
 

@@ -57,28 +57,6 @@ exo_cuda_record(exo_cuda_device *cuda, exo_cuda_pass pass, const void *args, cud
     return st == EXO_OK ? end_capture(cuda, pass(&cuda->device, args, err), out, err) : st;
 }
 
-/* The rest of the pass is started as it is, and the next one is recorded anew. */
-static void
-give_up(exo_cuda_graphs *graphs, const exo_cuda_device *cuda)
-{
-    forget(graphs->recorded, cuda);
-    graphs->recorded = NULL;
-}
-
-static void
-begin_piece(exo_cuda_graphs *graphs, const exo_cuda_device *cuda)
-{
-    if (!exo_cuda_begin_recording(cuda)) {
-        give_up(graphs, cuda);
-        return;
-    }
-    graphs->status = begin_capture(cuda, &graphs->err);
-    if (graphs->status == EXO_OK)
-        return;
-    exo_cuda_end_recording(cuda);
-    give_up(graphs, cuda);
-}
-
 /* Room for a further piece. */
 static exo_cuda_piece *
 take_piece(exo_cuda_graph *g)
@@ -94,7 +72,7 @@ take_piece(exo_cuda_graph *g)
     return &g->pieces[g->num_pieces];
 }
 
-/* Makes the kernels since the last meeting a graph, and launches it. st: what the pass has said. */
+/* Makes the kernels since the last meeting a graph. st: what the pass has said. */
 static void
 end_piece(exo_cuda_graphs *graphs, const exo_cuda_device *cuda, exo_status st,
           const exo_cuda_meeting *meeting)
@@ -109,68 +87,120 @@ end_piece(exo_cuda_graphs *graphs, const exo_cuda_device *cuda, exo_status st,
                              &graphs->err);
     if (graph)
         (void)cudaGraphDestroy(graph);
-    exo_cuda_end_recording(cuda);
     if (st == EXO_OK) {
         piece->meeting = meeting ? *meeting : exo_cuda_meeting{};
         graphs->recorded->num_pieces++;
-        st = exo_cuda_status(cudaGraphLaunch(piece->exec, cuda->stream), "the graph of a pass",
-                             &graphs->err);
     }
     graphs->status = st;
-    if (st != EXO_OK)
-        give_up(graphs, cuda);
+}
+
+/* Makes the graphs of a pass. After a failure the rest of its kernels may have been launched, in vain. */
+static exo_status
+record(exo_cuda_graphs *graphs, exo_cuda_graph *g, exo_cuda_device *cuda, exo_cuda_pass pass,
+       const void *args, exo_err *err)
+{
+    exo_err reason = {};
+    graphs->status = begin_capture(cuda, &graphs->err);
+    if (graphs->status == EXO_OK) {
+        graphs->recorded = g;
+        const exo_status st = pass(&cuda->device, args, &reason);
+        if (graphs->status == EXO_OK && st != EXO_OK)
+            graphs->err = reason;
+        if (graphs->status == EXO_OK)
+            end_piece(graphs, cuda, st, NULL);
+        graphs->recorded = NULL;
+    }
+    if (graphs->status == EXO_OK)
+        return EXO_OK;
+    forget(g, cuda);
+    return exo_fail(err, graphs->status, "%s", graphs->err.text);
+}
+
+/* --- Meetings --------------------------------------------------------------------------------- */
+
+static void
+meet(exo_cuda_device *cuda, const exo_cuda_meeting *meeting)
+{
+    if (!meeting->meet)
+        return;
+    meeting->meet(meeting->context, meeting->data, meeting->count);
+    (void)exo_cuda_select(cuda); /* a failure shows in the next launch */
+}
+
+/* Throws away what was recorded of kernels that have been launched before. */
+static void
+end_skip(const exo_cuda_device *cuda)
+{
+    cudaGraph_t graph = NULL;
+    exo_err ignored = {};
+    if (end_capture(cuda, EXO_OK, &graph, &ignored) == EXO_OK)
+        (void)cudaGraphDestroy(graph);
+    exo_cuda_end_recording(cuda);
 }
 
 void
 exo_cuda_graphs_meet(exo_cuda_graphs *graphs, exo_cuda_device *cuda,
                      const exo_cuda_meeting *meeting)
 {
-    if (graphs->recorded)
-        end_piece(graphs, cuda, EXO_OK, meeting);
-    meeting->meet(meeting->context, meeting->data, meeting->count);
-    (void)exo_cuda_select(cuda); /* a failure shows in the next launch */
-    if (graphs->recorded)
-        begin_piece(graphs, cuda);
+    if (graphs->recorded) {
+        if (graphs->status == EXO_OK)
+            end_piece(graphs, cuda, EXO_OK, meeting);
+        if (graphs->status == EXO_OK)
+            graphs->status = begin_capture(cuda, &graphs->err);
+    } else if (graphs->met == 0) {
+        meet(cuda, meeting);
+    } else if (--graphs->met == 0) {
+        end_skip(cuda);
+    }
 }
 
-/* Records the pass while it goes on. After a failure its kernels have not been launched, but others have
- * been met. */
+/* Lets the kernels of the first pieces, which have been launched, be recorded and thrown away. */
 static exo_status
-record(exo_cuda_graphs *graphs, exo_cuda_graph *g, exo_cuda_device *cuda, exo_cuda_pass pass,
+begin_skip(exo_cuda_graphs *graphs, size_t pieces, const exo_cuda_device *cuda, exo_err *err)
+{
+    if (pieces == 0)
+        return EXO_OK;
+    if (!exo_cuda_begin_recording(cuda))
+        return exo_fail(err, EXO_FAILED, "the graph of a pass on a GPU: none may be recorded now");
+    const exo_status st = begin_capture(cuda, err);
+    if (st == EXO_OK)
+        graphs->met = pieces;
+    else
+        exo_cuda_end_recording(cuda);
+    return st;
+}
+
+/* Starts the kernels of a pass one by one, from a piece on whose graph CUDA has refused, for a reason. After
+ * a failure others are met nonetheless. */
+static exo_status
+start_refused(exo_cuda_graphs *graphs, exo_cuda_graph *g, size_t piece, exo_cuda_device *cuda,
+              exo_cuda_pass pass, const void *args, const exo_err *reason, exo_err *err)
+{
+    exo_status st = begin_skip(graphs, piece, cuda, err);
+    if (st == EXO_OK)
+        st = pass(&cuda->device, args, err);
+    else
+        for (size_t i = piece; i < g->num_pieces; i++)
+            meet(cuda, &g->pieces[i].meeting);
+    if (st == EXO_OK)
+        exo_cuda_refused_graph(cuda, reason);
+    forget(g, cuda);
+    return st;
+}
+
+/* Launches the graphs, with the meetings between them. */
+static exo_status
+repeat(exo_cuda_graphs *graphs, exo_cuda_graph *g, exo_cuda_device *cuda, exo_cuda_pass pass,
        const void *args, exo_err *err)
 {
-    graphs->recorded = g;
-    graphs->status = EXO_OK;
-    begin_piece(graphs, cuda);
     exo_err reason = {};
-    const exo_status st = pass(&cuda->device, args, &reason);
-    if (st != EXO_OK && graphs->status == EXO_OK)
-        graphs->err = reason;
-    if (graphs->recorded)
-        end_piece(graphs, cuda, st, NULL);
-    else if (graphs->status == EXO_OK)
-        graphs->status = st;
-    graphs->recorded = NULL;
-    return graphs->status == EXO_OK ? EXO_OK
-                                    : exo_fail(err, graphs->status, "%s", graphs->err.text);
-}
-
-/* Launches the graphs, with the meetings between them. After a failure others are met nonetheless. */
-static exo_status
-repeat(const exo_cuda_graph *g, exo_cuda_device *cuda, exo_err *err)
-{
-    exo_status st = EXO_OK;
     for (size_t i = 0; i < g->num_pieces; i++) {
-        const exo_cuda_piece *piece = &g->pieces[i];
-        if (st == EXO_OK)
-            st = exo_cuda_status(cudaGraphLaunch(piece->exec, cuda->stream), "the graph of a pass",
-                                 err);
-        if (!piece->meeting.meet)
-            continue;
-        piece->meeting.meet(piece->meeting.context, piece->meeting.data, piece->meeting.count);
-        (void)exo_cuda_select(cuda);
+        if (exo_cuda_status(cudaGraphLaunch(g->pieces[i].exec, cuda->stream), "the graph of a pass",
+                            &reason) != EXO_OK)
+            return start_refused(graphs, g, i, cuda, pass, args, &reason, err);
+        meet(cuda, &g->pieces[i].meeting);
     }
-    return st;
+    return EXO_OK;
 }
 
 /* --- Passes ----------------------------------------------------------------------------------- */
@@ -205,9 +235,15 @@ exo_cuda_graphs_run(exo_cuda_graphs *graphs, exo_cuda_device *cuda, const void *
     exo_cuda_graph *g = find(graphs, cuda, whole);
     const bool came_before = g->used > 0;
     g->used = ++graphs->passes;
-    if (!came_before)
+    if (came_before && g->num_pieces > 0)
+        return repeat(graphs, g, cuda, pass, args, err);
+    if (!came_before || !exo_cuda_may_record(cuda) || !exo_cuda_begin_recording(cuda))
         return pass(&cuda->device, args, err);
-    return g->num_pieces > 0 ? repeat(g, cuda, err) : record(graphs, g, cuda, pass, args, err);
+    exo_err reason = {};
+    st = record(graphs, g, cuda, pass, args, &reason);
+    exo_cuda_end_recording(cuda);
+    return st == EXO_OK ? repeat(graphs, g, cuda, pass, args, err)
+                        : start_refused(graphs, g, 0, cuda, pass, args, &reason, err);
 }
 
 void

@@ -6,7 +6,12 @@
  * that it has not used for longest.
  *
  * A pass may meet others between its kernels, on the host. Then it has a graph for the kernels up to each
- * meeting, and the meetings are called again, between the launches.
+ * meeting, and the meetings are called between the launches. All graphs of a pass are made before the first one
+ * is launched.
+ *
+ * CUDA may refuse a graph: it has no memory for one, or a kernel that was never launched has to be loaded first,
+ * which a capture does not allow (CUDA_MODULE_LOADING=LAZY, CUDA's default). Then the kernels are started one by
+ * one, with the same bits, and the log says why. Recording changes nothing but what libraries know of shapes.
  *
  * Owner: the plan. Read next: graphs.cu, decoder.cu; sections.h, for steps of training. */
 #ifndef EXO_CUDA_GRAPHS_H
@@ -16,7 +21,8 @@
 
 enum {
     EXO_CUDA_GRAPHS = 8,
-    EXO_CUDA_KEY_BYTES = 96
+    EXO_CUDA_KEY_BYTES = 96,
+    EXO_CUDA_REFUSALS = 16 /* of graphs of a device, and then it records no more */
 };
 
 /* A call of others: `meet` orders its work behind that of the device's stream. All of it follows from
@@ -44,19 +50,25 @@ typedef struct exo_cuda_graph {
 typedef struct exo_cuda_graphs {
     exo_cuda_graph graph[EXO_CUDA_GRAPHS];
     uint64_t passes;
-    exo_cuda_graph *recorded; /* of the pass under way; NULL: it is not recorded */
-    exo_status status;        /* of its recording, */
-    exo_err err;              /* and the reason */
+    exo_cuda_graph *recorded; /* of the pass under way: nobody is met; or NULL */
+    size_t met;        /* meetings of it that have been before, with the kernels up to them */
+    exo_status status; /* of its recording, */
+    exo_err err;       /* and the reason */
 } exo_cuda_graphs;
 
 /* Starts the kernels of a pass on the device's stream; it makes no calls of CUDA that a capture
- * refuses. */
+ * refuses. What it computes depends on its key and on nothing that it writes: before others are met, it may be
+ * started anew. */
 typedef exo_status (*exo_cuda_pass)(exo_device *device, const void *args, exo_err *err);
 
-/* recorders.cu. Begins to record passes on the device's GPU. False: it is kept from recordings
+/* recorders.cu. Whether passes of the device are recorded: CUDA has not refused too many graphs. */
+bool exo_cuda_may_record(const exo_cuda_device *cuda);
+/* Begins to record passes on the device's GPU. False: it is kept from recordings
  * (side.h), and the pass is started as it is. Else exo_cuda_end_recording. */
 bool exo_cuda_begin_recording(const exo_cuda_device *cuda);
 void exo_cuda_end_recording(const exo_cuda_device *cuda);
+/* Counts and logs a graph that CUDA has refused, and whose kernels have been started one by one. */
+void exo_cuda_refused_graph(exo_cuda_device *cuda, const exo_err *reason);
 /* Records the kernels of a pass, between these. The caller destroys *out. Errors: those of the pass,
  * FAILED. */
 exo_status exo_cuda_record(exo_cuda_device *cuda, exo_cuda_pass pass, const void *args,

@@ -5,6 +5,8 @@
 
 #include <pthread.h>
 
+#include <exogym/log.h>
+
 #include "nn/cuda/side.h"
 
 static pthread_mutex_t recorders_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -17,6 +19,12 @@ static size_t
 place_of(int ordinal)
 {
     return static_cast<size_t>(ordinal) % EXO_CUDA_COUNTED_GPUS;
+}
+
+bool
+exo_cuda_may_record(const exo_cuda_device *cuda)
+{
+    return cuda->refused_graphs < EXO_CUDA_REFUSALS;
 }
 
 bool
@@ -37,6 +45,18 @@ exo_cuda_end_recording(const exo_cuda_device *cuda)
     if (--recorders[place_of(cuda->ordinal)].recordings == 0)
         pthread_cond_broadcast(&none_records);
     pthread_mutex_unlock(&recorders_lock);
+}
+
+void
+exo_cuda_refused_graph(exo_cuda_device *cuda, const exo_err *reason)
+{
+    cuda->refused_graphs++;
+    EXO_LOG(
+        WARN, CUDA,
+        "event=no_graph gpu=%d refused=%u most=%d reason=\"%s\" msg=\"its kernels were started one "
+        "by one%s\"",
+        cuda->ordinal, cuda->refused_graphs, EXO_CUDA_REFUSALS, reason->text,
+        exo_cuda_may_record(cuda) ? "" : ", and this device records no more");
 }
 
 void

@@ -101,26 +101,39 @@ clear(list *l)
     l->bytes = l->requests = 0;
 }
 
-/* Nothing is under way of the graph. */
+/* Leaves the list, as of one that came once. Nothing is under way of the graph. */
 static void
-drop(recorded *g)
+drop_exec(recorded *g)
 {
     if (g->exec)
         (void)cudaGraphExecDestroy(g->exec);
     g->exec = NULL;
-    g->used = 0;
     g->stale = false;
+}
+
+static void
+drop(recorded *g)
+{
+    drop_exec(g);
+    g->used = 0;
     clear(&g->asked);
 }
 
 /* The graph may be under way on the stream. */
 static void
-drop_later(recorded *g, const exo_cuda_device *cuda)
+drop_exec_later(recorded *g, const exo_cuda_device *cuda)
 {
     if (g->exec)
         (void)cudaStreamSynchronize(cuda->stream);
-    drop(g);
+    drop_exec(g);
     (void)cudaGetLastError();
+}
+
+static void
+drop_later(recorded *g, const exo_cuda_device *cuda)
+{
+    drop_exec_later(g, cuda);
+    drop(g);
 }
 
 void
@@ -407,6 +420,20 @@ exchange(list *a, list *b)
     *b = kept;
 }
 
+/* Starts a list whose graph CUDA has refused, for a reason: nothing of it is under way. */
+static exo_status
+start_refused(exo_cuda_device *cuda, recorded *g, const list *l, const exo_err *reason,
+              exo_err *err)
+{
+    drop_exec_later(g, cuda);
+    const exo_status st = start_each(cuda, l, NULL, err);
+    if (st == EXO_OK)
+        exo_cuda_refused_graph(cuda, reason);
+    else
+        drop(g);
+    return st;
+}
+
 static exo_status
 start_list(exo_cuda_device *cuda, exo_err *err)
 {
@@ -425,22 +452,26 @@ start_list(exo_cuda_device *cuda, exo_err *err)
     g->used = ++s->lists;
     if (!came_before)
         return start_each(cuda, &g->asked, NULL, err);
-    exo_status st = EXO_OK;
-    if (!equal && !exo_cuda_begin_recording(cuda)) {
+    if (!equal && (!exo_cuda_may_record(cuda) || !exo_cuda_begin_recording(cuda))) {
         g->stale = true; /* its exec is not that of this list */
         return start_each(cuda, &g->asked, NULL, err);
     }
+    const list *const l = equal ? &s->asked : &g->asked;
+    exo_err reason = {};
+    exo_status st = EXO_OK;
     if (!equal) {
-        st = record(g, cuda, err);
+        st = record(g, cuda, &reason);
         exo_cuda_end_recording(cuda);
     }
-    if (st == EXO_OK)
-        st = write_cells(cuda, equal ? &s->asked : &g->asked, err);
-    if (st == EXO_OK)
-        st = exo_cuda_status(cudaGraphLaunch(g->exec, cuda->stream), "the graph of a section", err);
     if (st != EXO_OK)
+        return start_refused(cuda, g, l, &reason, err);
+    st = write_cells(cuda, l, err);
+    if (st != EXO_OK) {
         drop_later(g, cuda);
-    return st;
+        return st;
+    }
+    st = exo_cuda_status(cudaGraphLaunch(g->exec, cuda->stream), "the graph of a section", &reason);
+    return st == EXO_OK ? st : start_refused(cuda, g, l, &reason, err);
 }
 
 /* Orders the copies from the host, which go on meanwhile, before what was put off or behind it. */

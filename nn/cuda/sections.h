@@ -11,6 +11,7 @@
  *     its form is new:                the requests are started one by one
  *     its form came before:           they are recorded, and made a graph, which is launched
  *     its bytes are those of a graph: the graph is launched
+ *     CUDA refuses its graph:         the requests are started one by one, and the log says why
  *
  * A form that comes with other bytes each time is recorded each time. Once it has its number of
  * graphs, the oldest of them is changed to what was recorded. So a graph needs no address to stay

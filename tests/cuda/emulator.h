@@ -46,6 +46,29 @@ uint64_t cuda_emulator_records(void);
 uint64_t cuda_emulator_updates(void);
 /* The n-th change of a graph from now on is refused, once. */
 void cuda_emulator_refuse_update_at(uint64_t n);
+/* What of a graph fails: the begin of its record, a kernel or a copy that is recorded, the end of the record, the
+ * graph that is made of it, a change, and a launch. */
+typedef enum cuda_graph_call {
+    CUDA_BEGIN_CAPTURE,
+    CUDA_IN_CAPTURE,
+    CUDA_END_CAPTURE,
+    CUDA_INSTANTIATE,
+    CUDA_UPDATE,
+    CUDA_LAUNCH_GRAPH,
+    CUDA_GRAPH_CALLS
+} cuda_graph_call;
+
+/* The n-th of these from now on fails, and `times` in all; n counts from 1, 0: none does. The GPU goes on
+ * working. */
+void cuda_emulator_fail_graph(cuda_graph_call call, uint64_t n, uint64_t times);
+/* How many have failed that way. */
+uint64_t cuda_emulator_failed_graphs(void);
+/* From now on, or no longer, kernels are loaded when they are first launched on a GPU, as with CUDA's
+ * CUDA_MODULE_LOADING=LAZY: a thread that records may not launch one for the first time, and what other
+ * threads record on the GPU meanwhile is lost. Kernels that were launched before count as loaded. */
+void cuda_emulator_load_lazily(bool wanted);
+/* First launches that were refused, or have spoiled a record of another thread. */
+uint64_t cuda_emulator_late_loads(void);
 /* From now on, or no longer, a race between the threads of a grid ends the process (races.cc). False:
  * this build has another sanitizer, and races are not seen. */
 bool cuda_emulator_watch_races(bool wanted);

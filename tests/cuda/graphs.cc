@@ -3,12 +3,24 @@
 
 using namespace emulated;
 
+bool
+emulated::is_to_fail(cuda_graph_call call)
+{
+    graph_failure &f = graph_failures[call];
+    if (f.at == 0 || f.times == 0 || (f.at > 1 && f.at-- > 1))
+        return false;
+    f.times--;
+    failed_graphs++;
+    return true;
+}
+
 cudaError_t
 cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
 {
     const std::lock_guard<std::mutex> guard(lock);
     expect_chosen();
-    const cudaError_t error = begin_apart(stream);
+    const cudaError_t error =
+        is_to_fail(CUDA_BEGIN_CAPTURE) ? say(cudaErrorIllegalState) : begin_apart(stream);
     (void)mode;
     if (error == cudaSuccess) {
         records++;
@@ -26,7 +38,9 @@ cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
     const std::lock_guard<std::mutex> guard(lock);
     expect_chosen();
     capturing = NULL;
-    const cudaError_t error = stream->spoiled ? say(cudaErrorStreamCaptureUnsupported) : begin();
+    const cudaError_t error = stream->spoiled || is_to_fail(CUDA_END_CAPTURE)
+                                  ? say(cudaErrorStreamCaptureInvalidated)
+                                  : begin();
     *out = error == cudaSuccess ? stream->recorded : NULL;
     if (error != cudaSuccess) {
         graphs.erase(stream->recorded);
@@ -41,7 +55,8 @@ cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long
 {
     const std::lock_guard<std::mutex> guard(lock);
     expect_chosen();
-    const cudaError_t error = begin();
+    const cudaError_t error =
+        is_to_fail(CUDA_INSTANTIATE) ? say(cudaErrorMemoryAllocation) : begin();
     if (error == cudaSuccess) {
         *out = new emulated_exec{graph->work};
         execs.insert(*out);
@@ -55,7 +70,7 @@ cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph, cudaGraphExecUpdate
 {
     const std::lock_guard<std::mutex> guard(lock);
     expect_chosen();
-    const cudaError_t error = begin();
+    const cudaError_t error = is_to_fail(CUDA_UPDATE) ? say(cudaErrorInvalidValue) : begin();
     if (error != cudaSuccess)
         return error;
     bool fits = exec->work.size() == graph->work.size() &&
@@ -75,7 +90,8 @@ cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     const std::lock_guard<std::mutex> guard(lock);
     expect_chosen();
-    const cudaError_t error = begin_apart(stream);
+    const cudaError_t error =
+        is_to_fail(CUDA_LAUNCH_GRAPH) ? say(cudaErrorMemoryAllocation) : begin_apart(stream);
     if (error == cudaSuccess) {
         launched_graphs++;
         for (const emulated_work &work : exec->work)

@@ -3,6 +3,7 @@
 #include "cuda/state.h"
 
 #include "cuda/fibers.h"
+#include "cuda/outside.h"
 
 using namespace emulated;
 
@@ -24,6 +25,29 @@ most_shared(const void *kernel, size_t launch)
                : USUAL_SHARED;
 }
 
+bool
+emulated::load(uint64_t kernel)
+{
+    if (loaded.count({current, kernel}))
+        return true;
+    if (loads_lazily)
+        for (emulated_stream *s : streams)
+            if (s->recorded && s->gpu == current) {
+                s->spoiled = true;
+                late_loads++;
+            }
+    if (loads_lazily && capturing)
+        return false;
+    loaded.insert({current, kernel});
+    return true;
+}
+
+bool
+cuda_emulated_load(uint64_t kernel)
+{
+    return load(kernel);
+}
+
 void
 emulated::queue_launch(const void *kernel, dim3 grid, dim3 block, size_t shared,
                        cudaStream_t stream, std::function<void(size_t declared)> run)
@@ -39,6 +63,10 @@ emulated::queue_launch(const void *kernel, dim3 grid, dim3 block, size_t shared,
     }
     if (stream->gpu != current) {
         say(cudaErrorInvalidResourceHandle);
+        return;
+    }
+    if (!load(reinterpret_cast<uintptr_t>(kernel))) {
+        say(cudaErrorStreamCaptureUnsupported);
         return;
     }
     const size_t declared = most - shared;

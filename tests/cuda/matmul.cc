@@ -92,6 +92,8 @@ cublasLtGetStatusString(cublasStatus_t status)
         return "CUBLAS_STATUS_ALLOC_FAILED";
     case CUBLAS_STATUS_INVALID_VALUE:
         return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+        return "CUBLAS_STATUS_EXECUTION_FAILED";
     case CUBLAS_STATUS_NOT_SUPPORTED:
         return "CUBLAS_STATUS_NOT_SUPPORTED";
     }
@@ -538,6 +540,31 @@ fits_fp8(cublasLtMatmulDesc_t o, const void *a, const void *b, const void *c, co
     return there && all % 16 == 0;
 }
 
+/* Each shape has a kernel of its own here, which is loaded by the first product. */
+static bool
+load_kernel(cublasLtMatmulDesc_t o, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+            cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algo)
+{
+    const uint64_t all[] = {static_cast<uint64_t>(o->compute),
+                            static_cast<uint64_t>(o->epilogue),
+                            static_cast<uint64_t>(o->transpose_a),
+                            static_cast<uint64_t>(o->transpose_b),
+                            static_cast<uint64_t>(a->type),
+                            static_cast<uint64_t>(b->type),
+                            static_cast<uint64_t>(d->type),
+                            a->rows,
+                            a->columns,
+                            b->columns,
+                            static_cast<uint64_t>(d->batch),
+                            algo->aligned};
+    uint64_t kernel = UINT64_C(14695981039346656037); /* FNV-1a */
+    bool loads = false;
+    for (uint64_t x : all)
+        kernel = (kernel ^ x) * UINT64_C(1099511628211);
+    cuda_emulated_locked([&]() { loads = cuda_emulated_load(kernel); });
+    return loads;
+}
+
 cublasStatus_t
 cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const void *alpha,
                const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
@@ -556,6 +583,8 @@ cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const vo
         alignment_of(operation) < algo->aligned || !is_aligned(algo, a, b, c, d) ||
         (is_fp8(a_layout->type) && !fits_fp8(operation, a, b, c, d)))
         return CUBLAS_STATUS_INVALID_VALUE;
+    if (!load_kernel(operation, a_layout, b_layout, d_layout, algo))
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     p.alpha = *static_cast<const float *>(alpha);
     p.beta = *static_cast<const float *>(beta);
     p.a = b;

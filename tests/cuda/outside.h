@@ -30,5 +30,8 @@ CUDA_EMULATED_EXPORT void cuda_emulated_await_work(int gpu);
 CUDA_EMULATED_EXPORT void cuda_emulated_wrote(const void *memory, size_t bytes);
 /* Whether all these bytes are of one block of device memory that is not freed. With the lock. */
 CUDA_EMULATED_EXPORT bool cuda_emulated_holds(const void *memory, size_t bytes);
+/* Loads a kernel of a library, by a number of its own, as a launch does (cuda_emulator_load_lazily). False:
+ * the thread records, and may not. With the lock. */
+CUDA_EMULATED_EXPORT bool cuda_emulated_load(uint64_t kernel);
 
 #endif

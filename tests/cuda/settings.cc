@@ -120,6 +120,34 @@ cuda_emulator_refuse_update_at(uint64_t n)
     refuse_update_at = n;
 }
 
+void
+cuda_emulator_fail_graph(cuda_graph_call call, uint64_t n, uint64_t times)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    graph_failures[call] = {n, times};
+}
+
+uint64_t
+cuda_emulator_failed_graphs(void)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    return failed_graphs;
+}
+
+void
+cuda_emulator_load_lazily(bool wanted)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    loads_lazily = wanted;
+}
+
+uint64_t
+cuda_emulator_late_loads(void)
+{
+    const std::lock_guard<std::mutex> guard(lock);
+    return late_loads;
+}
+
 uint64_t
 cuda_emulator_waits(void)
 {
@@ -134,6 +162,9 @@ print_to_host(void)
         stderr, "cuda: %llu bytes to the host\ncuda: %llu waits\ncuda: %llu graphs, %llu records\n",
         static_cast<unsigned long long>(to_host), static_cast<unsigned long long>(host_waits),
         static_cast<unsigned long long>(launched_graphs), static_cast<unsigned long long>(records));
+    if (loads_lazily)
+        fprintf(stderr, "cuda: %llu kernels loaded beside a record\n",
+                static_cast<unsigned long long>(late_loads));
     fprintf(stderr, "cuda: %llu calls, %llu kernels, copies and fills, %llu allocations\n",
             static_cast<unsigned long long>(calls), static_cast<unsigned long long>(done),
             static_cast<unsigned long long>(allocations));
@@ -143,8 +174,8 @@ print_to_host(void)
 }
 
 /* For programs that tests start, and to run a test in another way: EXO_CUDA_EMULATOR is "fail_at=200
- * memory=9000 gpus=2 first=1 capability=80 seed=7 races=1 say=1", of which each may be absent. With
- * races=1 races are watched whatever the test wants. With say=1 the process says at its end how much it
+ * memory=9000 gpus=2 first=1 capability=80 seed=7 races=1 lazy=1 say=1", of which each may be absent. With
+ * races=1 races are watched whatever the test wants. With lazy=1 kernels are loaded lazily. With say=1 the process says at its end how much it
  * copied to the host, how often it waited for a stream, how many graphs it launched and recorded, its
  * calls and allocations, and on which GPUs it had streams. */
 __attribute__((constructor)) static void
@@ -163,6 +194,7 @@ read_environment(void)
         {"capability=",
          [](uint64_t value) { cuda_emulator_set_capability(static_cast<int>(value)); }},
         {"races=", [](uint64_t value) { cuda_emulator_always_watch(value != 0); }},
+        {"lazy=", [](uint64_t value) { cuda_emulator_load_lazily(value != 0); }},
         {"say=", [](uint64_t) { atexit(print_to_host); }},
     };
     const char *text = getenv("EXO_CUDA_EMULATOR");

@@ -19,6 +19,8 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
+#include "cuda/emulator.h"
+
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -78,6 +80,11 @@ struct opened_memory {
     unsigned count;       /* how often */
 };
 
+/* The next `at` - 1 calls succeed, and then `times` fail. */
+struct graph_failure {
+    uint64_t at, times;
+};
+
 /* Who is told of device memory that comes and goes, and that copies and fills write. */
 struct memory_watcher {
     void (*made)(const void *memory, size_t bytes);
@@ -98,6 +105,11 @@ extern std::set<emulated_event *> events;
 extern std::set<emulated_graph *> graphs;
 extern std::set<emulated_exec *> execs;
 extern uint64_t launched_graphs, records, updates, refuse_update_at;
+extern struct graph_failure graph_failures[CUDA_GRAPH_CALLS];
+extern uint64_t failed_graphs;
+extern std::set<std::pair<int, uint64_t>> loaded; /* kernels, by GPU and address or number */
+extern bool loads_lazily;
+extern uint64_t late_loads;
 extern __thread emulated_stream *capturing; /* NULL: the thread records nothing */
 extern std::map<const void *, size_t> pinned;
 extern std::map<void *, memory_block> blocks;    /* of device memory */
@@ -154,8 +166,15 @@ void spoil(void);
 /* The beginning of such a function. */
 cudaError_t begin_unsafe(void);
 
+/* --- graphs.cc ---------------------------------------------------------------------------------- */
+
+/* Whether this call is to fail (cuda_emulator_fail_graph). */
+bool is_to_fail(cuda_graph_call call);
+
 /* --- launches.cc -------------------------------------------------------------------------------- */
 
+/* Loads a kernel, unless that is done. False: the thread records, and may not. */
+bool load(uint64_t kernel);
 /* Queues a grid, unless the runtime refuses it: cudaGetLastError has the reason then. `declared`: the most
  * shared bytes that the kernel may have beside those of the launch. */
 void queue_launch(const void *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t stream,

@@ -204,6 +204,12 @@ emulated::queue(cudaStream_t stream, char kind, std::function<void()> run)
     const cudaError_t error = begin();
     if (error != cudaSuccess)
         return error;
+    if (stream->recorded && stream->spoiled)
+        return say(cudaErrorStreamCaptureInvalidated);
+    if (stream->recorded && is_to_fail(CUDA_IN_CAPTURE)) {
+        stream->spoiled = true;
+        return say(cudaErrorStreamCaptureUnsupported);
+    }
     const emulated_work work = {std::move(run), nullptr, true, false, false, kind};
     if (stream->recorded)
         stream->recorded->work.push_back(work);

@@ -462,6 +462,107 @@ Test(cuda_sections, devices_of_other_threads_are_left_alone)
     cr_expect_eq(cuda_emulator_memory() + cuda_emulator_things(), 0);
 }
 
+/* Sections whose graphs are recorded, changed and launched again, with their results. */
+static void
+run_kinds(work *w)
+{
+    for (size_t s = 0; s < 24; s++) {
+        w->divisor = (float)(2 + s / 2);
+        section(w, (float)(s % 3), MANY_PAIRS);
+        if (s % 5 == 4)
+            check(w);
+    }
+    check(w);
+}
+
+/* CUDA may refuse any part of a graph, once or always. The requests are started one by one, and a device
+ * does not try for ever. */
+Test(cuda_sections, what_cuda_refuses_as_a_graph_is_started_one_by_one)
+{
+    for (int call = 0; call < CUDA_GRAPH_CALLS; call++)
+        for (uint64_t n = 1; n <= 5; n++) {
+            work w;
+            const counts before = count();
+            const uint64_t failed = cuda_emulator_failed_graphs();
+            const uint64_t times = n == 5 ? UINT64_MAX : 1, at = n == 5 ? 1 : n;
+            cuda_emulator_seed(n);
+            exo_device *gpu = open_gpu("on");
+            work_init(&w, gpu, COUNT);
+            cuda_emulator_fail_graph((cuda_graph_call)call, at, times);
+            run_kinds(&w);
+            const counts now = count();
+            const uint64_t refused = cuda_emulator_failed_graphs() - failed;
+            cuda_emulator_fail_graph((cuda_graph_call)call, 0, 0);
+            cr_expect(n == 5 ? refused > 1 && refused <= 16 : refused == 1, "%d, %zu: %zu", call,
+                      (size_t)n, (size_t)refused);
+            cr_expect_leq(now.records - before.records, 23);
+            if (n < 5)
+                cr_expect_geq(now.graphs - before.graphs, 21);
+            work_release(&w);
+            close_gpu(gpu);
+        }
+}
+
+/* A refusal hides no failure of the GPU. */
+Test(cuda_sections, a_gpu_that_fails_beside_a_refused_graph_is_reported)
+{
+    for (int call = 0; call < CUDA_GRAPH_CALLS; call++) {
+        work w;
+        exo_err err = {0};
+        exo_device *gpu = open_gpu("on");
+        work_init(&w, gpu, COUNT);
+        section(&w, 1, PAIRS);
+        cuda_emulator_fail_graph((cuda_graph_call)call, 1, UINT64_MAX);
+        cuda_emulator_fail_at(1);
+        exo_device_section_begin(gpu);
+        ask(&w, 1, PAIRS);
+        exo_status st = exo_device_section_end(gpu, &err);
+        if (st == EXO_OK)
+            st = exo_device_synchronize(gpu, &err);
+        cr_expect_eq(st, EXO_FAILED, "%d", call);
+        cr_expect(strstr(err.text, "cudaErrorLaunchFailure"), "%s", err.text);
+        cuda_emulator_fail_graph((cuda_graph_call)call, 0, 0);
+        cuda_emulator_fail_at(0);
+        work_release(&w);
+        exo_cuda_close(gpu);
+    }
+}
+
+/* With CUDA's lazy loading, a kernel that was never launched cannot be recorded: small copies have one, and
+ * large ones none. */
+Test(cuda_sections, a_kernel_is_not_loaded_in_the_midst_of_a_record)
+{
+    enum {
+        LARGE = 300,
+        SECTIONS = 6
+    };
+    work w;
+    exo_array place;
+    exo_err err = {0};
+    static float got[LARGE];
+    cuda_emulator_load_lazily(true);
+    exo_device *gpu = open_gpu("on");
+    work_init(&w, gpu, LARGE);
+    cr_assert_eq(exo_array_init(&place, gpu, EXO_F32, LARGE, &err), EXO_OK);
+    for (size_t s = 0; s < SECTIONS; s++) {
+        const size_t n = s == 0 ? LARGE : 10;
+        const uint64_t graphs = cuda_emulator_graphs();
+        exo_device_section_begin(gpu);
+        ask(&w, (float)s, PAIRS);
+        exo_vec_copy(exo_array_part(place, 0, n), exo_array_part(w.y, 0, n));
+        cr_assert_eq(exo_device_section_end(gpu, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(cuda_emulator_graphs() - graphs, s > 1);
+        cr_assert_eq(exo_array_read(exo_array_part(place, 0, n), got, &err), EXO_OK, "%s",
+                     err.text);
+        for (size_t i = 0; i < n; i++)
+            cr_assert_eq(got[i], w.value, "section %zu, element %zu", s, i);
+    }
+    cr_expect_eq(cuda_emulator_late_loads(), 1);
+    exo_array_release(&place);
+    work_release(&w);
+    close_gpu(gpu);
+}
+
 /* Makes all graphs stale, so that the next one is changed. */
 static exo_status
 use_a_plan(exo_device *gpu, exo_err *err)
@@ -474,12 +575,13 @@ use_a_plan(exo_device *gpu, exo_err *err)
     return st;
 }
 
-/* Sections that are new, recorded, changed and launched, with copies and a read. */
+/* Sections that are new, recorded, changed and launched, with copies and a read to `host`. */
 static exo_status
-try_sections(exo_device *gpu, exo_err *err)
+try_sections(exo_device *gpu, float host[COUNT], exo_err *err)
 {
-    float host[COUNT] = {0};
     exo_array y = {0};
+    for (size_t i = 0; i < COUNT; i++)
+        host[i] = (float)(1 + i);
     exo_status st = exo_array_init(&y, gpu, EXO_F32, COUNT, err);
     for (size_t s = 0; s < 8 && st == EXO_OK; s++) {
         exo_device_section_begin(gpu);
@@ -498,16 +600,19 @@ try_sections(exo_device *gpu, exo_err *err)
     return st == EXO_OK ? later : st;
 }
 
-/* The n-th call, or piece of work, fails. Returns whether that was noticed. */
+/* The n-th call, or piece of work, fails. Returns whether that was reported; else the results are those
+ * without failures, since a graph is done without. */
 static bool
-fail(uint64_t n, void (*plan)(uint64_t n), const char *text)
+fail(uint64_t n, void (*plan)(uint64_t n), const char *text, const float expected[COUNT])
 {
     exo_err err = {0};
+    float got[COUNT];
     exo_device *gpu = open_gpu("on");
     cuda_emulator_seed(n);
     plan(n);
-    const exo_status st = try_sections(gpu, &err);
+    const exo_status st = try_sections(gpu, got, &err);
     cr_expect(st == EXO_OK || strstr(err.text, text), "%zu: %s", (size_t)n, err.text);
+    cr_expect(st != EXO_OK || memcmp(got, expected, sizeof got) == 0, "%zu", (size_t)n);
     plan(0);
     if (st != EXO_OK &&
         plan == cuda_emulator_fail_call) { /* the device's memory is not freed there */
@@ -521,18 +626,21 @@ fail(uint64_t n, void (*plan)(uint64_t n), const char *text)
 Test(cuda_sections, each_call_and_each_piece_of_work_that_fails_is_reported)
 {
     exo_err err = {0};
+    float expected[COUNT];
     exo_device *gpu = open_gpu("on");
     const counts before = count();
     const uint64_t done = cuda_emulator_done();
-    cr_assert_eq(try_sections(gpu, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(try_sections(gpu, expected, &err), EXO_OK, "%s", err.text);
     const uint64_t calls = count().calls - before.calls, works = cuda_emulator_done() - done;
     cr_expect_gt(count().updates, before.updates);
     close_gpu(gpu);
-    uint64_t unnoticed = 0;
+    const uint64_t in_graphs = (count().graphs - before.graphs) * (2 * PAIRS + 6);
+    uint64_t unreported = 0;
     for (uint64_t n = 1; n <= calls; n++)
-        unnoticed += !fail(n, cuda_emulator_fail_call, "cudaErrorInvalidValue");
-    cr_expect_leq(unnoticed, 4, "%zu of %zu", (size_t)unnoticed, (size_t)calls);
+        unreported += !fail(n, cuda_emulator_fail_call, "cudaErrorInvalidValue", expected);
+    cr_expect_leq(unreported, 4 + in_graphs, "%zu of %zu", (size_t)unreported, (size_t)calls);
     for (uint64_t n = 1; n <= works; n++)
-        cr_expect(fail(n, cuda_emulator_fail_at, "cudaErrorLaunchFailure"), "%zu", (size_t)n);
+        cr_expect(fail(n, cuda_emulator_fail_at, "cudaErrorLaunchFailure", expected), "%zu",
+                  (size_t)n);
     cr_expect_eq(cuda_emulator_things(), 0);
 }

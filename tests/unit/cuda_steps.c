@@ -469,6 +469,52 @@ Test(cuda_steps, work_that_fails_in_a_graph_is_reported)
     }
 }
 
+/* CUDA refuses a part of a graph, in a step that is recorded or launched again. Neither bits nor random
+ * numbers nor counts of steps change. */
+Test(cuda_steps, steps_whose_graphs_are_refused_have_the_same_bits)
+{
+    static const struct {
+        cuda_graph_call call;
+        uint64_t n, times;
+    } refusals[] = {{CUDA_BEGIN_CAPTURE, 1, 1}, {CUDA_IN_CAPTURE, 40, 1},
+                    {CUDA_END_CAPTURE, 1, 9},   {CUDA_INSTANTIATE, 1, 1},
+                    {CUDA_LAUNCH_GRAPH, 1, 1},  {CUDA_LAUNCH_GRAPH, 2, 1}};
+    task draws = GPT_TASK;
+    outcome expected, own;
+    draws.model_options = DRAWS;
+    draws.options = "{optimizer: {name: adamw, lr: 1e-2}, max_norm: 0.3}";
+    train(1, &draws, PLAIN, &expected);
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i += SANITIZED ? 2 : 1) {
+        world w;
+        const uint64_t failed = cuda_emulator_failed_graphs();
+        world_init(&w, i, &draws, GRAPHS);
+        cuda_emulator_fail_graph(refusals[i].call, refusals[i].n, refusals[i].times);
+        run_steps(&w);
+        cuda_emulator_fail_graph(refusals[i].call, 0, 0);
+        cr_expect_gt(cuda_emulator_failed_graphs(), failed, "%zu", i);
+        read_outcome(&w, &own);
+        expect_same(&own, &expected);
+        world_release(&w);
+    }
+}
+
+/* The kernels of a step, its libraries' too, are loaded before it is recorded. */
+Test(cuda_steps, nothing_is_loaded_while_a_step_is_recorded)
+{
+    task odd = GPT_TASK;
+    outcome expected;
+    odd.model_options = "{layers: 1, heads: 1, width: 16, vocabulary: 11, context: 8}";
+    odd.options = "{optimizer: {name: adamw, lr: 1e-2}, max_norm: 0.3}";
+    cuda_emulator_load_lazily(true);
+    for (int type = EXO_AUTOCAST_NONE; type <= EXO_AUTOCAST_FP8; type++) {
+        odd.autocast = (exo_autocast)type;
+        odd.odd_batches = type != EXO_AUTOCAST_FP8; /* whose rows are multiples of 16 */
+        train(1, &odd, GRAPHS, &expected);
+    }
+    cr_expect_gt(cuda_emulator_graphs(), 0);
+    cr_expect_eq(cuda_emulator_late_loads(), 0);
+}
+
 /* Plans are made anew when the batch changes, perhaps at an address of one before. */
 Test(cuda_steps, batches_of_other_sizes_are_no_old_graphs)
 {

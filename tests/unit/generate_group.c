@@ -245,6 +245,14 @@ closed_form(size_t kind, uint64_t t, uint64_t rows)
     return 4 * (t - 1) * rows * (2 * width + kinds[kind].layers * block + tokens);
 }
 
+#ifdef EXO_TEST_CUDA
+/* What CUDA refuses the members; n 0: nothing. */
+static struct {
+    cuda_graph_call call;
+    uint64_t n, times;
+} refusal;
+#endif
+
 static void
 expect_whole(where place, size_t kind, exo_weight_format format, uint32_t count)
 {
@@ -264,11 +272,15 @@ expect_whole(where place, size_t kind, exo_weight_format format, uint32_t count)
     for (uint32_t r = 0; r < count; r++)
         members[r] = (struct member){.whole = whole, .format = format, .place = place};
 #ifdef EXO_TEST_CUDA
-    const uint64_t graphs = cuda_emulator_graphs();
+    const uint64_t graphs = cuda_emulator_graphs(), failed = cuda_emulator_failed_graphs();
+    cuda_emulator_fail_graph(refusal.call, refusal.n, refusal.times);
 #endif
     run_members(members, count, generate_main);
 #ifdef EXO_TEST_CUDA
-    if (place != ON_CPU) /* of one step at least: between two calls of the group each */
+    cuda_emulator_fail_graph(refusal.call, 0, 0);
+    cr_expect(refusal.n == 0 || cuda_emulator_failed_graphs() > failed);
+    if (place != ON_CPU &&
+        refusal.times <= 1) /* of one step at least: between two calls of the group each */
         cr_expect_geq(cuda_emulator_graphs() - graphs, count * (4 * kinds[kind].layers + 2));
 #endif
     uint64_t sent = 0;
@@ -601,6 +613,24 @@ Test(generate_group, on_a_gpu_members_have_the_bits_of_one_generator)
     cuda_emulator_seed(3);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i += one_of(2))
         expect_whole(cases[i].place, cases[i].kind, cases[i].format, cases[i].count);
+    expect_nothing_left();
+}
+
+/* CUDA refuses a graph, at the start of a pass and behind calls of the group: each call is made once. */
+Test(generate_group, on_a_gpu_graphs_that_are_refused_change_no_bits)
+{
+    static const cuda_graph_call calls[] = {CUDA_BEGIN_CAPTURE, CUDA_IN_CAPTURE, CUDA_END_CAPTURE,
+                                            CUDA_INSTANTIATE, CUDA_LAUNCH_GRAPH};
+    static const uint64_t places[] = {1, 4, 9, 1};
+    cuda_emulator_seed(6);
+    for (size_t c = 0; c < sizeof calls / sizeof *calls; c++)
+        for (size_t n = 0; n < 4; n += one_of(2)) {
+            refusal.call = calls[c];
+            refusal.n = places[n];
+            refusal.times = n < 3 ? 1 : 1000;
+            expect_whole(n % 2 ? ON_GPU : ON_GPU_THERE, 0, EXO_WEIGHTS_F32, 2);
+        }
+    refusal.n = 0;
     expect_nothing_left();
 }
 
