@@ -155,7 +155,8 @@ check_folder(exo_config *document, exo_err *err)
         st =
             exo_fail(err, EXO_IO,
                      "the run's folder %s is not on this host, or is another one here: nodes write "
-                     "their checkpoints into it, so all hosts must share it",
+                     "their checkpoints into it, so all hosts must share it, or train without any: "
+                     "train.final_checkpoint=false, and no checkpoint_interval",
                      folder);
         goto done;
     }

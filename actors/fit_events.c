@@ -158,9 +158,13 @@ run_events(struct run *run, exo_err *err)
     bool due = run->step > 0 && is_due(run->step, opts->checkpoint_interval);
     /* The final checkpoint lets a finished run continue with more steps. */
     bool ends = run->stopped || (last && opts->final_checkpoint);
-    if (st == EXO_OK && opts->save_dir && (due || ends))
-        st = persist(run, exo_fit_checkpoint, err);
-    return st;
+    if (st != EXO_OK || !opts->save_dir || (!due && !ends))
+        return st;
+    st = persist(run, exo_fit_checkpoint, err);
+    return st != EXO_OK && run->stopped
+               ? exo_fail_in(err, st, "the run was stopped, and its state is not saved%s",
+                             run->far ? ", for which all hosts must share its folder" : "")
+               : st;
 }
 
 /* Changes the network to a new graph. Nodes on workers change their own links and codec. Those of

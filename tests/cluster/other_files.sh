@@ -152,4 +152,26 @@ actors ppo.yaml || fail "a note in a folder: $(tail -3 err)"
 
 x stop || fail 'stop'
 ended 15 "$head_pid" 0
+
+# The folder of a run is another one on the host of its nodes: they write no checkpoints there. A job that
+# writes none trains, and says what ctrl-C could not save.
+mkdir far && unshare --mount mount -t tmpfs none far 2>/dev/null || finish
+head
+unshare --mount --propagation private sh -c 'mount -t tmpfs none far && exec "$@"' sh \
+    "$EXO_BUILD/exogym-worker" --folder "$clusters" --name far --resource cpus=4 >far_pid.out 2>far_pid.err &
+far_pid=$!
+started+=("$far_pid")
+until_true 10 is_ready far_pid || fail "far: $(cat far_pid.err)"
+job --save-dir far && fail 'a folder that is not shared was not noticed'
+has err 'so all hosts must share it, or train without any: train.final_checkpoint=false'
+"$EXOGYM" run job.yaml --head "ipc://$place/head" --save-dir far --no-plot --overwrite --set train.max_steps=100000000 \
+    --set train.final_checkpoint=false --set train.val_interval=10 >out 2>err </dev/null &
+run_pid=$!
+started+=("$run_pid")
+until_true 60 eval "gone $run_pid || grep -q 'step ' err"
+kill -INT "$run_pid"
+ended 60 "$run_pid" 1
+has err 'the run was stopped, and its state is not saved, for which all hosts must share its folder: node_'
+x stop || fail 'stop'
+ended 15 "$head_pid" 0
 finish
