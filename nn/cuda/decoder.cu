@@ -499,8 +499,9 @@ attention(const pass *p, const exo_decoder_pass_args *k, size_t block)
     a.width = s->head_width;
     a.context = shape->context;
     a.sequence = layer_floats(shape) * s->layers;
-    const double scale = 1 / sqrt(static_cast<double>(s->head_width));
-    a.tape.scale2 = static_cast<float>(scale * 1.4426950408889634);
+    /* rounded first, as in exo_attention */
+    const float scale = static_cast<float>(1 / sqrt(static_cast<double>(s->head_width)));
+    a.tape.scale2 = static_cast<float>(static_cast<double>(scale) * 1.4426950408889634);
     a.tape.heads = s->heads;
     a.tape.alibi = s->position == EXO_POSITION_ALIBI;
     a.positions = k->positions;

@@ -168,18 +168,19 @@ enum {
     WAYS = sizeof ways / sizeof ways[0]
 };
 
-/* Odd sizes, ALiBi, and few heads of keys. A matrix has inputs of several pieces. */
+/* Odd sizes, ALiBi, few heads of keys, and a width of heads whose scale is rounded twice. A matrix has inputs of several pieces. */
 Test(cuda_invariant, a_pass_has_the_bits_of_generation)
 {
-    static const int kinds[] = {5, 2, 4};
+    static const int kinds[] = {5, 2, 4, 3};
     static struct sample samples[SEQUENCES];
-    for (size_t k = 0; k < 3; k += one_of(3)) {
+    for (size_t k = 0; k < 4; k += one_of(4)) {
         const float temperature = k == 1 ? 1.0f : 0.7f + (float)k;
         exo_decoder_spec spec = small_decoder_spec(kinds[k]);
         gpu_decoder d = {0};
         spec.context = k == 0 ? 76 : 300; /* from 257 on, blocks share the heads of few rows */
         spec.layers = 1;
         spec.inner = 151;
+        spec.head_width = k == 3 ? 20 : spec.head_width;
         open_decoder(&d, &spec);
         sample(&d, 1 + k % 3, k % 2 ? 9 : 40,
                &(exo_sampling){.temperature = temperature, .seed = 5}, samples);
