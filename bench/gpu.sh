@@ -9,7 +9,8 @@
 # Needs nvcc of CUDA 13 with cuBLASLt, what `tools/bootstrap.sh run` installs, Criterion for the kernels, cuDNN 9
 # to compare with it, and for the ratios a Python with PyTorch for CUDA and transformers: PYTHON (default: python3).
 # Where the loader finds no cuDNN, NCCL or cuBLASLt, those that PyTorch has brought along are taken.
-# Nothing is downloaded. BUILD names a folder that is built already. A step that cannot run says why, and the others
+# Nothing is downloaded. BUILD names a folder that is built already, and PACK a file of bench/gpu_pack.sh, for a machine
+# that lacks packages to build with. logs.txt in OUT has the ends of all logs, to be taken away as one file. A step that cannot run says why, and the others
 # go on. LIMIT (default: 1200) is the seconds for all steps: those for which none are left are named in the table. Speed
 # beside the peers comes before what checks strategies and checkpoints. RESUME=yes goes on where a run of the same OUT was
 # ended, as on a machine that gives a command ten minutes: steps that went well are not done again.
@@ -36,7 +37,15 @@ write_table() {
     } >"$out/table.md"
 }
 write_table
-trap 'write_table; cat "$out/table.md"' EXIT
+
+# collect_logs: the end of each log, in one file.
+collect_logs() {
+    local log
+    for log in "$out"/*.log; do
+        [ ! -e "$log" ] || printf '== %s\n%s\n' "${log##*/}" "$(tail -c 20000 "$log" | tr -d '\0')"
+    done >"$out/logs.txt"
+}
+trap 'write_table; collect_logs; cat "$out/table.md"' EXIT
 
 # add_row ROW: also to table.md, in case that this process is killed.
 add_row() {
@@ -178,13 +187,32 @@ compile() {
     step "$name" 600 bash -c 'cmake --preset dev -B "$1" "${@:3}" && cmake --build "$1" --target $2' build "$folder" "$targets" "$@"
 }
 
+# unpack: the programs of PACK, anew.
+unpack() {
+    rm -rf "$out/pack"
+    tar -C "$out" -xf "$PACK" && [ -x "$out/pack/exogym" ]
+}
+
+# cannot_build: what to do where no build goes well.
+cannot_build() {
+    note build 'for a machine without the packages to build with: bench/gpu_pack.sh on one that has them, and PACK here'
+    exit 1
+}
+
+if [ -n "${PACK:-}" ]; then
+    unpack || {
+        note PACK "$PACK is no file of bench/gpu_pack.sh"
+        exit 1
+    }
+    BUILD=$out/pack
+fi
 # Warnings of another compiler, or a missing Criterion, should not hide what can be measured.
 build=${BUILD:-build/dev}
 targets="exogym_cli exogym_cuda bench_gpt_step bench_cnn_step bench_generate bench_matmul bench_collectives"
 if [ -z "${BUILD:-}" ] && ! compile build build/dev "$targets test_unit_gpu"; then
     build=$out/build
     compile build_again "$build" "$targets test_unit_gpu" -DEXO_WERROR=OFF -DEXO_TESTS=ON ||
-        compile build_without_tests "$build" "$targets" -DEXO_WERROR=OFF -DEXO_TESTS=OFF || exit 1
+        compile build_without_tests "$build" "$targets" -DEXO_WERROR=OFF -DEXO_TESTS=OFF || cannot_build
 fi
 step doctor 60 "$build"/exogym doctor && borrow
 grep -A1 'cuda:' "$out/doctor.log"
@@ -210,7 +238,11 @@ else
     note PyTorch "not compared: $(tail -1 "$out/torch.log")"
 fi
 
-check kernels 180 "$build"/tests/test_unit_gpu --verbose
+if [ -x "$build/tests/test_unit_gpu" ]; then
+    check kernels 180 "$build"/tests/test_unit_gpu --verbose
+else
+    note kernels 'not run: test_unit_gpu is not built, as without Criterion'
+fi
 
 # The same bits from run to run.
 job=("$build"/exogym run examples/01_compare/compare.yaml --preset quick --no-plot --overwrite --save-dir "$out/runs"

@@ -290,6 +290,41 @@ has bench/table.md '| gpt | failed: '
 BUILD=$PWD/found PYTHON=false measures
 [ "$(wc -l <kernels)" = 2 ] || fail 'without RESUME=yes there is something left'
 has bench/table.md "| cuDNN | not compared: cuDNN is not there; exogym's own kernels compute convolutions and attention |"
+has bench/logs.txt '== doctor.log'
+# The sanitizer gets what it is to run. This one runs it.
+mkdir -p found/bench sanitizer
+printf '#!/bin/sh\necho "$*" >>"$HERE/steps"\n' >found/bench/bench_gpt_step
+cat >sanitizer/compute-sanitizer <<'END'
+#!/bin/sh
+echo "$*" >>"$HERE/checks"
+while :; do
+    case $1 in
+    --target-processes | --launch-timeout | --error-exitcode | --report-api-errors | --tool) shift 2 ;;
+    *) exec "$@" ;;
+    esac
+done
+END
+chmod +x found/bench/bench_gpt_step sanitizer/compute-sanitizer
+PATH=$PATH:$PWD/sanitizer BUILD=$PWD/found PYTHON=false measures
+for row in sanitizer_step sanitizer sanitizer_synccheck sanitizer_racecheck; do
+    has bench/table.md "| $row | ok | | |"
+done
+has checks '--error-exitcode 1 --tool racecheck '
+has steps '--size small --block 100 --batch 2 --dtype bf16 --steps 1 --device cuda'
+# A pack has the programs with their libraries, in place of a build.
+if [ ${#engines[@]} -gt 0 ]; then
+    mkdir -p bin/tests
+    ln -s ../test_unit_gpu bin/tests/test_unit_gpu
+    bash "$EXO_SOURCE/bench/gpu_pack.sh" bin pack.tar.gz >out 2>&1 || fail "no pack: $(cat out)"
+    has out 'bin has no bench/bench_gpt_step; it is left out'
+    tar tzf pack.tar.gz >out
+    has out pack/bin/exogym-cuda.so
+    has out pack/lib/libzmq.so
+    PACK=$PWD/pack.tar.gz EXO_CUDA_EMULATOR='gpus=0' measures
+    has bench/table.md '| GPU | none that exogym can use: '
+    PACK=$PWD/out measures
+    has bench/table.md 'out is no file of bench/gpu_pack.sh | | |'
+fi
 # Without Criterion they go on without the kernels. This cmake has none, and has built the programs.
 cat >stand_in/cmake <<'END'
 #!/bin/sh
@@ -311,5 +346,6 @@ rm bench/build
 sed -i 's/EXO_TESTS=OFF/nothing/' stand_in/cmake
 PATH=$PWD/stand_in:$PATH measures
 has bench/table.md '| build_without_tests | failed: CMake Error'
+has bench/table.md '| build | for a machine without the packages to build with: bench/gpu_pack.sh'
 EXOGYM=$here
 finish
