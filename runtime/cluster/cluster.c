@@ -20,6 +20,7 @@
 #include "base/forks.h"
 #include "base/printable.h"
 #include "base/thread.h"
+#include "base/version.h"
 #include "base/waiting.h"
 #include "cluster/cluster_impl.h"
 #include "cluster/head.h"
@@ -114,7 +115,7 @@ record_process(exo_cluster *c, const char *what)
 {
     char detail[256];
     snprintf(detail, sizeof detail, "%s: exogym %s, %s of the cluster %s, process %d, %s", what,
-             EXO_VERSION, c->role == EXO_ROLE_HEAD ? "head" : "worker", c->place.cluster,
+             exo_version, c->role == EXO_ROLE_HEAD ? "head" : "worker", c->place.cluster,
              (int)getpid(), c->place.has_keys ? "with keys" : "without keys");
     exo_audit_add(c->audit, &(exo_audit_record){.event = EXO_AUDIT_PROCESS,
                                                 .subject = exo_cluster_node_name(c),

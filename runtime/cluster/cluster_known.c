@@ -12,6 +12,7 @@
 
 #include <exogym/memory.h>
 
+#include "base/version.h"
 #include "cluster/cluster_impl.h"
 #include "cluster/quota.h"
 
@@ -388,7 +389,7 @@ exo_cluster_register(exo_cluster *c, exo_ref head, exo_time deadline, exo_err *e
     m.node = exo_net_node(exo_remote_net(c->remote));
     m.name = exo_pb_text(exo_cluster_node_name(c));
     m.endpoint = c->address;
-    m.version = exo_pb_text(EXO_VERSION);
+    m.version = exo_pb_text(exo_version);
     m.key_text = c->place.has_keys ? c->place.keys.public_key : exo_pb_text("");
     m.kind = exo_pb_text(c->role == EXO_ROLE_WORKER ? "worker" : "driver");
     m.pid = (uint32_t)getpid();

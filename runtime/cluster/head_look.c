@@ -10,6 +10,7 @@
 #include <exogym/memory.h>
 
 #include "base/printable.h"
+#include "base/version.h"
 #include "net/process.h"
 
 /* Writes "NAME: dead since ..., class C, life 1", and the cause. Returns the length. */
@@ -225,7 +226,7 @@ exo_head_list(struct head *h, exo_call_context *call, const void *args, exo_payl
     Exo__Cluster__Listing listing = EXO__CLUSTER__LISTING__INIT;
     uint64_t after = ((const Exo__Cluster__Name *)args)->key;
     listing.cluster = exo_pb_text(h->env.cluster);
-    listing.version = exo_pb_text(EXO_VERSION);
+    listing.version = exo_pb_text(exo_version);
     listing.began = h->began;
     listing.pid = (uint32_t)getpid();
     listing.host = boot;

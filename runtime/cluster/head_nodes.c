@@ -9,6 +9,7 @@
 #include <exogym/memory.h>
 
 #include "base/printable.h"
+#include "base/version.h"
 #include "cluster/durable.h"
 #include "net/process.h"
 
@@ -233,11 +234,12 @@ static void
 compare_versions(const exo_cluster_node *node)
 {
     const char *theirs = node->version ? node->version : "older";
-    if (strcmp(theirs, EXO_VERSION) != 0)
-        EXO_LOG(WARN, HEAD,
-                "event=other_version node=%s version=\"%.60s\" head=\"" EXO_VERSION
-                "\" a run over both may have other bits",
-                node->name, theirs);
+    if (exo_version_is_other(theirs, exo_version))
+        EXO_LOG(
+            WARN, HEAD,
+            "event=other_version node=%s version=\"%.60s\" head=\"%s\" a run over both may have "
+            "other bits",
+            node->name, theirs, exo_version);
 }
 
 /* Adds or renews a node, charged to the process that registers it. */

@@ -6,6 +6,7 @@
 #include <exogym/memory.h>
 
 #include "base/printable.h"
+#include "base/version.h"
 #include "programs/cluster_folder.h"
 #include "programs/run_report.h"
 #include "programs/where.h"
@@ -174,7 +175,7 @@ other_version(const json_t *node, const char *head)
     const char *theirs = json_string_value(json_object_get(node, "version")),
                *state = json_string_value(json_object_get(node, "state"));
     theirs = theirs ? theirs : "";
-    return strcmp(state, "alive") == 0 && strcmp(theirs, head) != 0 ? theirs : NULL;
+    return strcmp(state, "alive") == 0 && exo_version_is_other(theirs, head) ? theirs : NULL;
 }
 
 /* Names the first process of each version that is not that of the head. */

@@ -13,6 +13,7 @@
 #include "base/free_memory.h"
 #include "base/own_plugin.h"
 #include "base/parallel.h"
+#include "base/version.h"
 #include "programs/cluster_folder.h"
 #include "programs/commands.h"
 #include "programs/doctor.h"
@@ -232,7 +233,7 @@ doctor_command(const exo_command_line *line)
 {
     const struct doctor_args *args = line->args;
     json_t *findings = json_array();
-    exo_finding_add(findings, "exogym", EXO_VERSION, NULL);
+    exo_finding_add(findings, "exogym", exo_version, NULL);
     look_at_processor(findings);
     look_at_memory(findings);
     look_at_addresses(findings);

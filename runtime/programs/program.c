@@ -14,6 +14,7 @@
 
 #include "base/environment.h"
 #include "base/nearest.h"
+#include "base/version.h"
 #include "programs/output.h"
 
 static const exo_command *the_program;
@@ -95,7 +96,7 @@ answer(const exo_command *command, const exo_asked *asked)
     if (asked->help)
         exo_page_print_text(command);
     else if (asked->version)
-        printf("%s " EXO_VERSION "\n", command->name);
+        printf("%s %s\n", command->name, exo_version);
     else if (asked->man)
         exo_page_print_man(command);
     else if (asked->completion)

@@ -36,7 +36,7 @@ expect 1 'exogym-greet: as asked' fail
 # --- What is made from the table
 # --------------------------------------------------------------------------------------
 
-"$exogym" --version | cut -d' ' -f2 >version
+"$exogym" --version | cut -d' ' -f2 | sed 's/-dev\..*//' >version # a test has no commit
 says "exogym-greet $(cat version)" --version
 says "exogym-greet $(cat version)" hello --version
 ok --help
