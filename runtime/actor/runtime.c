@@ -484,6 +484,8 @@ enter(exo_runtime *rt, exo_actor *actor, bool get_if_exists, exo_ref *existing, 
 static exo_status
 name_actor(exo_actor *actor, const exo_spawn_opts *opts, exo_err *err)
 {
+    if (opts->namespace_name && !opts->namespace_name[0])
+        return exo_fail(err, EXO_INVAL, "an actor of an empty namespace: give NULL for 'default'");
     if (!opts->name)
         return EXO_OK;
     const char *space = opts->namespace_name ? opts->namespace_name : "default";

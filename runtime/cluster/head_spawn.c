@@ -123,6 +123,9 @@ check_group(struct head *h, const exo_call_context *call, const Exo__Cluster__Sp
 static exo_status
 check_spec(const Exo__Cluster__Spawn *spec, exo_err *err)
 {
+    if (!spec->space[0]) /* workers would take it for "default", and the head for another one */
+        return exo_fail(err, EXO_INVAL,
+                        "an actor of an empty namespace: give it a name, as 'default'");
     if (strlen(spec->name) >= EXO_NAME || strlen(spec->space) >= EXO_NAME)
         return exo_fail(err, EXO_INVAL,
                         "a name or namespace is longer than %d characters: '%.40s...'",

@@ -283,6 +283,9 @@ Test(actor, names_are_unique_among_the_living_of_a_namespace)
     cr_expect_eq(exo_get_actor(r.runtime, "m", "n", &found, NULL), EXO_OK);
     cr_expect_eq(found.id, other.id);
     cr_expect_eq(exo_spawn(r.runtime, &log_class,
+                           &(exo_spawn_opts){.name = "n", .namespace_name = ""}, &found, NULL),
+                 EXO_INVAL, "no name is another one than the default");
+    cr_expect_eq(exo_spawn(r.runtime, &log_class,
                            &(exo_spawn_opts){.name = "n", .get_if_exists = true}, &found, NULL),
                  EXO_OK);
     cr_expect_eq(found.id, first.id);

@@ -187,10 +187,11 @@ Test(head, keeps_reports_of_drivers_that_live)
 
 Test(head, takes_no_name_that_is_too_long)
 {
-    char m[600] = {0x12, (char)0x80, 0x02}; /* 256 characters */
-    memset(m + 3, 'n', 256);
-    cr_expect_eq(ask("spawn", m, 259), EXO_INVAL);
-    m[1] = (char)0xff;
-    m[2] = 0x01;
-    cr_expect_eq(ask("spawn", m, 258), EXO_FULL, "there is no worker, but the name is fine");
+    char m[600] = {0x1a, 0x01, 's', 0x12, (char)0x80, 0x02}; /* a namespace; 256 characters */
+    memset(m + 6, 'n', 256);
+    cr_expect_eq(ask("spawn", m, 262), EXO_INVAL);
+    m[4] = (char)0xff;
+    m[5] = 0x01;
+    cr_expect_eq(ask("spawn", m, 261), EXO_FULL, "there is no worker, but the name is fine");
+    cr_expect_eq(ask("spawn", m + 3, 258), EXO_INVAL, "it has no namespace");
 }
