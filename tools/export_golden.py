@@ -20,7 +20,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import (AutoModelForCausalLM, BloomConfig, BloomForCausalLM, GPT2Config, GPT2LMHeadModel, LlamaConfig,
                           LlamaForCausalLM, MistralConfig, MistralForCausalLM, OPTConfig, OPTForCausalLM, Qwen2Config,
-                          Qwen2ForCausalLM)
+                          Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 VOCABULARY, CONTEXT, BATCH, LENGTH = 101, 32, 2, 24
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests" / "golden" / "decoders"
@@ -51,6 +51,15 @@ MODELS = {
     # heads narrower than hidden_size / heads; a window that is as long as the longest text
     "mistral": (MistralForCausalLM, MistralConfig(**LLAMA, head_dim=6, sliding_window=CONTEXT), torch.bfloat16, None),
     "qwen2": (Qwen2ForCausalLM, Qwen2Config(**LLAMA, tie_word_embeddings=True), torch.float32, None),
+    # heads together wider than hidden_size, and a base of the frequencies that is not the default
+    "qwen3": (Qwen3ForCausalLM,
+              Qwen3Config(**LLAMA | dict(hidden_size=24, num_attention_heads=2, num_key_value_heads=1), head_dim=16,
+                          tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=1000000.0)),
+              torch.float32, None),
+    # odd sizes, narrow heads, biases, a head of its own
+    "qwen3_bias": (Qwen3ForCausalLM,
+                   Qwen3Config(**LLAMA | dict(hidden_size=29, intermediate_size=37, num_attention_heads=6,
+                                              num_key_value_heads=3), head_dim=10, attention_bias=True), torch.bfloat16, "20KB"),
 }
 
 

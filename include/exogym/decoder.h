@@ -1,5 +1,5 @@
-/* Decoders: one configurable language model, of which GPT-2, OPT, BLOOM, LLaMA, Mistral and
- * Qwen2 are settings.
+/* Decoders: one configurable language model, of which GPT-2, OPT, BLOOM, LLaMA, Mistral,
+ * Qwen2 and Qwen3 are settings.
  *
  * x = embedding[token] (+ position). Every block: x += attention(norm1(x)), x += mlp(norm2(x)).
  * logits = norm(x) head^T.
@@ -14,6 +14,9 @@
  *   blocks.I.norm1.weight (W) +b
  *   blocks.I.attention.qkv.weight ((H + 2 G) D, W) +b
  *                                                   rows: queries by head, then keys, then values
+ *   blocks.I.attention.q_norm.weight (D), .k_norm.weight (D)
+ *                                                   of the family qwen3: RMS norms of each head of
+ *                                                   queries and of keys, before rotary positions
  *   blocks.I.attention.out.weight (W, H D) +b
  *   blocks.I.norm2.weight (W) +b
  *   blocks.I.mlp.up.weight (inner, W) +b            gated: (2 inner, W), the gate's rows first
@@ -66,7 +69,8 @@ typedef struct exo_rope_scaling {
 /* The sizes and choices of a decoder. Plain data, copied freely; exo_decoder_check validates it. */
 typedef struct exo_decoder_spec {
     /* The family that its Hugging Face directory names: "gpt2", "opt", "bloom", "llama",
-     * "mistral" or "qwen2". */
+     * "mistral", "qwen2" or "qwen3". It says which layers LoRA can be added to and, if it is "qwen3",
+     * that heads have norms. */
     char family[16];
     size_t vocabulary, context; /* V; the most tokens of a sequence */
     /* layers; H, G, W and D above; kv_heads divides heads */

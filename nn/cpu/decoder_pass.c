@@ -177,8 +177,21 @@ cache_of(const struct at *at, size_t row)
            at->layer * d->layer_cache;
 }
 
-/* Writes a row's keys and values of this member's heads into the cache, after rotary positions have
- * turned its queries and keys. */
+/* Normalizes `count` heads in place. Heads without norms stay. */
+static void
+norm_heads(const exo_decoder_spec *s, const exo_norm_weights *norm, size_t count, float *heads)
+{
+    const exo_row_norm n = {.width = s->head_width, .eps = s->norm_eps, .weight = norm->weight};
+    float before[EXO_DECODE_MAX_HEAD], mean, inverse; /* the last two are for backward */
+    for (size_t i = 0; norm->weight && i < count; i++) {
+        float *head = heads + i * s->head_width;
+        memcpy(before, head, s->head_width * sizeof *head);
+        exo_row_norm_forward(&n, 1, before, EXO_F32, head, &mean, &inverse);
+    }
+}
+
+/* Writes a row's keys and values of this member's heads into the cache, after norms of its queries and
+ * keys, and after rotary positions have turned them. */
 static void
 remember_row(const struct at *at, size_t row)
 {
@@ -188,6 +201,8 @@ remember_row(const struct at *at, size_t row)
     size_t keys = exo_decode_keys_size(d->shape.context, width),
            values = exo_decode_values_size(d->shape.context, width);
     float *qkv = d->at.qkv + row * qkv_stride(s);
+    norm_heads(s, &at->block->q_norm, s->heads, qkv);
+    norm_heads(s, &at->block->k_norm, s->kv_heads, qkv + s->heads * width);
     if (d->turns)
         for (size_t head = 0; head < s->heads + s->kv_heads; head++)
             exo_decode_rotate(qkv + head * width, width, d->turns + position * width);

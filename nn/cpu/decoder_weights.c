@@ -27,6 +27,8 @@ norm_of(exo_decoder_weights *w, const exo_decoder_entry *p)
     return p->role == EXO_DECODER_EMBEDDING_NORM ? &w->embedding_norm
            : p->role == EXO_DECODER_NORM1        ? &w->blocks[p->block].norm1
            : p->role == EXO_DECODER_NORM2        ? &w->blocks[p->block].norm2
+           : p->role == EXO_DECODER_Q_NORM       ? &w->blocks[p->block].q_norm
+           : p->role == EXO_DECODER_K_NORM       ? &w->blocks[p->block].k_norm
            : p->role == EXO_DECODER_NORM         ? &w->norm
                                                  : NULL;
 }

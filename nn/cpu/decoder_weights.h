@@ -21,6 +21,7 @@ typedef struct exo_linear_weights {
 
 typedef struct exo_block_weights {
     exo_norm_weights norm1, norm2;
+    exo_norm_weights q_norm, k_norm; /* over heads; zero if the spec has none */
     exo_linear_weights qkv, out;
     exo_linear_weights gate; /* of a gated MLP; else zero */
     exo_linear_weights up, down;

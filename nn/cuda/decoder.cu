@@ -269,15 +269,21 @@ struct norm_args {
     const float *x, *weight, *bias; /* bias may be NULL */
     float *y;
     const int32_t *which; /* row r of y is of row which[r] of x; NULL: r */
+    /* Of heads: a row is `together` of them that follow each other; these begin every `pitch` elements.
+     * 0: x and y have rows only. */
+    size_t together, pitch;
 };
 
-/* A block is a row, with the bits of row_norm. x may be y. */
+/* A block is a row or a head, with the bits of row_norm. x may be y. */
 __global__ static void
 norm_rows(norm_args k)
 {
     const size_t from = k.which ? static_cast<size_t>(k.which[blockIdx.x]) : blockIdx.x;
-    const float *x = k.x + from * k.width;
-    float *y = k.y + blockIdx.x * k.width;
+    const size_t head = k.together > 0 ? blockIdx.x / k.together * k.pitch +
+                                             blockIdx.x % k.together * k.width
+                                       : 0;
+    const float *x = k.x + (k.together > 0 ? head : from * k.width);
+    float *y = k.y + (k.together > 0 ? head : blockIdx.x * k.width);
     const exo_cuda_moments m = exo_cuda_row_moments(x, k.width, k.centered, k.eps);
     for (size_t i = threadIdx.x; i < k.width; i += blockDim.x)
         y[i] = exo_cuda_centered(m, x[i]) * m.inverse * k.weight[i] + (k.bias ? k.bias[i] : 0);
@@ -485,12 +491,33 @@ norm(const pass *p, exo_decoder_role role, size_t block, const float *x, float *
 
 /* --- Attention -------------------------------------------------------------------------------- */
 
+/* Normalizes `count` heads of each row of the products, from head `first` on. */
+static void
+norm_heads(const pass *p, exo_decoder_role role, size_t block, size_t first, size_t count)
+{
+    const exo_decoder_spec *s = &p->plan->decoder.spec;
+    norm_args k = {};
+    k.width = s->head_width;
+    k.eps = s->norm_eps;
+    k.x = k.y = p->a.wide + first * s->head_width;
+    k.weight = reinterpret_cast<const float *>(
+        exo_cuda_decoder_matrix(p->plan, p->weights, role, block, false).words);
+    k.together = count;
+    k.pitch = (p->mine.heads + 2 * p->mine.kv_heads) * s->head_width;
+    exo_cuda_launch(norm_rows, static_cast<unsigned>(p->rows * count), exo_cuda_row_block(k.width),
+                    0, p->cuda->stream, k);
+}
+
 static void
 attention(const pass *p, const exo_decoder_pass_args *k, size_t block)
 {
     const exo_decoder_shape *shape = &p->plan->decoder;
     const exo_decoder_spec *s = &shape->spec;
     const size_t mixed = s->heads * s->head_width;
+    if (exo_decoder_has_head_norms(s)) {
+        norm_heads(p, EXO_DECODER_Q_NORM, block, 0, p->mine.heads);
+        norm_heads(p, EXO_DECODER_K_NORM, block, p->mine.heads, p->mine.kv_heads);
+    }
     exo_cuda_decoder_attention a = {};
     a.rows = p->rows;
     a.heads = p->mine.heads;

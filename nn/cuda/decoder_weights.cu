@@ -121,6 +121,11 @@ entry_of(const exo_decoder_shape *shape, exo_decoder_role role, bool bias)
         p.dims[0] = s->width;
         p.dims[1] = s->inner;
         break;
+    case EXO_DECODER_Q_NORM:
+    case EXO_DECODER_K_NORM:
+        p.num_dims = 1;
+        p.dims[0] = s->head_width;
+        break;
     default:
         p.num_dims = 1;
         p.dims[0] = s->width;

@@ -131,6 +131,8 @@ typedef enum exo_decoder_role {
     EXO_DECODER_EMBEDDING_NORM,
     EXO_DECODER_NORM1,
     EXO_DECODER_QKV,
+    EXO_DECODER_Q_NORM,
+    EXO_DECODER_K_NORM,
     EXO_DECODER_OUT,
     EXO_DECODER_NORM2,
     EXO_DECODER_UP,
@@ -147,6 +149,8 @@ typedef struct exo_decoder_entry {
     size_t num_dims, dims[2];
 } exo_decoder_entry;
 
+/* Whether each head of queries and keys has an RMS norm of its own, before rotary positions. */
+bool exo_decoder_has_head_norms(const exo_decoder_spec *spec);
 /* The parameter of that number in the order of exogym/decoder.h; false after the last. */
 bool exo_decoder_entry_at(const exo_decoder_spec *spec, size_t index, exo_decoder_entry *out);
 /* The same, with the dimensions that the shape's part has. */

@@ -50,6 +50,20 @@ visit_linear(struct walk *w, exo_decoder_role role, size_t block, const char *na
            (bias && visit(w, role, block, name, true, 1, rows, 0));
 }
 
+bool
+exo_decoder_has_head_norms(const exo_decoder_spec *s)
+{
+    return strcmp(s->family, "qwen3") == 0;
+}
+
+static bool
+visit_head_norms(struct walk *w, const exo_decoder_spec *s, size_t block)
+{
+    return exo_decoder_has_head_norms(s) &&
+           (visit(w, EXO_DECODER_Q_NORM, block, "attention.q_norm", false, 1, s->head_width, 0) ||
+            visit(w, EXO_DECODER_K_NORM, block, "attention.k_norm", false, 1, s->head_width, 0));
+}
+
 static bool
 visit_block(struct walk *w, const exo_decoder_spec *s, size_t block)
 {
@@ -57,6 +71,7 @@ visit_block(struct walk *w, const exo_decoder_spec *s, size_t block)
     return visit_norm(w, s, EXO_DECODER_NORM1, block, "norm1") ||
            visit_linear(w, EXO_DECODER_QKV, block, "attention.qkv", all, s->width,
                         s->attention_qkv_bias) ||
+           visit_head_norms(w, s, block) ||
            visit_linear(w, EXO_DECODER_OUT, block, "attention.out", s->width, queries,
                         s->attention_out_bias) ||
            visit_norm(w, s, EXO_DECODER_NORM2, block, "norm2") ||
@@ -70,7 +85,8 @@ static size_t
 block_length(const exo_decoder_spec *s)
 {
     size_t norms = s->norm == EXO_NORM_LAYER ? 4 : 2;
-    return norms + 4 + s->attention_qkv_bias + s->attention_out_bias + (s->mlp_bias ? 2 : 0);
+    return norms + (exo_decoder_has_head_norms(s) ? 2 : 0) + 4 + s->attention_qkv_bias +
+           s->attention_out_bias + (s->mlp_bias ? 2 : 0);
 }
 
 bool

@@ -60,6 +60,16 @@ declare_norm(struct building *g, const char *part)
     return norm;
 }
 
+/* The weight of a norm over heads, which every part has whole. */
+static exo_decoder_param
+declare_head_norm(struct building *g, const char *name)
+{
+    exo_decoder_param weight = {.there = exo_decoder_has_head_norms(g->spec)};
+    if (weight.there)
+        weight.param = declare(g, name, 1, &g->spec->head_width, exo_init_constant(1.0f));
+    return weight;
+}
+
 /* The length of a part's slice. */
 static size_t
 slice_of(const exo_param_cut *cut)
@@ -125,6 +135,8 @@ declare_block(struct building *g, exo_decoder_block *block, size_t index)
     block->qkv = declare_linear(g, "attention.qkv", (size_t[]){heads + 2 * groups, width},
                                 s->attention_qkv_bias, deviation,
                                 (exo_decoder_cut){.num = 3, .pieces = {heads, groups, groups}});
+    block->q_norm = declare_head_norm(g, "attention.q_norm.weight");
+    block->k_norm = declare_head_norm(g, "attention.k_norm.weight");
     block->out = declare_linear(g, "attention.out", (size_t[]){width, heads}, s->attention_out_bias,
                                 ends, by_outputs ? rows : mixed);
     block->norm2 = declare_norm(g, "norm2");
@@ -253,7 +265,7 @@ exo_decoder_release(void *self)
 const exo_model_class exo_gpt = {
     .name = "gpt",
     .help = "a decoder for language: GPT-2 by size, or with options OPT, BLOOM, LLaMA, or from a "
-            "Hugging Face directory, also Mistral and Qwen2",
+            "Hugging Face directory, also Mistral, Qwen2 and Qwen3",
     .state_size = sizeof(exo_decoder),
     .build = exo_decoder_build,
     .outputs = (const char *const[]){"hidden", "logits", "values", NULL},

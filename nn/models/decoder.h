@@ -34,6 +34,7 @@ typedef struct exo_decoder_linear {
 typedef struct exo_decoder_block {
     exo_decoder_norm norm1, norm2;
     exo_decoder_linear qkv, out, up, down;
+    exo_decoder_param q_norm, k_norm; /* weights of the norms over heads */
 } exo_decoder_block;
 
 /* The option `lora`. */

@@ -7,6 +7,7 @@
 
 #include "nn/models/decoder.h"
 #include "nn/ops/embedding.h"
+#include "nn/ops/head_norms.h"
 #include "nn/parallel/members.h"
 #include "nn/tape_impl.h"
 
@@ -143,6 +144,14 @@ end_branch(const exo_decoder *d, exo_tape *t, const exo_decoder_linear *l, exo_t
     return exo_add(t, x, exo_dropout(t, branch, d->spec.dropout));
 }
 
+/* The weight of a norm over heads, of which a part has some, and so a share of the gradient. */
+static exo_tensor *
+head_norm(const exo_decoder *d, exo_tape *t, exo_decoder_param weight)
+{
+    exo_tensor *param = layer_param(d, t, optional(t, weight));
+    return is_part(d) ? exo_tape_all_reduce_backward(t, exo_tape_group(t), param) : param;
+}
+
 static exo_tensor *
 attention(const exo_decoder *d, exo_tape *t, const exo_decoder_block *k, size_t sequence,
           exo_tensor *x)
@@ -160,6 +169,9 @@ attention(const exo_decoder *d, exo_tape *t, const exo_decoder_block *k, size_t 
     };
     exo_tensor *branch = split(d, t, norm(d, t, &k->norm1, x));
     branch = linear(d, t, &k->qkv, branch, EXO_LINEAR, NULL);
+    if (k->q_norm.there)
+        branch = exo_head_norms(t, branch, opts.heads, opts.kv_heads, head_norm(d, t, k->q_norm),
+                                head_norm(d, t, k->k_norm), s->norm_eps);
     branch = d->part.context ? exo_members_ring_attention(t, &context, branch, &opts)
                              : exo_attention(t, branch, &opts);
     return end_branch(d, t, &k->out, branch, x);

@@ -58,7 +58,7 @@ static exo_status
 read_kinds(exo_config *config, exo_decoder_spec *s, exo_err *err)
 {
     size_t position = s->position, norm = s->norm, activation = s->activation;
-    bool bias = true;
+    bool bias = true, qk_norm = false;
     exo_status st = exo_config_choice(config, "position", position, position_names, &position, err);
     if (st == EXO_OK)
         st = exo_config_choice(config, "norm", norm, norm_names, &norm, err);
@@ -74,6 +74,8 @@ read_kinds(exo_config *config, exo_decoder_spec *s, exo_err *err)
     if (st == EXO_OK)
         st = exo_config_bool(config, "embedding_norm", false, &s->embedding_norm, err);
     if (st == EXO_OK)
+        st = exo_config_bool(config, "qk_norm", false, &qk_norm, err);
+    if (st == EXO_OK)
         st = exo_config_float(config, "norm_eps", s->norm_eps, 1e-12, 1.0, &s->norm_eps, err);
     if (st == EXO_OK)
         st = exo_config_float(config, "rope_theta", s->rope_theta, 1.0, 1e12, &s->rope_theta, err);
@@ -81,7 +83,7 @@ read_kinds(exo_config *config, exo_decoder_spec *s, exo_err *err)
     s->norm = (exo_norm_kind)norm;
     s->activation = (exo_activation)activation;
     s->attention_qkv_bias = s->attention_out_bias = s->mlp_bias = bias;
-    snprintf(s->family, sizeof s->family, "%s", families[position]);
+    snprintf(s->family, sizeof s->family, "%s", qk_norm ? "qwen3" : families[position]);
     return st;
 }
 
@@ -102,9 +104,9 @@ static exo_status
 read_folder(exo_decoder *d, exo_config *config, const char *path, exo_err *err)
 {
     static const char *const given[] = {
-        "size",       "context", "layers",   "heads",      "kv_heads",      "width",
-        "head_width", "inner",   "position", "norm",       "activation",    "gated",
-        "bias",       "tied",    "norm_eps", "rope_theta", "embedding_norm"};
+        "size",       "context", "layers",   "heads",      "kv_heads",       "width",
+        "head_width", "inner",   "position", "norm",       "activation",     "gated",
+        "bias",       "tied",    "norm_eps", "rope_theta", "embedding_norm", "qk_norm"};
     for (size_t i = 0; i < sizeof given / sizeof *given; i++)
         if (exo_config_has(config, given[i]))
             return exo_config_fail(

@@ -3,9 +3,9 @@
 
 #include <string.h>
 
-static const exo_family *const families[] = {&exo_family_gpt2,    &exo_family_opt,
-                                             &exo_family_bloom,   &exo_family_llama,
-                                             &exo_family_mistral, &exo_family_qwen2};
+static const exo_family *const families[] = {
+    &exo_family_gpt2,    &exo_family_opt,   &exo_family_bloom, &exo_family_llama,
+    &exo_family_mistral, &exo_family_qwen2, &exo_family_qwen3};
 
 const exo_family *
 exo_family_find(const char *name)

@@ -1,5 +1,5 @@
 /* The families of decoders, of those in transformers, that exogym reads and writes. Each is a
- * file: gpt2.c, opt.c, bloom.c, llama.c, mistral.c, qwen2.c. No state. Read next: gpt2.c; load.c, save.c. */
+ * file: gpt2.c, opt.c, bloom.c, llama.c, mistral.c, qwen2.c, qwen3.c. No state. Read next: gpt2.c; load.c, save.c. */
 #ifndef EXO_PRETRAINED_FAMILY_H
 #define EXO_PRETRAINED_FAMILY_H
 
@@ -27,7 +27,7 @@ typedef struct exo_family {
 /* The family of this model_type, or NULL. */
 const exo_family *exo_family_find(const char *name);
 /* The families' names, for errors. */
-#define EXO_FAMILIES "gpt2, opt, bloom, llama, mistral and qwen2"
+#define EXO_FAMILIES "gpt2, opt, bloom, llama, mistral, qwen2 and qwen3"
 
 /* The places of all tensors of the spec, in the family's order. The caller releases them, also
  * after an error. NOMEM. */
@@ -40,6 +40,6 @@ exo_status exo_family_check(const exo_family **out, const exo_decoder_spec *spec
 bool exo_family_is_buffer(const exo_family *family, const char *tensor);
 
 extern const exo_family exo_family_gpt2, exo_family_opt, exo_family_bloom, exo_family_llama,
-    exo_family_mistral, exo_family_qwen2;
+    exo_family_mistral, exo_family_qwen2, exo_family_qwen3;
 
 #endif

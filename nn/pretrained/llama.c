@@ -123,6 +123,14 @@ kv_heads_without(const exo_hf_config *c, const exo_llama_sizes *missing, size_t 
                : missing->kv_heads;
 }
 
+/* The width of a head in a file that does not say it. */
+static size_t
+head_width_without(const exo_llama_sizes *missing, const exo_decoder_spec *s)
+{
+    const size_t share = s->width / s->heads;
+    return missing->head_width > 0 ? missing->head_width : share > 0 ? share : 1;
+}
+
 void
 exo_llama_read(exo_hf_config *c, const exo_llama_sizes *missing, exo_decoder_spec *s)
 {
@@ -132,7 +140,7 @@ exo_llama_read(exo_hf_config *c, const exo_llama_sizes *missing, exo_decoder_spe
     s->layers = exo_hf_size(c, "num_hidden_layers", missing->layers);
     s->heads = exo_hf_size(c, "num_attention_heads", missing->heads);
     s->kv_heads = exo_hf_size(c, "num_key_value_heads", kv_heads_without(c, missing, s->heads));
-    s->head_width = exo_hf_size(c, "head_dim", s->width / s->heads > 0 ? s->width / s->heads : 1);
+    s->head_width = exo_hf_size(c, "head_dim", head_width_without(missing, s));
     s->inner = exo_hf_size(c, "intermediate_size", missing->inner);
     s->position = EXO_POSITION_ROTARY;
     s->norm = EXO_NORM_RMS;

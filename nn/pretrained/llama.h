@@ -8,7 +8,9 @@
 
 /* Sizes that a family has where config.json has no key for them. */
 typedef struct exo_llama_sizes {
-    size_t vocabulary, context, width, layers, heads, kv_heads, inner; /* kv_heads 0: as heads */
+    size_t vocabulary, context, width, layers, heads, inner;
+    size_t kv_heads;   /* 0: as heads */
+    size_t head_width; /* 0: width / heads */
 } exo_llama_sizes;
 
 /* Fills in all but the biases of a zeroed spec. */

@@ -308,6 +308,22 @@ attend(struct row *r, size_t head)
         r->mixed[head * width + i] = (float)(total[i] / sum);
 }
 
+/* The RMS norms of `count` heads, in place. */
+static void
+norm_heads(const struct row *r, exo_decoder_role role, size_t count, float *heads)
+{
+    const exo_decoder_spec *s = &r->shape->spec;
+    const float *weight = find(s, r->weights, role, r->block, false);
+    for (size_t h = 0; weight && h < count; h++, heads += s->head_width) {
+        double square = 0;
+        for (size_t i = 0; i < s->head_width; i++)
+            square += (double)heads[i] * (double)heads[i] / (double)s->head_width;
+        for (size_t i = 0; i < s->head_width; i++)
+            heads[i] =
+                (float)((double)heads[i] / sqrt(square + (double)s->norm_eps) * (double)weight[i]);
+    }
+}
+
 static void
 attention(struct row *r)
 {
@@ -315,6 +331,8 @@ attention(struct row *r)
     size_t width = s->head_width, kept = kept_width(s);
     norm(r, EXO_DECODER_NORM1, r->x, r->h);
     linear(r, EXO_DECODER_QKV, r->h, s->width, (s->heads + 2 * s->kv_heads) * width, r->wide);
+    norm_heads(r, EXO_DECODER_Q_NORM, s->heads, r->wide);
+    norm_heads(r, EXO_DECODER_K_NORM, s->kv_heads, r->wide + s->heads * width);
     for (size_t h = 0; s->position == EXO_POSITION_ROTARY && h < s->heads + s->kv_heads; h++)
         rotate(s, r->wide + h * width, r->position);
     memcpy(keys_of(r, r->position), r->wide + s->heads * width, 2 * kept * sizeof(float));

@@ -181,6 +181,10 @@ static const struct {
      tokens},
     {"gpt", "{" SMALL ", position: alibi, embedding_norm: true, activation: relu}", tokens},
     {"gpt", "{" SMALL ", frozen: 'blocks.0.*'}", tokens},
+    {"gpt",
+     "{" SMALL ", position: rotary, norm: rms, gated: true, bias: false, kv_heads: 2, "
+     "head_width: 6, qk_norm: true}",
+     tokens},
 };
 
 enum {

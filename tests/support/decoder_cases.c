@@ -2,6 +2,8 @@
  * arrays. Two sequences are computed in three passes, and logits are read from each. */
 #include "support/kernel_cases.h"
 
+#include <string.h>
+
 #include "nn/device/device_impl.h"
 
 #define CASE(NAME, KIND, FORMAT)                                                                   \
@@ -52,6 +54,7 @@ enum {
 enum kind {
     LEARNED,
     ROTARY,
+    HEAD_NORMS,
     SCALED,
     ALIBI
 };
@@ -93,6 +96,11 @@ spec_of(enum kind kind)
         s.attention_qkv_bias = s.attention_out_bias = s.mlp_bias = s.tied = false;
         s.heads = 4;
         s.kv_heads = 2;
+    }
+    if (kind == HEAD_NORMS) {
+        strcpy(s.family, "qwen3");
+        s.heads = 6;
+        s.head_width = 10;
     }
     if (kind == SCALED) {
         s.inner = 140; /* more than a group */
@@ -203,6 +211,8 @@ decoder_of(const exo_array *x, enum kind kind, exo_weight_format format, exo_err
 CASE(learned, LEARNED, EXO_WEIGHTS_F32)
 CASE(learned_int8, LEARNED, EXO_WEIGHTS_INT8)
 CASE(rotary, ROTARY, EXO_WEIGHTS_F32)
+CASE(head_norms, HEAD_NORMS, EXO_WEIGHTS_F32)
+CASE(head_norms_int4, HEAD_NORMS, EXO_WEIGHTS_INT4)
 CASE(scaled, SCALED, EXO_WEIGHTS_F32)
 CASE(scaled_int8, SCALED, EXO_WEIGHTS_INT8)
 CASE(scaled_int4, SCALED, EXO_WEIGHTS_INT4)
@@ -212,11 +222,13 @@ CASE(alibi_int4, ALIBI, EXO_WEIGHTS_INT4)
 const kernel_case decoder_cases[] = {
     {"decoder_pass", "decoder, learned positions", 1e-5, 2, learned},
     {"decoder_pass", "decoder, rotary, gated", 1e-5, 2, rotary},
+    {"decoder_pass", "decoder, rotary, norms of heads", 1e-5, 2, head_norms},
     {"decoder_pass", "decoder, scaled rotary, gated", 1e-5, 2, scaled},
     {"decoder_logits", "decoder, alibi, norm of the embedding", 1e-5, 2, alibi},
     {"decoder_pack", "decoder, learned positions, int8", 1e-3, 2, learned_int8},
     {"decoder_pack", "decoder, scaled rotary, gated, int8", 1e-3, 2, scaled_int8},
     {"decoder_pack", "decoder, scaled rotary, gated, int4", 1e-3, 2, scaled_int4},
+    {"decoder_pack", "decoder, rotary, norms of heads, int4", 1e-3, 2, head_norms_int4},
     {"decoder_pack", "decoder, alibi, norm of the embedding, int4", 1e-3, 2, alibi_int4},
 };
 

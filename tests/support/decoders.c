@@ -16,8 +16,8 @@ enum {
     LIMIT = 1 << 24
 };
 
-const char *const decoders_names[] = {"gpt2",   "opt",     "bloom", "llama", "llama3",
-                                      "linear", "mistral", "qwen2", NULL};
+const char *const decoders_names[] = {"gpt2",    "opt",   "bloom", "llama",      "llama3", "linear",
+                                      "mistral", "qwen2", "qwen3", "qwen3_bias", NULL};
 
 const char *
 decoders_path(const char *name, char *out)

@@ -54,7 +54,8 @@ draw_model(random_job *job, exo_rng *rng)
                                         ", norm: rms, gated: true, bias: false",
                                         ", position: rotary, values: true",
                                         ", embedding_norm: true, activation: relu",
-                                        ", kv_heads: 2"};
+                                        ", kv_heads: 2",
+                                        ", qk_norm: true, kv_heads: 2, norm: rms"};
     static const uint32_t heads[] = {2, 4}, inner[] = {12, 24};
     job->gpt = !once_in(rng, 3);
     job->hidden = hidden[below(rng, COUNT(hidden))];

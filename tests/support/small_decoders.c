@@ -39,6 +39,18 @@ make_odd(exo_decoder_spec *s)
     s->rope_scaling = (exo_rope_scaling){.factor = 2, .linear = true};
 }
 
+static void
+make_qwen3(exo_decoder_spec *s)
+{
+    make_llama(s);
+    strcpy(s->family, "qwen3");
+    s->kv_heads = 2;
+    s->width = 24;
+    s->head_width = 20;
+    s->tied = true;
+    s->rope_theta = 1000000.0f;
+}
+
 exo_decoder_spec
 small_decoder_spec(int kind)
 {
@@ -74,6 +86,8 @@ small_decoder_spec(int kind)
         make_llama(&s);
     } else if (kind == 5) {
         make_odd(&s);
+    } else if (kind == 6) {
+        make_qwen3(&s);
     }
     if (kind == 4) {
         s.heads = 8;
@@ -195,6 +209,23 @@ linear(small_decoder *d, const char *prefix, const char *name, const double *x, 
     }
 }
 
+/* The RMS norms of `count` heads, in place, if the decoder has them. */
+static void
+norm_heads(small_decoder *d, const char *prefix, const char *name, size_t count, double *x)
+{
+    const float *weight = param(d, prefix, name);
+    size_t width = d->spec.head_width;
+    for (size_t h = 0; weight && h < count; h++, x += width) {
+        double square = 0;
+        for (size_t i = 0; i < width; i++)
+            square += x[i] * x[i];
+        for (size_t i = 0; i < width; i++)
+            x[i] = x[i] / sqrt(square / (double)width + (double)d->spec.norm_eps);
+        for (size_t i = 0; i < width; i++)
+            x[i] *= (double)weight[i];
+    }
+}
+
 /* Rotates by the angles that transformers uses. LLaMA 3's are scaled by wavelength. */
 static void
 rotate(const exo_decoder_spec *s, double *head, size_t position)
@@ -277,6 +308,8 @@ block(small_decoder *d, size_t index, size_t count, double *x)
     for (size_t t = 0; t < count; t++) {
         norm(d, prefix, "norm1", x + t * W, h);
         linear(d, prefix, "attention.qkv", h, W, all, qkv + t * all);
+        norm_heads(d, prefix, "attention.q_norm.weight", s->heads, qkv + t * all);
+        norm_heads(d, prefix, "attention.k_norm.weight", s->kv_heads, qkv + t * all + s->heads * D);
         for (size_t k = 0; s->position == EXO_POSITION_ROTARY && k < s->heads + s->kv_heads; k++)
             rotate(s, qkv + t * all + k * D, t);
     }

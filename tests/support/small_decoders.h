@@ -6,7 +6,7 @@
 #include <exogym/decoder.h>
 
 enum {
-    SMALL_DECODERS = 6
+    SMALL_DECODERS = 7
 };
 
 typedef struct small_decoder {
@@ -15,8 +15,8 @@ typedef struct small_decoder {
     exo_decoder_spec spec;
 } small_decoder;
 
-/* Kinds: GPT-2, OPT, BLOOM, LLaMA, LLaMA with few key-value heads and LLaMA 3's frequencies, and
- * one with odd sizes. */
+/* Kinds: GPT-2, OPT, BLOOM, LLaMA, LLaMA with few key-value heads and LLaMA 3's frequencies, one
+ * with odd sizes, and Qwen3, with norms of heads. */
 exo_decoder_spec small_decoder_spec(int kind);
 /* Makes a decoder. The seed determines the weights, whose size makes the logits differ clearly. */
 void small_decoder_new(small_decoder *d, const exo_decoder_spec *spec, uint64_t seed);

@@ -39,6 +39,9 @@ static const struct kind {
     {LONGEST,
      "{layers: 1, width: 16, heads: 2, kv_heads: 1, inner: 16, vocabulary: 33, context: 480, "
      "position: rotary, rope_theta: 500}"},
+    {24,
+     "{layers: 2, width: 24, heads: 4, kv_heads: 2, head_width: 10, inner: 40, vocabulary: 101, "
+     "context: 24, position: rotary, norm: rms, gated: true, bias: false, qk_norm: true}"},
 };
 enum {
     KINDS = sizeof kinds / sizeof *kinds

@@ -569,7 +569,7 @@ enum {
 static exo_decoder_shape
 decoder_shape(exo_weight_format format)
 {
-    return (exo_decoder_shape){.spec = {.family = "llama",
+    return (exo_decoder_shape){.spec = {.family = "qwen3",
                                         .vocabulary = WORDS,
                                         .context = TOKENS,
                                         .layers = 1,

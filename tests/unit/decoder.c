@@ -158,6 +158,13 @@ Test(decoder, parameters_are_in_the_order_of_the_header)
                                   "blocks.0.attention.out.weight", "blocks.0.norm2.weight",
                                   "blocks.0.mlp.up.weight", "blocks.0.mlp.down.weight",
                                   "norm.weight", "head.weight", NULL});
+    expect_names("{layers: 1, width: 16, heads: 2, vocabulary: 9, context: 8, position: rotary, "
+                 "norm: rms, bias: false, gated: true, qk_norm: true}",
+                 (const char *[]){
+                     "embedding.weight", "blocks.0.norm1.weight", "blocks.0.attention.qkv.weight",
+                     "blocks.0.attention.q_norm.weight", "blocks.0.attention.k_norm.weight",
+                     "blocks.0.attention.out.weight", "blocks.0.norm2.weight",
+                     "blocks.0.mlp.up.weight", "blocks.0.mlp.down.weight", "norm.weight", NULL});
 }
 
 static double

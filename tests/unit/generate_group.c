@@ -33,7 +33,7 @@ enum {
     VOCABULARY = 101
 };
 
-/* Layers of GPT-2, LLaMA with fewer key-value heads, and BLOOM. 101 elements of the vocabulary are no
+/* Layers of GPT-2, LLaMA with fewer key-value heads, BLOOM, and Qwen3. 101 elements of the vocabulary are no
  * multiple of the members. */
 static const struct {
     const char *options;
@@ -46,6 +46,9 @@ static const struct {
      2, 24, 48, 40},
     {"{layers: 1, width: 32, heads: 4, inner: 64, vocabulary: 101, context: 12, position: alibi}",
      1, 32, 32, 64},
+    {"{layers: 1, width: 24, heads: 8, kv_heads: 4, head_width: 10, inner: 40, vocabulary: 101, "
+     "context: 12, position: rotary, norm: rms, gated: true, bias: false, qk_norm: true}",
+     1, 24, 80, 40},
 };
 enum {
     KINDS = sizeof kinds / sizeof *kinds

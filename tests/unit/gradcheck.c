@@ -8,6 +8,7 @@
 
 #include <exogym/exogym.h>
 
+#include "nn/ops/head_norms.h"
 #include "support/numbers.h"
 
 enum {
@@ -249,6 +250,19 @@ run_rms_norm(exo_tape *t, exo_tensor **v)
 }
 
 static exo_tensor *
+run_head_norms(exo_tape *t, exo_tensor **v)
+{
+    return exo_head_norms(t, v[0], 3, 2, v[1], v[2], 1e-5f);
+}
+
+/* The gradient of x begins with that of the sum. */
+static exo_tensor *
+run_head_norms_and_more(exo_tape *t, exo_tensor **v)
+{
+    return exo_add(t, exo_head_norms(t, v[0], 1, 1, v[1], v[1], 1e-5f), v[0]);
+}
+
+static exo_tensor *
 run_linear_cross_entropy(exo_tape *t, exo_tensor **v)
 {
     return exo_linear_cross_entropy(t, v[0], v[1],
@@ -418,6 +432,11 @@ static const struct check checks[] = {
     {"gated", 1, {{2, {4, 6}}}, run_gated},
     {"layer_norm", 3, {{2, {5, 7}}, {1, {7}}, {1, {7}}}, run_layer_norm},
     {"rms_norm", 2, {{2, {5, 7}}, {1, {7}}}, run_rms_norm},
+    {"head_norms", 3, {{2, {3, 28}}, {1, {4}}, {1, {4}}}, run_head_norms},
+    {"head_norms of one weight, and its input",
+     2,
+     {{2, {3, 9}}, {1, {3}}},
+     run_head_norms_and_more},
     {"linear_cross_entropy", 2, {{2, {6, 3}}, {2, {4, 3}}}, run_linear_cross_entropy},
     {"linear_log_probs", 2, {{2, {6, 3}}, {2, {4, 3}}}, run_log_probs},
     {"log_probs and entropy", 1, {{2, {6, 4}}}, run_whole_rows},

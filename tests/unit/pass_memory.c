@@ -139,6 +139,11 @@ Test(pass_memory, is_what_a_pass_takes)
           "{layers: 2, heads: 4, kv_heads: 2, width: 64, vocabulary: 9000, context: 24, position: "
           "rotary, norm: rms, gated: true, activation: silu, bias: false, tied: false}",
           text);
+    check("gpt",
+          "{layers: 2, heads: 4, kv_heads: 2, width: 64, head_width: 24, vocabulary: 70, context: "
+          "24, "
+          "position: rotary, norm: rms, gated: true, bias: false, qk_norm: true, checkpoint: true}",
+          text);
     check("gpt", "{size: small, vocabulary: 70, context: 24, lora: {rank: 4}}", text);
     check("gpt",
           "{layers: 2, heads: 4, width: 64, vocabulary: 70, context: 24, position: rotary, gated: "

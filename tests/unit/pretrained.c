@@ -163,6 +163,32 @@ Test(pretrained, specs_are_what_the_configs_say)
          .gated = true,
          .attention_qkv_bias = true,
          .tied = true},
+        {.family = "qwen3",
+         .heads = 2,
+         .kv_heads = 1,
+         .width = 24,
+         .head_width = 16,
+         .inner = 44,
+         .position = EXO_POSITION_ROTARY,
+         .norm = EXO_NORM_RMS,
+         .norm_eps = 1e-6f,
+         .activation = EXO_SILU,
+         .gated = true,
+         .tied = true,
+         .rope_theta = 1000000.0f},
+        {.family = "qwen3",
+         .heads = 6,
+         .kv_heads = 3,
+         .width = 29,
+         .head_width = 10,
+         .inner = 37,
+         .position = EXO_POSITION_ROTARY,
+         .norm = EXO_NORM_RMS,
+         .norm_eps = 1e-6f,
+         .activation = EXO_SILU,
+         .gated = true,
+         .attention_qkv_bias = true,
+         .attention_out_bias = true},
     };
     for (size_t i = 0; decoders_names[i]; i++) {
         char path[256];
@@ -285,6 +311,16 @@ static const struct {
      "\"torch_dtype\": \"bfloat16\", \"transformers_version\": \"4.40.1\", \"use_cache\": true, "
      "\"use_mrope\": false, \"use_sliding_window\": false, \"vocab_size\": 151936}",
      494032768},
+    {"{\"architectures\": [\"Qwen3ForCausalLM\"], \"attention_bias\": false, "
+     "\"attention_dropout\": 0.0, \"bos_token_id\": 151643, \"eos_token_id\": 151645, "
+     "\"head_dim\": 128, \"hidden_act\": \"silu\", \"hidden_size\": 1024, "
+     "\"initializer_range\": 0.02, \"intermediate_size\": 3072, \"max_position_embeddings\": "
+     "40960, \"max_window_layers\": 28, \"model_type\": \"qwen3\", \"num_attention_heads\": 16, "
+     "\"num_hidden_layers\": 28, \"num_key_value_heads\": 8, \"rms_norm_eps\": 1e-06, "
+     "\"rope_scaling\": null, \"rope_theta\": 1000000, \"sliding_window\": null, "
+     "\"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\", \"transformers_version\": "
+     "\"4.51.0\", \"use_cache\": true, \"use_sliding_window\": false, \"vocab_size\": 151936}",
+     596049920},
 };
 
 Test(pretrained, configs_as_they_are_published_are_read)
@@ -396,8 +432,8 @@ expect_same_tensors(const char *ours_path, const char *theirs_path)
 
 Test(pretrained, writes_the_tensors_that_transformers_wrote)
 {
-    static const char *const whole[] = {"gpt2", "llama", "qwen2"};
-    for (size_t i = 0; i < 3; i++) {
+    static const char *const whole[] = {"gpt2", "llama", "qwen2", "qwen3"};
+    for (size_t i = 0; i < 4; i++) {
         exo_model *model = NULL;
         exo_params *params = NULL;
         exo_err err = {0};
@@ -486,6 +522,9 @@ Test(pretrained, a_spec_that_no_family_has_is_not_written)
         {"{position: rotary, layers: 1, vocabulary: 10, context: 4}", "it has RMS norms"},
         {"{position: rotary, norm: rms, layers: 1, vocabulary: 10, context: 4}",
          "its MLP is gated"},
+        {"{qk_norm: true, layers: 1, vocabulary: 10, context: 4}", "of its MLP have no biases"},
+        {"{qk_norm: true, bias: false, layers: 1, vocabulary: 10, context: 4}",
+         "its positions are rotary"},
         {"{position: alibi, layers: 1, vocabulary: 10, context: 4}", "embedding_norm"},
         {"{position: alibi, embedding_norm: true, activation: relu, layers: 1, vocabulary: 10, "
          "context: 4}",

@@ -27,7 +27,7 @@ enum {
 
 /* --- Decoders --------------------------------------------------------------------------------- */
 
-/* GPT-2's and LLaMA's layers, the latter with fewer key-value heads. 101 elements of the vocabulary
+/* GPT-2's, LLaMA's and Qwen3's layers, the latter two with fewer key-value heads. 101 elements of the vocabulary
  * are no multiple of the members. */
 static const char *const kinds[] = {
     "{layers: 2, width: 32, heads: 4, inner: 48, vocabulary: 101, context: 16}",
@@ -35,6 +35,8 @@ static const char *const kinds[] = {
     "context: 12, position: rotary, norm: rms, activation: silu, gated: true, bias: false, "
     "tied: false}",
     "{layers: 3, width: 32, heads: 4, inner: 48, vocabulary: 64, context: 16, checkpoint: true}",
+    "{layers: 2, width: 24, heads: 8, kv_heads: 4, head_width: 10, inner: 40, vocabulary: 101, "
+    "context: 12, position: rotary, norm: rms, gated: true, bias: false, qk_norm: true}",
 };
 enum {
     KINDS = sizeof kinds / sizeof *kinds
@@ -303,16 +305,21 @@ expect_equal_copies(const struct team *t)
     }
 }
 
-/* Elements of norms and biases whose gradients are summed, because each member has a share. */
+/* Elements of norms and biases whose gradients are summed, because each member has a share: of the
+ * tokens or, for norms of heads, of the heads. */
 static double
 shared_numel(const struct team *t)
 {
     size_t numel = 0;
     const exo_model *part = t->part[0].model;
     const exo_param_info *infos = exo_model_infos(part);
-    for (size_t i = 0; t->sequence && i < exo_model_num_infos(part); i++)
-        if (!exo_model_cut(part, i) && strcmp(infos[i].name, "position.weight") != 0)
+    for (size_t i = 0; i < exo_model_num_infos(part); i++) {
+        const bool of_heads =
+            strstr(infos[i].name, ".q_norm.") || strstr(infos[i].name, ".k_norm.");
+        if ((t->sequence || of_heads) && !exo_model_cut(part, i) &&
+            strcmp(infos[i].name, "position.weight") != 0)
             numel += infos[i].numel;
+    }
     return (double)numel;
 }
 
