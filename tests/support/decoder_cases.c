@@ -100,7 +100,7 @@ spec_of(enum kind kind)
     if (kind == HEAD_NORMS) {
         strcpy(s.family, "qwen3");
         s.heads = 6;
-        s.head_width = 10;
+        s.head_width = 28; /* wider than a row */
     }
     if (kind == SCALED) {
         s.inner = 140; /* more than a group */

@@ -612,7 +612,8 @@ Test(generate_group, on_a_gpu_members_have_the_bits_of_one_generator)
     } cases[] = {{ON_GPU_THERE, 1, EXO_WEIGHTS_F32, 2},
                  {ON_GPU, 0, EXO_WEIGHTS_F32, 2},
                  {ON_GPU_THERE, 2, EXO_WEIGHTS_INT4, 2},
-                 {ON_GPU_THERE, 0, EXO_WEIGHTS_INT8, 4}};
+                 {ON_GPU_THERE, 0, EXO_WEIGHTS_INT8, 4},
+                 {ON_GPU, 3, EXO_WEIGHTS_F32, 2}};
     cuda_emulator_seed(3);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i += one_of(2))
         expect_whole(cases[i].place, cases[i].kind, cases[i].format, cases[i].count);
