@@ -321,6 +321,10 @@ static const struct {
      "\"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\", \"transformers_version\": "
      "\"4.51.0\", \"use_cache\": true, \"use_sliding_window\": false, \"vocab_size\": 151936}",
      596049920},
+    /* what is not said is what transformers has then */
+    {"{\"model_type\": \"llama\"}", 6738415616},
+    {"{\"model_type\": \"mistral\", \"sliding_window\": null}", 7241732096},
+    {"{\"model_type\": \"qwen2\"}", 12049846272},
 };
 
 Test(pretrained, configs_as_they_are_published_are_read)
@@ -335,6 +339,26 @@ Test(pretrained, configs_as_they_are_published_are_read)
         cr_expect_eq(exo_model_numel(model), published[i].numel, "%s has %zu parameters",
                      spec.family, exo_model_numel(model));
         exo_model_drop(&model);
+    }
+}
+
+/* A config of Mistral without the key has a window of 4,096 tokens. */
+Test(pretrained, a_window_that_is_not_said_counts)
+{
+    static const struct {
+        const char *config;
+        exo_status status;
+    } cases[] = {
+        {"{\"model_type\": \"mistral\", \"max_position_embeddings\": 4096}", EXO_OK},
+        {"{\"model_type\": \"mistral\", \"max_position_embeddings\": 4097}", EXO_UNSUPPORTED},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exo_decoder_spec spec;
+        exo_err err = {0};
+        decoders_write(folder, "config.json", cases[i].config, strlen(cases[i].config));
+        cr_expect_eq(exo_decoder_load_spec(folder, &spec, &err), cases[i].status, "%s", err.text);
+        cr_expect(cases[i].status == EXO_OK || strstr(err.text, "\"sliding_window\" is missing"),
+                  "%s", err.text);
     }
 }
 
@@ -547,6 +571,56 @@ Test(pretrained, a_spec_that_no_family_has_is_not_written)
         exo_model_drop(&model);
         exo_config_free(&doc);
     }
+}
+
+/* LLaMA's followers differ from it, and from each other, in biases. */
+Test(pretrained, biases_that_a_family_has_not_are_not_written)
+{
+    static const struct {
+        const char *name;
+        bool qkv, out, mlp;
+    } cases[] = {{"mistral", true, false, false}, {"mistral", false, true, false},
+                 {"mistral", false, false, true}, {"qwen2", false, false, false},
+                 {"qwen2", true, true, false},    {"qwen2", true, false, true},
+                 {"llama", true, false, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        exo_decoder_spec spec;
+        exo_model *model = NULL;
+        exo_params *params = NULL;
+        exo_err err = {0};
+        char path[256];
+        cr_assert_eq(exo_decoder_load_spec(decoders_path(cases[i].name, path), &spec, &err),
+                     EXO_OK);
+        spec.attention_qkv_bias = cases[i].qkv;
+        spec.attention_out_bias = cases[i].out;
+        spec.mlp_bias = cases[i].mlp;
+        cr_assert_eq(exo_decoder_new(&model, &spec, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(exo_model_params(model, 1, &params, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(exo_decoder_save(folder, model, params, EXO_F32, 0, &err), EXO_UNSUPPORTED,
+                     "%s, %zu", cases[i].name, i);
+        cr_expect(strstr(err.text, "biases"), "%s", err.text);
+        exo_params_free(&params);
+        exo_model_drop(&model);
+    }
+}
+
+/* Without the key transformers, and the next reader, would take a window of 4,096 tokens. */
+Test(pretrained, a_long_mistral_is_written_without_a_window)
+{
+    exo_decoder_spec spec, again;
+    exo_model *model = NULL;
+    exo_params *params = NULL;
+    exo_err err = {0};
+    char path[256];
+    cr_assert_eq(exo_decoder_load_spec(decoders_path("mistral", path), &spec, &err), EXO_OK);
+    spec.context = 4097;
+    cr_assert_eq(exo_decoder_new(&model, &spec, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_model_params(model, 1, &params, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(exo_decoder_save(folder, model, params, EXO_F32, 0, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(exo_decoder_load_spec(folder, &again, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(again.context, 4097);
+    exo_params_free(&params);
+    exo_model_drop(&model);
 }
 
 /* --- Options of a job ------------------------------------------------------------------------- */
