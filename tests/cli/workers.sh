@@ -85,6 +85,8 @@ expect 2 "exogym: run: --transport is for --workers (see \`exogym help run\`)" r
 for option in --keys --head-key; do
     expect 2 "exogym: run: $option is for a cluster that runs already: name it by --head or --cluster (see \`exogym help run\`)" run job.yaml $option none
     EXOGYM_HEAD=tcp://127.0.0.1:1 bad 2 "run: $option is for a cluster that runs already" run job.yaml --workers 1 $option none
+    "$EXOGYM" run job.yaml --cluster none $option none >out 2>err && fail "--cluster none: it runs"
+    ! grep -q 'is for a cluster that runs already' err || fail "$option does not go with --cluster: $(cat err)"
 done
 expect 2 "exogym: run: --transport tcp: every user of this host could run code as this user meanwhile: take curve, or say --insecure (see \`exogym help run\`)" \
     run job.yaml --workers 1 --transport tcp

@@ -58,8 +58,14 @@ nodes: 2
 train: {max_steps: 2, batch_size: 2, val_size: none}
 strategy: ddp
 END
-    mkdir nobody && cp -r job.yaml keys nobody && chown -R 65534 nobody
+    mkdir nobody && mkdir -m 700 nobody/own && cp -r job.yaml keys nobody && chown -R 65534 nobody
     cd nobody || exit 1
+    # Sockets that it sees, but may not use, are no way either.
+    chmod 711 "$clusters" "$place"
+    "${nobody[@]}" "$EXOGYM" call counter add 2 --head "$address" --head-key keys/head.key --keys keys/me.secret \
+        --folder own >../out 2>../err || fail "call as a user who sees the sockets: $(cat ../err)"
+    [ "$(cat ../out)" = 5 ] || fail "the call gave: $(cat ../out)"
+    chmod 700 "$clusters" "$place"
     timeout 120 "${nobody[@]}" "$EXOGYM" run job.yaml --head "$address" --head-key keys/head.key --keys keys/me.secret \
         --save-dir runs --no-plot --json >../out 2>../err </dev/null || fail "a run as another user: $(tail -3 ../err)"
     "$EXOGYM" run job.yaml --save-dir alone --no-plot --json >../alone 2>../err </dev/null || fail "a run alone: $(tail -3 ../err)"

@@ -305,8 +305,11 @@ Test(head_returns, a_spawn_that_cannot_wait_until_workers_come_back_is_told_why)
     world_describe(&member, "b", 0, EXO_ONE_FOR_ONE);
     exo_future *made = world_begin(&w, w.head, "spawn", &member.spec.base,
                                    exo_now(&w.manual.base) + 5 * EXO_SECOND);
+    const exo_time began = exo_now(&w.manual.base);
     world_tick(&w, 0); /* the head has it */
+    cr_expect_leq(atomic_load(&w.due), began + 4 * EXO_SECOND, "the head asks for the time");
     world_tick(&w, 3 * EXO_SECOND);
+    cr_expect_leq(atomic_load(&w.due), began + 4 * EXO_SECOND, "and goes on to");
     cr_assert(!exo_future_ready(made), "there may be room soon");
     world_tick(&w, EXO_SECOND);
     cr_expect_eq(exo_wait(made, INT64_MAX, NULL, &err), EXO_FULL);
@@ -318,4 +321,30 @@ Test(head_returns, a_spawn_that_cannot_wait_until_workers_come_back_is_told_why)
     cr_expect_eq(w.num_spawns, 0, "nobody waits for it");
     world_spawn_one(&w, "b", 0); /* the name is free */
     cr_expect(world_is(&w, "b", "alive", 1), "%s", world_why(&w, "b"));
+}
+
+/* A reply needs no more than a quarter of a short time. Who waits for ever is kept until the end of the grace. */
+Test(head_returns, a_spawn_waits_for_workers_as_long_as_its_caller_can)
+{
+    struct returned r;
+    struct world_member brief, patient;
+    live(&r);
+    cut_off();
+    driver_comes(7, "job");
+    world_describe(&brief, "b", 0, EXO_ONE_FOR_ONE);
+    world_describe(&patient, "c", 0, EXO_ONE_FOR_ONE);
+    exo_future *soon = world_begin(&w, w.head, "spawn", &brief.spec.base,
+                                   exo_now(&w.manual.base) + 2 * EXO_SECOND);
+    exo_future *late = world_begin(&w, w.head, "spawn", &patient.spec.base, INT64_MAX);
+    world_tick(&w, 0);
+    world_tick(&w, 3 * EXO_SECOND / 2 - 1);
+    cr_assert(!exo_future_ready(soon), "there is time");
+    world_tick(&w, 1);
+    cr_expect_eq(exo_wait(soon, INT64_MAX, NULL, NULL), EXO_FULL);
+    cr_expect(!exo_future_ready(late));
+    exo_future_drop(&soon);
+    world_register_worker(&w);
+    world_tick(&w, 0);
+    cr_expect_eq(w.num_spawns, 1, "a worker has come");
+    exo_future_drop(&late);
 }

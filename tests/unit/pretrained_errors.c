@@ -151,7 +151,8 @@ static const struct {
      "\"original_max_position_embeddings\": -16", EXO_DAMAGED, "original_max_position_embeddings"},
     {"qwen2", "[\n    \"full_attention\",\n    \"full_attention\"\n  ]", "\"full_attention\"",
      EXO_DAMAGED, "\"layer_types\""},
-    {"qwen2", "\"full_attention\"\n  ]", "1\n  ]", EXO_UNSUPPORTED, "full_attention for each layer"},
+    {"qwen2", "\"full_attention\"\n  ]", "1\n  ]", EXO_UNSUPPORTED,
+     "full_attention for each layer"},
     /* options that contradict the tensors */
     {"gpt2", "\"n_layer\": 2", "\"n_layer\": 1", EXO_DAMAGED, "'transformer.h.1."},
     {"gpt2", "\"n_layer\": 2", "\"n_layer\": 3", EXO_DAMAGED,

@@ -383,11 +383,15 @@ expect_followed(exo_tokenizer *t, const int32_t *tokens, size_t count, bool spec
 Test(tokenizer, a_text_that_follows_another_keeps_its_space)
 {
     static const char *const names[] = {"gpt2", "opt", "llama2", "llama3", "mistral"};
-    static const char text[] = "One sentence, and \u4f60\u597d more words</s> at its end.";
-    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
-        exo_tokenizer *t = golden(names[k]);
+    static const char *const texts[] = {
+        "One sentence, and \u4f60\u597d more words</s> at its end.",
+        "One</s></s></s></s></s></s> or more" /* more special tokens than the window has */
+    };
+    for (size_t k = 0; k < 2 * sizeof names / sizeof *names; k++) {
+        const char *text = texts[k % 2];
+        exo_tokenizer *t = golden(names[k / 2]);
         int32_t *tokens = NULL;
-        size_t count = encode(t, text, sizeof text - 1, &tokens);
+        size_t count = encode(t, text, strlen(text), &tokens);
         expect_followed(t, tokens, count, true);
         expect_followed(t, tokens, count, false);
         exo_free(tokens);
