@@ -1,7 +1,7 @@
 /* minibatch_size: auto. It rehearses passes of the whole batch, its half, its third and so on,
  * until one fits into memory. */
 #include "actors/fit_opts.h"
-#include "base/free_memory.h"
+#include "base/memory_limits.h"
 
 /* The share of the free memory that the passes of a run may use. The rest is for parameters,
  * optimizers, data and other programs. */

@@ -13,7 +13,7 @@
 #include <exogym/memory.h>
 
 #include "base/file.h"
-#include "base/free_memory.h"
+#include "base/memory_limits.h"
 #include "nn/dataset_impl.h"
 
 enum {

@@ -5,7 +5,7 @@
 
 #include <exogym/memory.h>
 
-#include "base/free_memory.h"
+#include "base/memory_limits.h"
 #include "nn/cuts.h"
 #include "nn/device/device_impl.h"
 #include "nn/hash.h"

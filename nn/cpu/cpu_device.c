@@ -6,7 +6,7 @@
 
 #include <exogym/memory.h>
 
-#include "base/free_memory.h"
+#include "base/memory_limits.h"
 #include "base/parallel.h"
 #include "nn/cpu/cpu_kind.h"
 #include "nn/cpu/plans.h"

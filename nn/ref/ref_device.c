@@ -8,7 +8,7 @@
 #include <exogym/memory.h>
 
 #include "base/bf16.h"
-#include "base/free_memory.h"
+#include "base/memory_limits.h"
 #include "nn/ref/ref_kernels.h"
 #include "nn/ref/ref_plans.h"
 

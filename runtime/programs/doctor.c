@@ -10,7 +10,7 @@
 
 #include <exogym/memory.h>
 
-#include "base/free_memory.h"
+#include "base/memory_limits.h"
 #include "base/own_plugin.h"
 #include "base/parallel.h"
 #include "base/version.h"

@@ -17,6 +17,7 @@
 
 #include "actor/flight.h"
 #include "base/dir.h"
+#include "base/memory_limits.h"
 #include "base/printable.h"
 #include "cluster/watch.h"
 #include "programs/program.h"
@@ -145,34 +146,12 @@ copy_output(struct watcher *w)
 
 /* --- The worker's end ------------------------------------------------------------------------- */
 
-/* The number of kills in this process's cgroup for lack of memory; -1: unknown. */
-static long long
-count_oom_kills(void)
-{
-    char line[4096], path[4200] = "";
-    long long count = -1;
-    FILE *file = fopen("/proc/self/cgroup", "re");
-    while (file && fgets(line, sizeof line, file))
-        if (strncmp(line, "0::", 3) == 0)
-            snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/memory.events",
-                     (int)strcspn(line + 3, "\n"), line + 3);
-    if (file)
-        fclose(file);
-    file = path[0] ? fopen(path, "re") : NULL;
-    while (file && fgets(line, sizeof line, file))
-        if (sscanf(line, "oom_kill %lld", &count) == 1)
-            break;
-    if (file)
-        fclose(file);
-    return count;
-}
-
 static void
 describe_end(const struct watcher *w, int status, char *out, size_t size)
 {
     const char *name = WIFSIGNALED(status) ? sigabbrev_np(WTERMSIG(status)) : NULL;
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && w->oom_kills >= 0 &&
-        count_oom_kills() > w->oom_kills)
+        exo_memory_group_read().oom_kills > w->oom_kills)
         snprintf(out, size, "was killed by the kernel for want of memory");
     else if (WIFSIGNALED(status))
         snprintf(out, size, "was killed by signal %d (SIG%s)%s", WTERMSIG(status),
@@ -302,7 +281,8 @@ exo_watch(const exo_cluster_opts *opts, const char *logs, exo_watched *out, int 
     char host[64] = "host";
     int pipes[2];
     sigset_t signals, before;
-    w = (struct watcher){.opts = opts, .watched = out, .oom_kills = count_oom_kills()};
+    w = (struct watcher){
+        .opts = opts, .watched = out, .oom_kills = exo_memory_group_read().oom_kills};
     gethostname(host, sizeof host - 1);
     if (opts->name && *opts->name)
         snprintf(out->name, sizeof out->name, "%s", opts->name);

@@ -6,7 +6,7 @@
 #include <exogym/memory.h>
 
 #include "base/figures.h"
-#include "base/free_memory.h"
+#include "base/memory_limits.h"
 #include "programs/job.h"
 #include "programs/planner.h"
 

@@ -27,6 +27,7 @@
 #include <exogym/memory.h>
 
 #include "base/forks.h"
+#include "base/memory_limits.h"
 #include "store/store_impl.h"
 
 enum {

@@ -14,14 +14,13 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <exogym/memory.h>
 
 #include "base/memory_fault.h"
-#include "store/host.h"
+#include "base/memory_limits.h"
 #include "store/store.h"
 #include "support/check.h"
 #include "support/store_peer.h"
@@ -679,45 +678,8 @@ Test(store, every_allocation_may_fail)
 
 /* --- Limits ----------------------------------------------------------------------------------- */
 
-static void
-write_text(const char *folder, const char *name, const char *text)
+Test(store, capacity_is_half_of_the_memory)
 {
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "w");
-    cr_assert_not_null(f, "%s", path);
-    fputs(text, f);
-    fclose(f);
-}
-
-Test(store, capacity_follows_the_control_groups)
-{
-    char root[] = "/tmp/exogym-groups-XXXXXX", path[256], groups[256];
-    cr_assert_not_null(mkdtemp(root));
-    const char *folders[] = {"a", "a/b", "memory", "memory/c"};
-    for (int i = 0; i < 4; i++) {
-        snprintf(path, sizeof path, "%s/%s", root, folders[i]);
-        cr_assert_eq(mkdir(path, 0755), 0);
-    }
-    snprintf(groups, sizeof groups, "%s/groups", root);
-    write_text(root, "a/memory.max", "5000\n");
-    write_text(root, "a/b/memory.max", "max\n");
-    write_text(root, "memory/memory.limit_in_bytes", "9223372036854771712\n");
-    write_text(root, "memory/c/memory.limit_in_bytes", "3000\n");
-
-    write_text(root, "groups", "0::/a/b\n");
-    cr_expect_eq(exo_memory_limit_in(groups, root, 8000), 5000, "the group above has the limit");
-    cr_expect_eq(exo_memory_limit_in(groups, root, 4000), 4000, "the machine has less");
-    write_text(root, "groups", "5:cpu:/\n4:memory:/c\n0::/\n");
-    cr_expect_eq(exo_memory_limit_in(groups, root, 8000), 3000, "version 1");
-    write_text(root, "groups", "4:memory:/not/seen/from/here\n");
-    cr_expect_eq(exo_memory_limit_in(groups, root, 8000), 8000, "a container's path");
-    cr_expect_eq(exo_memory_limit_in("/none", root, 0), 0);
-
-    char command[64];
-    snprintf(command, sizeof command, "rm -rf '%s'", root);
-    cr_expect_eq(system(command), 0);
-
     cr_assert_eq(exo_store_open(&store, NULL, &err), EXO_OK, "%s", err.text);
     cr_expect_eq(exo_store_get_stats(store).capacity, exo_memory_limit() / 2);
 }
