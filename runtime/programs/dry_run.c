@@ -10,6 +10,7 @@
 
 #include "actors/autocast.h"
 #include "actors/fit_memory.h"
+#include "base/memory_limits.h"
 #include "nn/device/cuda_plugin.h"
 #include "programs/commands.h"
 #include "programs/text.h"
@@ -27,8 +28,9 @@ print_row(const char *what, uint64_t all, unsigned nodes, const char *note)
     printf("%s%s\n", *note ? "  " : "", note);
 }
 
+/* `room`: the bytes that this process can still get; 0: unknown, or the job computes elsewhere. */
 static void
-print_table(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m)
+print_table(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m, uint64_t room)
 {
     char note[96], parameters[EXO_FIGURE];
     exo_text_count(exo_model_numel(job->model), parameters);
@@ -49,6 +51,9 @@ print_table(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m)
     print_row("result", m->result, 0, "the model at the end");
     print_row("process", m->process, 0, "the program and the data");
     print_row("peak", m->peak, m->nodes, "");
+    if (room > 0)
+        print_row("free here", room, 0,
+                  m->peak - m->process > room ? "too little: the kernel may kill the run" : "");
 }
 
 /* Compares what `share` nodes need at the least with the memory of their GPU, and with what the process may
@@ -116,16 +121,18 @@ check_gpus(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m, 
 }
 
 static json_t *
-plan_json(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m)
+plan_json(const exo_job *job, const exo_job_run *run, const exo_fit_memory *m, uint64_t room)
 {
-    return json_pack(
-        "{s:s, s:I, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "run", run->group,
-        "parameter_count", (json_int_t)exo_model_numel(job->model), "nodes", (int)m->nodes,
-        "minibatch_size", (json_int_t)m->minibatch_size, "parameters", (json_int_t)m->parameters,
-        "gradients", (json_int_t)m->gradients, "optimizer", (json_int_t)m->optimizer, "average",
-        (json_int_t)m->average, "activations", (json_int_t)m->activations, "evaluation",
-        (json_int_t)m->evaluation, "batches", (json_int_t)m->batches, "result",
-        (json_int_t)m->result, "process", (json_int_t)m->process, "peak", (json_int_t)m->peak);
+    json_t *free_here = room > 0 ? json_integer((json_int_t)room) : json_null();
+    return json_pack("{s:s, s:I, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}",
+                     "run", run->group, "parameter_count", (json_int_t)exo_model_numel(job->model),
+                     "nodes", (int)m->nodes, "minibatch_size", (json_int_t)m->minibatch_size,
+                     "parameters", (json_int_t)m->parameters, "gradients", (json_int_t)m->gradients,
+                     "optimizer", (json_int_t)m->optimizer, "average", (json_int_t)m->average,
+                     "activations", (json_int_t)m->activations, "evaluation",
+                     (json_int_t)m->evaluation, "batches", (json_int_t)m->batches, "result",
+                     (json_int_t)m->result, "process", (json_int_t)m->process, "peak",
+                     (json_int_t)m->peak, "free", free_here);
 }
 
 static int
@@ -204,6 +211,7 @@ exo_dry_run(const exo_job *job, bool json)
     exo_err err = {0};
     json_t *plans = json_array();
     const uint64_t now = exo_fit_memory_now();
+    const uint64_t room = on_cpu(job) ? exo_free_memory() : 0;
     if (check_fp8(job, &err) != EXO_OK) {
         json_decref(plans);
         return exo_report(&err);
@@ -220,9 +228,9 @@ exo_dry_run(const exo_job *job, bool json)
             return exo_report(&err);
         }
         if (json)
-            json_array_append_new(plans, plan_json(job, run, &m));
+            json_array_append_new(plans, plan_json(job, run, &m, room));
         else
-            print_table(job, run, &m);
+            print_table(job, run, &m, room);
         st = check_gpus(job, run, &m, !json, &err);
         if (st != EXO_OK) {
             exo_fail_in(&err, st, "%s", run->label);

@@ -6,6 +6,8 @@ ok run job.yaml --dry-run
 for row in parameters gradients optimizer average activations evaluation batches result process peak; do
     has out "  $row "
 done
+has out '  free here '
+! grep -q 'too little' out || fail 'a small model does not fit'
 has out 'ddp: mlp with 101,770 parameters, 2 nodes, batch 16 in passes of 16'
 has out 'sparta: '
 [ ! -e runs ] || fail 'a dry run made a folder'
@@ -30,6 +32,10 @@ ok run text.yaml --dry-run
 has out 'fedavg: gpt with '
 ok run text.yaml --dry-run --set 'model={name: gpt, size: xl, vocabulary: 50304}' --set data.block=1024 --set train.batch_size=4096
 has out 'batch 4096 in passes of '
+ok run text.yaml --dry-run --json --set 'model={name: gpt, layers: 40, heads: 64, width: 32768, vocabulary: 50304, context: 64}'
+[ "$(json out peak)" -gt 10000000000000 ] || fail 'a terabyte of parameters takes no memory'
+ok run text.yaml --dry-run --set 'model={name: gpt, layers: 40, heads: 64, width: 32768, vocabulary: 50304, context: 64}'
+grep -q '^  free here .*  too little: the kernel may kill the run$' out || fail "terabytes fit: $(cat out)"
 
 # What is used: the process's largest resident size.
 used() {
