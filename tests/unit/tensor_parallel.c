@@ -35,8 +35,8 @@ static const char *const kinds[] = {
     "context: 12, position: rotary, norm: rms, activation: silu, gated: true, bias: false, "
     "tied: false}",
     "{layers: 3, width: 32, heads: 4, inner: 48, vocabulary: 64, context: 16, checkpoint: true}",
-    "{layers: 2, width: 24, heads: 8, kv_heads: 4, head_width: 10, inner: 40, vocabulary: 101, "
-    "context: 12, position: rotary, norm: rms, gated: true, bias: false, qk_norm: true}",
+    ("{layers: 2, width: 24, heads: 8, kv_heads: 4, head_width: 10, inner: 40, vocabulary: 101, "
+     "context: 12, position: rotary, norm: rms, gated: true, bias: false, qk_norm: true}"),
 };
 enum {
     KINDS = sizeof kinds / sizeof *kinds
