@@ -3,6 +3,8 @@
 #include "base/memory_fault.h"
 #include "base/pages.h"
 
+#include <malloc.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,4 +165,15 @@ exo_pages_free(void *pages, size_t bytes)
 {
     if (pages)
         munmap(pages, bytes ? bytes : 1);
+}
+
+/* One at a time: where another allocator serves the process (a sanitizer's, jemalloc), the first call
+ * of malloc_trim sets up glibc's own, and a second one beside it reads what is not there yet. */
+void
+exo_pages_trim(void)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    malloc_trim(0);
+    pthread_mutex_unlock(&lock);
 }

@@ -1,5 +1,6 @@
-/* Memory that comes and goes at a fixed address. Any thread; one thread at a time for each address.
- * memory.c counts these calls as allocations, so that tests can make them fail. */
+/* Memory that comes and goes at a fixed address, and memory that goes back to the system. Any thread;
+ * one thread at a time for each address. memory.c counts requests as allocations, so that tests can
+ * make them fail. */
 #ifndef EXO_BASE_PAGES_H
 #define EXO_BASE_PAGES_H
 
@@ -15,5 +16,7 @@ bool exo_pages_open(void *pages, size_t bytes);
 void exo_pages_close(void *pages, size_t bytes);
 /* Frees the addresses; accepts NULL. */
 void exo_pages_free(void *pages, size_t bytes);
+/* Gives freed memory of all allocations back to the system, as far as whole pages are free. */
+void exo_pages_trim(void);
 
 #endif

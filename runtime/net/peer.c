@@ -5,7 +5,6 @@
  * says which code owns which field. Read next: handshake.c, which opens a peer; send.c and
  * receive.c, which use it. */
 #include <inttypes.h>
-#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include <exogym/memory.h>
 
 #include "base/c_locale.h"
+#include "base/pages.h"
 #include "net/net_impl.h"
 
 #define BEAT EXO_SECOND
@@ -218,7 +218,7 @@ trim_memory(exo_net *net, unsigned lost)
         net->trim_at = now + TRIM_AFTER;
     } else if (now >= net->trim_at) {
         net->untrimmed = 0;
-        malloc_trim(0);
+        exo_pages_trim();
     }
 }
 

@@ -15,12 +15,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <criterion/criterion.h>
 
 #include <exogym/exogym.h>
 
+#include "base/pages.h"
 #include "base/parallel.h"
 #include "base/thread.h"
 #include "support/eventually.h"
@@ -421,4 +423,49 @@ Test(threads, a_fit_has_the_same_bits_in_any_environment, .timeout = 120)
     fit(FE_UPWARD, FE_DIVBYZERO | FE_INVALID | FE_OVERFLOW, strange); /* starts the helpers */
     fit(FE_TONEAREST, 0, plain);
     cr_expect_str_eq(strange, plain);
+}
+
+/* --- Another allocator ------------------------------------------------------------------------ */
+
+enum {
+    TRIMMERS = 4,
+    PROCESSES = 60
+};
+
+static pthread_barrier_t together;
+
+static void *
+trim(void *unused)
+{
+    pthread_barrier_wait(&together);
+    exo_pages_trim();
+    return unused;
+}
+
+/* The first threads of a process that give memory back do it at once. Under a sanitizer, glibc's own
+ * allocator is first set up then. */
+static void
+trim_together(void)
+{
+    pthread_t threads[TRIMMERS];
+    pthread_barrier_init(&together, NULL, TRIMMERS);
+    for (int i = 0; i < TRIMMERS; i++)
+        if (pthread_create(&threads[i], NULL, trim, NULL) != 0)
+            _exit(2);
+    for (int i = 0; i < TRIMMERS; i++)
+        pthread_join(threads[i], NULL);
+    _exit(0);
+}
+
+Test(threads, give_memory_back_at_once_whatever_allocator_serves_them)
+{
+    for (int k = 0; k < PROCESSES; k++) {
+        int status = 0;
+        pid_t child = fork();
+        if (child == 0)
+            trim_together();
+        cr_assert_gt(child, 0);
+        cr_assert_eq(waitpid(child, &status, 0), child);
+        cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %d", status);
+    }
 }
