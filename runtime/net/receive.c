@@ -23,6 +23,9 @@
 #include "net/net_impl.h"
 
 #define PIECE EXO_MS /* how much of a long message is handed over in one turn */
+/* Heard by strangers, and by a process that this one has lost and that has not noticed. */
+#define NO_HELLO                                                                                   \
+    "the connection does not begin with a Hello, or its peer is lost here: connect anew"
 
 enum {
     READ_BYTES = 1 << 20, /* received bytes after which the sender is told */
@@ -428,7 +431,7 @@ static struct sender
 forget_route_locked(exo_net *net, exo_socket *socket, exo_peer *peer, const struct inbox *in)
 {
     exo_peer_lose_locked(net, peer, "its connection has become another one's");
-    exo_net_refuse_locked(net, socket, &in->route, "the connection does not begin with a Hello");
+    exo_net_refuse_locked(net, socket, &in->route, NO_HELLO);
     return (struct sender){0};
 }
 
@@ -487,9 +490,7 @@ find_sender_locked(exo_net *net, exo_socket *socket, struct inbox *in)
     /* A Goodbye or a Refused from an unknown route needs no answer. */
     if (st != EXO_OK || (e.kind != EXO_WIRE_GOODBYE && e.kind != EXO_WIRE_REFUSED))
         exo_net_refuse_locked(net, socket, &in->route,
-                              st == EXO_OK || st == EXO_NOT_FOUND
-                                  ? "the connection does not begin with a Hello"
-                                  : err.text);
+                              st == EXO_OK || st == EXO_NOT_FOUND ? NO_HELLO : err.text);
     return (struct sender){0};
 }
 
