@@ -208,8 +208,8 @@ begin_job(struct head *h, const exo_cluster_node *node, const Exo__Cluster__Regi
     job->owner = node->owner && node->owner->name[0] ? exo_strdup(node->owner->name) : NULL;
     job->driver = node->id;
     job->state = "running";
+    job->began = job->began && !job->ended ? job->began : exo_head_date();
     job->ended = 0;
-    job->began = job->began ? job->began : exo_head_date();
     exo_head_keep_job(h, job);
     exo_head_record_job(h, job, node, "began");
     exo_head_end_former(h, job);

@@ -8,12 +8,14 @@
 #include "base/printable.h"
 #include "base/version.h"
 #include "programs/cluster_folder.h"
+#include "programs/prometheus.h"
 #include "programs/run_report.h"
 #include "programs/where.h"
 
 struct status_args {
     struct exo_where where;
     const char *run;
+    bool prometheus;
 };
 
 /* The number of objects in a list whose state is `state`. */
@@ -252,9 +254,15 @@ status(exo_visit *visit, const void *arguments, exo_err *err)
     }
     if (args->where.json)
         return exo_print_json(listing, err);
-    print_overview(listing);
+    if (args->prometheus) {
+        json_t *page = json_object();
+        exo_prometheus_add_cluster(page, listing);
+        st = exo_prometheus_print(stdout, page, err);
+    } else {
+        print_overview(listing);
+    }
     json_decref(listing);
-    return EXO_OK;
+    return st;
 }
 
 /* The state of a run, for people. */
@@ -282,13 +290,22 @@ status_of_run(const struct status_args *args)
         st = exo_print_json(json_pack("{s:o}", "runs", runs), &err);
         return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
     }
+    json_t *page = st == EXO_OK && args->prometheus ? json_object() : NULL;
     json_array_foreach (runs, i, run) {
+        if (args->prometheus) {
+            exo_prometheus_add_report(
+                page, "run", json_string_value(json_object_get(run, "folder")),
+                json_string_value(json_object_get(run, "state")), json_object_get(run, "report"));
+            continue;
+        }
         if (i)
             printf("\n");
         print_report("", json_string_value(json_object_get(run, "folder")), state_text(run),
                      json_object_get(run, "report"));
     }
     json_decref(runs);
+    if (st == EXO_OK && args->prometheus)
+        st = exo_prometheus_print(stdout, page, &err);
     return st == EXO_OK ? EXO_EXIT_OK : exo_report(&err);
 }
 
@@ -296,6 +313,11 @@ static int
 status_command(const exo_command_line *line)
 {
     const struct status_args *args = line->args;
+    exo_err err = {0};
+    if (args->prometheus && args->where.json) {
+        exo_fail(&err, EXO_INVAL, "--json or --prometheus, not both");
+        return exo_report_usage(&exo_command_status, &err);
+    }
     if (args->run)
         return status_of_run(args);
     (void)exo_cluster_folder_sweep(true);
@@ -307,6 +329,8 @@ static const exo_arg table[] = {
      "How the run of this folder goes, or those of the runs in it, instead: runs/NAME. Needs no "
      "cluster.",
      EXO_INTO(struct status_args, run), .word = EXO_WORD_FOLDER},
+    {"--prometheus", NULL, "Prints the figures in Prometheus's text format (docs/meters.md).",
+     EXO_INTO(struct status_args, prometheus)},
     EXO_WHERE_ROWS(
         struct status_args,
         "Prints all that the head knows as one JSON object; of --run, what the run says."),
@@ -316,6 +340,8 @@ static const exo_arg table[] = {
 static const exo_note examples[] = {
     {"exogym status --run runs/compare",
      "Shows how the runs of a job go that runs on this host, with or without a cluster."},
+    {"exogym status --prometheus > DIR/exogym.part && mv DIR/exogym.part DIR/exogym.prom",
+     "Gives the figures to Prometheus, by the folder of node_exporter's textfile collector."},
     {0},
 };
 

@@ -22,6 +22,15 @@ split(const char *path, size_t *name, size_t *inner)
     *inner = is_actor ? end + 1 : 0;
 }
 
+size_t
+exo_meter_shared_path(const char *path, char out[EXO_METER_PATH])
+{
+    size_t name, inner;
+    split(path, &name, &inner);
+    snprintf(out, EXO_METER_PATH, "%.*s%s%s", (int)name, path, inner ? "." : "", path + inner);
+    return inner ? inner - 1 : 0;
+}
+
 static bool
 is_of(const exo_meter_row *row, const char *path, size_t name, size_t inner)
 {

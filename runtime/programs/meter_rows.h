@@ -1,6 +1,6 @@
 /* The meters of a run, aggregated for the screen. The meters of actors of one name, such as node_0
  * and node_1, make one row with the least and the largest value. Read next: meter_table.c,
- * graph_line.c. */
+ * graph_line.c; prometheus.c, which has them apart. */
 #ifndef EXO_PROGRAMS_METER_ROWS_H
 #define EXO_PROGRAMS_METER_ROWS_H
 
@@ -29,6 +29,9 @@ typedef struct exo_meter_rows {
     size_t num, left_out;
 } exo_meter_rows;
 
+/* "sink.received" and 7, the length of "sink_12", for "sink_12.received"; for "train.loss", which
+ * belongs to no actor, the path itself and 0. A path that is too long is cut. */
+size_t exo_meter_shared_path(const char *path, char out[EXO_METER_PATH]);
 /* Adds a meter; skips a gauge that is not set. Counts a meter in `left_out` if there is no room or
  * no memory. */
 void exo_meter_rows_add(exo_meter_rows *rows, const exo_meter_sample *sample);

@@ -14,6 +14,7 @@
 
 #include "base/dir.h"
 #include "base/file.h"
+#include "programs/meter_rows.h"
 #include "programs/meter_table.h"
 #include "programs/show.h"
 #include "programs/text.h"
@@ -120,16 +121,6 @@ write_file(const char *folder, const json_t *report)
     exo_free(temporary);
 }
 
-/* "sink_12.received" becomes "sink_.received". */
-static void
-put_shared_name(const char *path, char out[EXO_METER_PATH])
-{
-    size_t end = strcspn(path, "."), digits = end;
-    while (digits > 0 && path[digits - 1] >= '0' && path[digits - 1] <= '9')
-        digits--;
-    snprintf(out, EXO_METER_PATH, "%.*s%s", (int)digits, path, path + end);
-}
-
 /* Copies the meters. If several actors of one name share a meter, only the first one keeps unit and
  * help. */
 static json_t *
@@ -139,7 +130,7 @@ without_repeated_texts(const json_t *meters)
     const char *path;
     json_object_foreach ((json_t *)(uintptr_t)meters, path, meter) {
         char name[EXO_METER_PATH];
-        put_shared_name(path, name);
+        exo_meter_shared_path(path, name);
         json_t *less = json_object_get(seen, name) ? json_copy(meter) : json_incref(meter);
         if (less != meter) {
             json_object_del(less, "unit");

@@ -79,6 +79,8 @@ read_buckets(const json_t *json, exo_meter_class *c, double bounds[EXO_METER_BOU
     for (size_t i = 0; i <= c->num_bounds; i++) {
         if (i < c->num_bounds)
             bounds[i] = json_number_value(json_array_get(limits, i));
+        if (i > 0 && i < c->num_bounds && bounds[i] <= bounds[i - 1])
+            return false;
         out->buckets[i] = count_of(json_array_get(buckets, i));
     }
     c->bounds = bounds;

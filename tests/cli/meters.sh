@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The meters of a plugin's strategy, and of a model, are in every place where figures are shown,
-# without a line of code there: meters.csv, TensorBoard's files, result.json, progress.json, status
-# and the lines of progress; in one process and on workers; once, also after a stop.
+# without a line of code there: meters.csv, TensorBoard's files, result.json, progress.json, status,
+# also for Prometheus, and the lines of progress; in one process and on workers; once, also after a stop.
 set -euo pipefail
 
 fail() {
