@@ -8,6 +8,7 @@
 
 #include "base/c_locale.h"
 #include "base/config_edit.h"
+#include "base/nearest.h"
 #include "graph/builtin.h"
 
 void
@@ -79,6 +80,15 @@ is_used(const exo_graph_spec *spec, size_t link)
     return false;
 }
 
+/* Whether the link's name may be a misspelt `default`, which the graph lacks. */
+static bool
+is_like_default(const exo_graph_spec *spec, const exo_named_link *link)
+{
+    exo_nearest nearest = {.word = link->name};
+    exo_nearest_try(&nearest, "default");
+    return !spec->links[0].is_default && exo_nearest_name(&nearest);
+}
+
 static void
 warn_of_links(const exo_graph_spec *spec, const exo_graph_warnings *out)
 {
@@ -94,8 +104,9 @@ warn_of_links(const exo_graph_spec *spec, const exo_graph_warnings *out)
         if (link->from < 0)
             exo_graph_warn(out, link->node,
                            "link '%s' is of no edge: name it in an edge (link: %s), or give it "
-                           "`from` and `to`",
-                           link->name, link->name);
+                           "`from` and `to`%s",
+                           link->name, link->name,
+                           is_like_default(spec, link) ? "; or is 'default' meant?" : "");
         else
             exo_graph_warn(out, link->node,
                            "link '%s' is unused: no edge leads from one of its ends to the other",

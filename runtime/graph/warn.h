@@ -1,5 +1,5 @@
-/* Warnings of `exogym graph check`: what a graph says without an effect, or with another one than its
- * words suggest. It runs nevertheless. Rules of higher layers add their own (builtin.h).
+/* Warnings of `exogym graph check` and of `exogym run`: what a graph says without an effect, or with another
+ * one than its words suggest. It runs nevertheless. Rules of higher layers add their own (builtin.h).
  *
  * No state. Read next: warn.c. */
 #ifndef EXO_GRAPH_WARN_H

@@ -19,7 +19,6 @@
 #include "base/registry.h"
 #include "graph/plan.h"
 #include "graph/prove.h"
-#include "graph/warn.h"
 #include "programs/apply.h"
 #include "programs/child.h"
 #include "programs/commands.h"
@@ -27,6 +26,7 @@
 #include "programs/schema.h"
 #include "programs/stopping.h"
 #include "programs/text.h"
+#include "programs/warnings.h"
 #include "programs/where.h"
 #include "strategies/builtin.h"
 
@@ -160,65 +160,10 @@ warn_of_stalls(const exo_graph_spec *spec, exo_err *err)
     return EXO_OK;
 }
 
-/* The warnings about all graphs of a file, in the order in which they came first. */
-struct warnings {
-    struct {
-        char *text;
-        size_t times; /* graphs that it is about */
-    } * each;
-    size_t count, room;
-    bool failed;
-};
-
-static void
-note_warning(void *context, const char *text)
-{
-    struct warnings *w = context;
-    for (size_t i = 0; i < w->count; i++)
-        if (strcmp(w->each[i].text, text) == 0) {
-            w->each[i].times++;
-            return;
-        }
-    if (w->count == w->room) {
-        size_t room = w->room ? 2 * w->room : 8;
-        void *more = exo_realloc(w->each, room, sizeof *w->each);
-        w->failed = w->failed || !more;
-        if (!more)
-            return;
-        w->each = more;
-        w->room = room;
-    }
-    if (!(w->each[w->count].text = exo_strdup(text)))
-        w->failed = true;
-    else
-        w->each[w->count++].times = 1;
-}
-
-/* Prints the warnings that are about all graphs: what is idle under one strategy of a job may not be
- * under another. */
-static exo_status
-warn_of_idle(const struct graphs *graphs, exo_err *err)
-{
-    struct warnings w = {0};
-    exo_status st = EXO_OK;
-    for (size_t g = 0; st == EXO_OK && g < graphs->count; g++)
-        st = exo_graph_warn_all(graphs->each[g],
-                                &(exo_graph_warnings){.say = note_warning, .context = &w}, err);
-    if (st == EXO_OK && w.failed)
-        st = exo_fail(err, EXO_NOMEM, "no memory for warnings");
-    for (size_t i = 0; i < w.count; i++) {
-        if (st == EXO_OK && w.each[i].times >= graphs->count)
-            fprintf(stderr, "exogym: warning: %s\n", w.each[i].text);
-        exo_free(w.each[i].text);
-    }
-    exo_free(w.each);
-    return st;
-}
-
 static exo_status
 check(const struct graphs *graphs, const struct graph_args *args, exo_err *err)
 {
-    exo_status st = warn_of_idle(graphs, err);
+    exo_status st = exo_warn_of_idle(graphs->each, graphs->count, err);
     (void)args;
     for (size_t g = 0; g < graphs->count; g++) {
         const exo_graph_spec *s = graphs->each[g];

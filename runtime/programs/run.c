@@ -17,6 +17,7 @@
 #include "programs/run_job.h"
 #include "programs/stopping.h"
 #include "programs/text.h"
+#include "programs/warnings.h"
 
 static bool
 wants_cluster(const exo_run_args *args)
@@ -141,6 +142,8 @@ run_graph_file(const exo_run_args *args, exo_config_doc **doc, exo_local_cluster
                       args->job_path);
     const bool far = wants_cluster(args) || cluster_opts->mpi;
     if (st == EXO_OK)
+        st = exo_warn_of_idle((const exo_graph_spec *const *)&spec, 1, &err);
+    if (st == EXO_OK)
         st = exo_run_graph_check(args->job.save_dir, spec, args->overwrite, args->resume != NULL,
                                  &err);
     if (st == EXO_OK && far && spec->virtual_clock)
@@ -172,6 +175,21 @@ run_graph_file(const exo_run_args *args, exo_config_doc **doc, exo_local_cluster
     exo_local_cluster_close(&cluster);
     exo_graph_spec_free(&spec);
     return status;
+}
+
+/* Warns of what has no effect under any strategy. The graphs of a group's runs differ in the seed. */
+static exo_status
+warn_of_job(const exo_job *job, exo_err *err)
+{
+    size_t count = 0;
+    const exo_graph_spec **graphs = exo_calloc(job->num_runs, sizeof *graphs);
+    if (!graphs)
+        return exo_fail(err, EXO_NOMEM, "out of memory");
+    for (size_t i = 0; i < job->num_runs; i += job->num_seeds)
+        graphs[count++] = job->runs[i].graph;
+    exo_status st = exo_warn_of_idle(graphs, count, err);
+    exo_free(graphs);
+    return st;
 }
 
 /* Checks a job against where it runs. */
@@ -222,6 +240,8 @@ run_file(const exo_command_line *line, exo_mpi_job *mpi)
     const bool far = wants_cluster(args) || cluster_opts.mpi;
     if (st == EXO_OK)
         st = check_job(args, &job, far, &err);
+    if (st == EXO_OK)
+        st = warn_of_job(&job, &err);
     if (args->dry_run) {
         status = st == EXO_OK ? exo_dry_run(&job, args->json) : exo_report(&err);
         exo_job_release(&job);

@@ -315,6 +315,14 @@ diff err - <<'END' || fail 'graph check warns of something else in a job'
 exogym: warning: idle_job.yaml:6:20: host 'a': queue says nothing without `up`, the rate that fills it
 exogym: warning: idle_job.yaml:7:44: link 'x' is unused: no edge leads from one of its ends to the other
 END
+# So does a run, before it begins, and a plan of its memory.
+ok run idle_job.yaml --no-plot --set clock=virtual
+grep '^exogym: warning: ' err >warned
+"$EXOGYM" run idle_job.yaml --dry-run 2>dry_warned >out || fail "--dry-run: $(cat dry_warned)"
+"$EXOGYM" graph check idle_job.yaml 2>expected >out
+diff warned expected && diff dry_warned expected || fail 'a run warns of something else'
+ok run idle_job.yaml --dry-run --set 'links={defautl: {latency: 5 ms}}'
+has err "link 'defautl' is of no edge: name it in an edge (link: defautl), or give it \`from\` and \`to\`; or is 'default' meant?"
 cat >drops.yaml <<'YAML'
 actors:
   maker: {class: rollout_maker, count: 3, config: {synchronous: true}}
