@@ -80,9 +80,10 @@ read_plain(exo_schedule **out, exo_config *map, const char *key, exo_err *err)
     if (st == EXO_OK && exo_config_has(map, "cosine_anneal") &&
         strcmp(name, "lambda_cosine") != 0) {
         st = exo_config_ask(map, "cosine_anneal", &node, err);
-        return st == EXO_OK
-                   ? exo_config_fail(node, err, "cosine_anneal needs %s: lambda_cosine", key)
-                   : st;
+        if (st == EXO_OK)
+            st = exo_config_fail(node, err, "cosine_anneal needs %s: lambda_cosine", key);
+        exo_config_suggest(map, err);
+        return st;
     }
     return st == EXO_OK ? read_options(*out, map, err) : st;
 }

@@ -107,21 +107,6 @@ exo_config_fail_type(const exo_config *node, const char *key, const char *expect
 
 /* --- Readers ---------------------------------------------------------------------------------- */
 
-static exo_config_asked *
-find_asked(const exo_config *map, const char *key)
-{
-    exo_config_asked *asked = map->asked;
-    while (asked && strcmp(asked->key, key) != 0)
-        asked = asked->link;
-    return asked;
-}
-
-const exo_config_asked *
-exo_config_asked_of(const exo_config *map, const char *key)
-{
-    return find_asked(map, key);
-}
-
 /* Finds `key` and its record, which is made if it is missing. *out_asked is NULL if there is no
  * mapping. */
 static exo_status
@@ -135,7 +120,7 @@ ask(exo_config *map, const char *key, exo_config_asked **out_asked, exo_config *
         char text[MAX_DESCRIPTION];
         return exo_config_fail(map, err, "expected a mapping, got %s", describe(map, text));
     }
-    exo_config_asked *asked = find_asked(map, key);
+    exo_config_asked *asked = exo_config_asked_of(map, key);
     if (!asked) {
         asked = exo_config_alloc(map->doc, sizeof *asked);
         char *copy = exo_config_copy_text(map->doc, key, strlen(key));
@@ -526,9 +511,7 @@ exo_config_check_misplaced(exo_config *map, const char *const *keys, const char 
 {
     for (size_t i = 0; exo_config_is_map(map) && i < map->length; i++) {
         const exo_config_entry *entry = &map->entries[i];
-        const exo_config_asked *asked = map->asked;
-        while (asked && strcmp(asked->key, entry->key) != 0)
-            asked = asked->link;
+        const exo_config_asked *asked = exo_config_asked_of(map, entry->key);
         for (size_t k = 0; !asked && keys[k]; k++)
             if (strcmp(entry->key, keys[k]) == 0)
                 return exo_config_fail_at(map->doc, &entry->place, err,
@@ -548,9 +531,7 @@ exo_config_finish(exo_config *map, exo_err *err)
         return exo_config_fail(map, err, "expected a mapping, got %s", describe(map, text));
     }
     for (size_t i = 0; i < map->length; i++) {
-        const exo_config_asked *asked = map->asked;
-        while (asked && strcmp(asked->key, map->entries[i].key) != 0)
-            asked = asked->link;
+        const exo_config_asked *asked = exo_config_asked_of(map, map->entries[i].key);
         if (!asked && map->forgot) /* exo_config_get has no error for it */
             return exo_fail(err, EXO_NOMEM, "%s: out of memory", map->doc->source);
         if (!asked)

@@ -10,10 +10,15 @@
 #include <exogym/memory.h>
 
 #include "base/c_locale.h"
+#include "base/nearest.h"
+#include "base/printable.h"
 
 enum {
-    BLOCK_BYTES = 16 << 10
+    BLOCK_BYTES = 16 << 10,
+    LONG_WORD = 6 /* letters */
 };
+
+#define WORD "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 
 struct exo_config_block {
     struct exo_config_block *link;
@@ -98,6 +103,15 @@ exo_config_find(const exo_config *map, const char *key)
     return NULL;
 }
 
+exo_config_asked *
+exo_config_asked_of(const exo_config *map, const char *key)
+{
+    exo_config_asked *asked = map->asked;
+    while (asked && strcmp(asked->key, key) != 0)
+        asked = asked->link;
+    return asked;
+}
+
 void
 exo_config_free(exo_config_doc **doc)
 {
@@ -143,6 +157,49 @@ exo_config_fail_at(const exo_config_doc *doc, const exo_config_place *place, exo
     return st;
 }
 
+/* Whether the text has the key as a word. */
+static bool
+mentions(const char *text, const char *key)
+{
+    size_t length = strlen(key);
+    for (const char *at = strstr(text, key); at; at = strstr(at + 1, key))
+        if ((at == text || !strchr(WORD, at[-1])) && (!at[length] || !strchr(WORD, at[length])))
+            return true;
+    return false;
+}
+
+/* Whether the words differ by one letter that is neither the first's nor the second's end: "step" and
+ * "steps" are two words. */
+static bool
+is_slip(const exo_nearest *nearest)
+{
+    size_t length = strlen(nearest->word), other = strlen(nearest->name);
+    return nearest->edits == 1 && other >= LONG_WORD &&
+           strncmp(nearest->word, nearest->name, length < other ? length : other) != 0;
+}
+
+void
+exo_config_suggest(const exo_config *map, exo_err *err)
+{
+    for (size_t i = 0; err && map->kind == EXO_CONFIG_MAP && i < map->length; i++) {
+        const exo_config_entry *entry = &map->entries[i];
+        const size_t length = strlen(err->text);
+        exo_nearest nearest = {.word = entry->key};
+        if (exo_config_asked_of(map, entry->key)) /* its reader has taken it */
+            continue;
+        for (const exo_config_asked *a = map->asked; a; a = a->link)
+            if (!exo_config_find(map, a->key))
+                exo_nearest_try(&nearest, a->key);
+        const char *meant = exo_nearest_name(&nearest);
+        if (!meant || !(mentions(err->text, meant) || is_slip(&nearest)))
+            continue;
+        exo_format_cut(err->text + length, sizeof err->text - length,
+                       "; is '%.60s' in line %u meant to be '%s'?", entry->key, entry->place.line,
+                       meant);
+        return;
+    }
+}
+
 exo_status
 exo_config_fail(const exo_config *node, exo_err *err, const char *format, ...)
 {
@@ -150,6 +207,7 @@ exo_config_fail(const exo_config *node, exo_err *err, const char *format, ...)
     va_start(args, format);
     exo_status st = fail_at(node->doc, &node->place, err, format, args);
     va_end(args);
+    exo_config_suggest(node, err);
     return st;
 }
 

@@ -132,8 +132,12 @@ exo_status exo_config_ask(exo_config *map, const char *key, exo_config **out, ex
 /* exo_config_ask for a reader whose fallback is `note`. */
 exo_status exo_config_ask_noting(exo_config *map, const char *key, const exo_config_note *note,
                                  exo_config **out, exo_err *err);
+/* Adds to an error about a mapping that one of its keys, which nobody has asked for yet, probably
+ * stands for a key that was not found: "; is 'rewadr' in line 13 meant to be 'reward'?" That key must
+ * be in the error's text, or one letter of a long word be wrong. exo_config_fail does it. */
+void exo_config_suggest(const exo_config *map, exo_err *err);
 /* The record of a key that was asked for; NULL: nobody asked. */
-const exo_config_asked *exo_config_asked_of(const exo_config *map, const char *key);
+exo_config_asked *exo_config_asked_of(const exo_config *map, const char *key);
 /* "true" or "false" if YAML reads the word as a boolean, else NULL. */
 const char *exo_config_boolean(const char *text);
 /* Whether the node is an unquoted scalar that YAML reads as null. */

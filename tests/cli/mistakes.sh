@@ -49,6 +49,8 @@ echo 'seeds: ["3"]' >>wrong.yaml
 expect 2 "exogym: wrong.yaml:$(wc -l <wrong.yaml):9: seeds: expected an integer from 0 to 2^63-1, got the string '3'" run wrong.yaml
 wrong 'model: {name: mlp, hidden: ["6"]}' '29: hidden must be a list of widths from 1 to 1048576'
 wrong 'compare: [{name: ddp, lr_scheduler: cosine, cosine_anneal: true}]' '60: cosine_anneal needs lr_scheduler: lambda_cosine'
+wrong 'compare: [{name: ddp, cosine_anneal: true, lr_csheduler: lambda_cosine}]' \
+    "38: cosine_anneal needs lr_scheduler: lambda_cosine; is 'lr_csheduler' in line 10 meant to be 'lr_scheduler'?"
 wrong 'compare: [{name: ddp, optimizer: {name: adam, betas: ["0.9", 0.95]}}]' '55: betas: expected a number'
 wrong 'compare: [{name: ddp, lr_scheduler: {name: step, milestones: ["1"]}}]' '63: milestones must be steps, each greater than the one before and than 0'
 wrong 'train: {batch_size: 16, save_dir: ""}' "35: save_dir is empty: give a folder, or leave it out for 'runs'"
