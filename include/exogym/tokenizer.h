@@ -74,8 +74,9 @@ EXO_API exo_status exo_tokenizer_encode(const exo_tokenizer *tokenizer, const ch
                                         size_t size, bool special, int32_t **tokens, size_t *count,
                                         exo_err *err);
 /* Decodes to *text (*size, with a NUL after it), which the caller frees with exo_free. `special`:
- * spells out special tokens, which are left out otherwise. The text is UTF-8, except that of the
- * tokenizer of bytes. Errors: INVAL (a number that no token has), FAILED, NOMEM. */
+ * spells out special tokens, and a number that no token has is INVAL. Otherwise both are left out: a
+ * model whose vocabulary is larger than the tokenizer's may draw such numbers. The text is UTF-8,
+ * except that of the tokenizer of bytes. Errors: INVAL, FAILED, NOMEM. */
 EXO_API exo_status exo_tokenizer_decode(const exo_tokenizer *tokenizer, const int32_t *tokens,
                                         size_t count, bool special, char **text, size_t *size,
                                         exo_err *err);

@@ -226,6 +226,8 @@ spell(const exo_tokenizer *t, const int32_t *tokens, size_t count, bool special,
 {
     for (size_t i = 0; i < count; i++) {
         const exo_spelling *spelling = exo_vocab_spelling(&t->bpe.vocab, tokens[i]);
+        if (!spelling && !special)
+            continue;
         if (!spelling)
             return exo_fail(err, EXO_INVAL, "the number %d at %zu is not a token of this tokenizer",
                             tokens[i], i);
@@ -258,11 +260,14 @@ exo_tokenizer_decode_text(const exo_tokenizer *t, const int32_t *tokens, size_t 
 }
 
 static exo_status
-decode_bytes(const int32_t *tokens, size_t count, exo_text *out, exo_err *err)
+decode_bytes(const int32_t *tokens, size_t count, bool special, exo_text *out, exo_err *err)
 {
     exo_text_add_bytes(out, "", 0);
     for (size_t i = 0; i < count; i++) {
-        if (tokens[i] < 0 || tokens[i] > 255)
+        bool is_byte = tokens[i] >= 0 && tokens[i] <= 255;
+        if (!is_byte && !special)
+            continue;
+        if (!is_byte)
             return exo_fail(err, EXO_INVAL, "the number %d at %zu is not a token of this tokenizer",
                             tokens[i], i);
         char byte = (char)tokens[i];
@@ -277,7 +282,7 @@ exo_tokenizer_decode(const exo_tokenizer *tokenizer, const int32_t *tokens, size
 {
     exo_text out = {0};
     exo_status st = tokenizer->raw
-                        ? decode_bytes(tokens, count, &out, err)
+                        ? decode_bytes(tokens, count, special, &out, err)
                         : exo_tokenizer_decode_text(tokenizer, tokens, count, special, &out, err);
     if (st != EXO_OK) {
         exo_free(out.data);

@@ -303,6 +303,29 @@ Test(tokenizer, numbers_of_no_token_are_refused)
     exo_tokenizer_drop(&t);
 }
 
+/* A model whose vocabulary is larger than the tokenizer's draws numbers that no token has. */
+Test(tokenizer, texts_without_special_tokens_leave_out_numbers_of_no_token)
+{
+    exo_tokenizer *kinds[2] = {golden("gpt2"), NULL};
+    cr_assert_eq(exo_tokenizer_bytes(&kinds[1], NULL), EXO_OK);
+    for (size_t i = 0; i < 2; i++) {
+        char *text = NULL;
+        size_t size;
+        int32_t many = (int32_t)exo_tokenizer_vocabulary(kinds[i]), *tokens = NULL;
+        size_t count = 0;
+        cr_assert_eq(exo_tokenizer_encode(kinds[i], "ab", 2, false, &tokens, &count, NULL), EXO_OK);
+        const int32_t drawn[] = {many, tokens[0], -1, many + 7, count > 1 ? tokens[1] : many};
+        exo_err err = {0};
+        cr_assert_eq(exo_tokenizer_decode(kinds[i], drawn, 5, false, &text, &size, &err), EXO_OK,
+                     "%s", err.text);
+        cr_expect_str_eq(text, "ab");
+        cr_expect_eq(size, 2);
+        exo_free(text);
+        exo_free(tokens);
+        exo_tokenizer_drop(&kinds[i]);
+    }
+}
+
 /* --- Streams ---------------------------------------------------------------------------------- */
 
 /* Puts the tokens one by one. Each part must be whole characters, and all parts together must equal

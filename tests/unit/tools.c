@@ -259,3 +259,39 @@ Test(tools, the_reward_asks_for_the_right_result)
     }
     exo_tokenizer_drop(&tokenizer);
 }
+
+/* A model may have more numbers than its tokenizer has tokens: 258 is of no byte. */
+Test(tools, rewards_and_tools_read_answers_with_numbers_of_no_token)
+{
+    const int32_t prompt[] = {'1', '+', '2', '?'}, answer[] = {258, '1', '+', '2', 259, '=', '3'};
+    const uint8_t mask[] = {1, 1, 1, 1, 1, 1, 0};
+    static const struct {
+        const char *reward;
+        double score;
+    } cases[] = {
+        {"{reward: {name: expression, formula: 'characters + 10 * length'}}", 65},
+        {"{reward: calculation}", 1},
+    };
+    exo_tokenizer *tokenizer = NULL;
+    cr_assert_eq(exo_tokenizer_bytes(&tokenizer, NULL), EXO_OK);
+    const exo_answer a = {.prompt = prompt,
+                          .prompt_length = 4,
+                          .tokens = answer,
+                          .length = 7,
+                          .mask = mask,
+                          .tokenizer = tokenizer};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double score = -1;
+        exo_reward *reward = NULL;
+        exo_config_doc *doc = NULL;
+        exo_err err = {0};
+        cr_assert_eq(exo_config_parse(&doc, "test", cases[i].reward, NULL), EXO_OK);
+        cr_assert_eq(exo_reward_read(&reward, exo_config_root(doc), "reward", &err), EXO_OK, "%s",
+                     err.text);
+        cr_expect_eq(exo_reward_score(reward, &a, &score, &err), EXO_OK, "%s", err.text);
+        cr_expect_eq(score, cases[i].score, "%s: %g", cases[i].reward, score);
+        exo_reward_free(&reward);
+        exo_config_free(&doc);
+    }
+    exo_tokenizer_drop(&tokenizer);
+}
