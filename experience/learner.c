@@ -343,11 +343,13 @@ is_harmless(const exo_learner *l, float norm)
 /* Adds up the gradients of all learners; *own: the norm of this one's. A gradient that is not finite is
  * refused before the sum, which would make every learner name items of its own. */
 static exo_status
-sum_gradient(const exo_learner *l, exo_group *group, exo_array total, float *own, exo_err *err)
+sum_gradient(const exo_learner *l, const exo_student *s, exo_group *group, exo_array total,
+             float *own, exo_err *err)
 {
     exo_status st = group && l->size > 1 ? exo_clip_grad_norm(total, INFINITY, own, err) : EXO_OK;
     if (st == EXO_OK && !isfinite(*own))
-        st = exo_learner_not_finite(l, "the gradient", "", err);
+        st = exo_learner_not_finite(l, s == &l->critic ? "the critic's gradient" : "the gradient",
+                                    "", err);
     return st == EXO_OK ? exo_learner_add_up(group, total, err) : st;
 }
 
@@ -359,12 +361,14 @@ student_step(const exo_learner *l, exo_student *s, exo_group *group, double *nor
           most = l->max_norm > 0 && !s->strategy ? (float)l->max_norm : INFINITY;
     exo_array total = exo_student_gradient(s);
     exo_group *others = s->strategy ? NULL : group;
-    exo_status st = sum_gradient(l, others, total, &own, err);
+    exo_status st = sum_gradient(l, s, others, total, &own, err);
     if (st == EXO_OK)
         st = exo_clip_grad_norm(total, most, &length, err);
     if (st == EXO_OK && !is_harmless(l, length))
         st = exo_learner_sum_not_finite(l, is_harmless(l, own) ? others : NULL,
-                                        "the square of the gradient", err);
+                                        s == &l->critic ? "the square of the critic's gradient"
+                                                        : "the square of the gradient",
+                                        err);
     if (st != EXO_OK || s->strategy)
         return st == EXO_OK ? exo_student_step_strategy(s, norm, err) : st;
     exo_optim_step(s->optim, exo_params_values_array(s->params), total, s->spec.lr);

@@ -262,7 +262,8 @@ exo_learner_not_finite(const exo_learner *l, const char *what, const char *why, 
         err, EXO_FAILED,
         "%s of version %llu is not finite%s. Of this trainer's items, item %llu of maker %llu has "
         "the largest score, %g, and item %llu of maker %llu the lowest log-probability, %g at "
-        "token %zu of answer %zu: scale the reward down, or look at these makers",
+        "token %zu of answer %zu: scale the reward down, lower the learning rate, or look at these "
+        "makers",
         what, (unsigned long long)l->version, why, (unsigned long long)large->id,
         (unsigned long long)large->maker, (double)b->scores[largest], (unsigned long long)low->id,
         (unsigned long long)low->maker, (double)b->behaviour[b->tokens[lowest] + token], token,

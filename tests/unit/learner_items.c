@@ -15,7 +15,7 @@
 static exo_learner *
 learner_of(exo_config_doc **doc, const char *algorithm, uint32_t rank, uint32_t size, exo_err *err)
 {
-    char text[256];
+    char text[384];
     exo_learner *learner = NULL;
     snprintf(text, sizeof text,
              "{algorithm: %s, model: {name: gpt, layers: 1, heads: 1, width: 16, context: %d, "
@@ -148,6 +148,11 @@ Test(learner_items, numbers_that_would_spoil_the_weights_are_refused_with_their_
         {"{name: dr_grpo, length: 4}",
          set_largest_scores,
          {"the square of the gradient of version 0 is", "of maker 1 has the largest score, 1e+38"}},
+        {"ppo, critic: {name: gpt, layers: 1, heads: 1, width: 16, context: 8, vocabulary: 8, "
+         "values: "
+         "true}, max_norm: 0", /* its advantages are whitened, its returns are not */
+         set_opposite_scores,
+         {"the square of the critic's gradient of version 0 is", "lower the learning rate"}},
         {"reinforce++",
          set_low_log_prob,
          {"the loss of version 0 is not finite",
