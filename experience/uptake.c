@@ -125,6 +125,21 @@ give_up(exo_uptake *in, const exo_parameters *p)
     refuse(in, &reason);
 }
 
+/* Whether the item ends where its last chunk does. */
+static exo_status
+check_end(const exo_parameters *p, exo_err *err)
+{
+    const uint8_t *bytes = NULL;
+    size_t at = 0, size = 0;
+    bool damaged = false;
+    while (exo_parameters_chunk(p, &at, &bytes, &size, &damaged))
+        ;
+    return damaged ? exo_fail(err, EXO_DAMAGED,
+                              "the item of version %llu has %zu bytes after its last whole chunk",
+                              (unsigned long long)p->version, p->size - at)
+                   : EXO_OK;
+}
+
 /* Gives all chunks to the receiver, up to its answer. */
 static void
 take_chunks(exo_uptake *in, const exo_parameters *p)
@@ -164,6 +179,8 @@ take(exo_uptake *in, const exo_item *item)
     exo_err reason = {0};
     exo_time begin = exo_now(exo_clock_real());
     exo_status st = exo_parameters_view(&p, item, &reason);
+    if (st == EXO_OK)
+        st = check_end(&p, &reason);
     if (st == EXO_OK && !in->receiver) {
         const exo_update_receiver_opts opts = {
             .generator = in->generator, .without_canary = !p.canary, .part = in->part};

@@ -30,6 +30,7 @@ enum {
     REPEATED,
     REORDERED,
     CUT,
+    GROWN, /* bytes after the last chunk */
     MIXED, /* a chunk of an earlier update */
     OLDER, /* all chunks of an earlier update, with the new header */
     KINDS
@@ -108,6 +109,8 @@ spoil(const struct body *b, const struct body *old, int kind, exo_rng *rng)
             (uint8_t)(1 << exo_rng_below(rng, 8));
     if (kind == CUT)
         out.size -= 1 + exo_rng_below(rng, (uint32_t)out.size / 2);
+    for (size_t more = kind == GROWN ? 1 + exo_rng_below(rng, 12) : 0; more > 0; more--)
+        out.bytes[out.size++] = 0x5a;
     if (kind == OLDER) {
         memcpy(out.bytes, old->bytes, old->size);
         out.size = old->size;
