@@ -10,8 +10,8 @@ exo_tensor_floats_check(const exo_safetensor *t, const char *path, exo_err *err)
     if (strcmp(t->dtype, "F32") != 0 && strcmp(t->dtype, "F16") != 0 &&
         strcmp(t->dtype, "BF16") != 0)
         return exo_fail(err, EXO_UNSUPPORTED,
-                        "%s: tensor '%s' has the type %s; expected F32, F16 or BF16: use weights "
-                        "that are not quantized",
+                        "%s: tensor '%s' has the type %s; expected F32, F16 or BF16: save the "
+                        "weights as one of these, not quantized",
                         path, t->name, t->dtype);
     return EXO_OK;
 }
