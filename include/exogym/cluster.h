@@ -142,6 +142,18 @@ EXO_API exo_status exo_cluster_list_objects(exo_cluster *cluster, exo_time deadl
 EXO_API exo_status exo_cluster_give_up(exo_cluster *cluster, const char *namespace_name,
                                        const char *name, const char *cause, exo_time deadline,
                                        bool *given_up, exo_err *err);
+/* Ends for good an actor that may be alive, and that this process may have lost: the head has the
+ * actor's own process end it, and its restart rule gives it no other life. Does not wait. *out, which
+ * the caller drops, completes with NOT_FOUND once the actor is dead; with OK if it was not alive, or if
+ * a head of an earlier version has let it live; else with the error of the request, after which the
+ * actor may be alive: DENIED (a driver's key has not made it), INVAL (it is in a driver's process),
+ * PEER_LOST, FULL or TIMEOUT, after which one may ask again.
+ * is_lost: its node cannot be reached from here; an actor of that name, or of another life of it in a
+ * graph, is made elsewhere for a while if there is room. Errors: TIMEOUT (the head is away), CLOSED,
+ * NOMEM. */
+EXO_API exo_status exo_cluster_end_actor(exo_cluster *cluster, const char *namespace_name,
+                                         const char *name, const char *cause, bool is_lost,
+                                         exo_time deadline, exo_future **out, exo_err *err);
 /* As exo_get_actor, with a deadline of its own. TIMEOUT: the head, or the actor's process, has not
  * answered by then. */
 EXO_API exo_status exo_cluster_get_actor(exo_cluster *cluster, const char *namespace_name,

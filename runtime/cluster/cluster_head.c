@@ -240,6 +240,26 @@ exo_cluster_give_up(exo_cluster *cluster, const char *namespace_name, const char
 }
 
 exo_status
+exo_cluster_end_actor(exo_cluster *cluster, const char *namespace_name, const char *name,
+                      const char *cause, bool is_lost, exo_time deadline, exo_future **out,
+                      exo_err *err)
+{
+    exo_ref head;
+    exo_payload packed = {0};
+    Exo__Cluster__Name args = EXO__CLUSTER__NAME__INIT;
+    args.space = exo_pb_text(namespace_name ? namespace_name : "default");
+    args.name = exo_pb_text(name);
+    args.cause = exo_pb_text(cause);
+    args.failure = is_lost;
+    args.alive = true;
+    exo_status st = exo_cluster_head(cluster, exo_cluster_now(), &head, err);
+    if (st == EXO_OK && (st = exo_message_pack(&packed, &args.base)) != EXO_OK)
+        exo_fail(err, st, "no memory to call the head");
+    return st == EXO_OK ? exo_call(cluster->runtime, head, "give_up", packed, deadline, out, err)
+                        : st;
+}
+
+exo_status
 exo_cluster_why(exo_cluster *cluster, const char *namespace_name, const char *name,
                 exo_time deadline, char **text, exo_err *err)
 {

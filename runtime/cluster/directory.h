@@ -133,6 +133,7 @@ typedef struct exo_entry {
     exo_entry_state state;
     bool unbegun; /* of a batch; no worker has been asked for it yet */
     bool first_life, died_early, failed, indexed, listed, ended;
+    bool given_up; /* it lives, and its node was told to end it for good */
     /* cause of the latest death; why there is no place for its next life (NULL: there is) */
     char *cause, *waits;
     char idempotent[512]; /* names of methods, each with its 0 */

@@ -13,7 +13,10 @@
  *                                          `at_once`. `node` and `id` name a life that the caller
  *                                          knows to be dead. TIMEOUT, a little before the call's
  *                                          deadline, describes the actor's state
- *     give_up(Name) -> Actor               ends for good an actor that is not alive at the moment
+ *     give_up(Name) -> Actor               ends for good an actor that is not alive at the moment. With
+ *                                          `alive` also one that is: its node ends it, and the reply
+ *                                          is NOT_FOUND once it has; TIMEOUT, a little before the
+ *                                          call's deadline
  *     node(NodeInfo) -> Actor              the address of a process
  *     claim(Name) -> Actor                 a name for an actor that was made without the head
  *     died(Name)                           an actor of the head's table has died: from its node

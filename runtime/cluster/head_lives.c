@@ -104,7 +104,7 @@ restart_group(struct head *h, const exo_entry *failed, exo_time wait)
     exo_durable_begin(h->durable);
     for (; a; a = next) { /* at most EXO_GROUP_MEMBERS */
         next = a->next_member;
-        if (a == failed || a->state != EXO_ENTRY_ALIVE ||
+        if (a == failed || a->state != EXO_ENTRY_ALIVE || a->given_up ||
             (failed->spec->group_rule == EXO_REST_FOR_ONE && a->key < failed->key))
             continue;
         /* the report of its death is to be ignored */
@@ -158,6 +158,10 @@ exo_head_entry_died(struct head *h, exo_entry *a, const char *cause, bool failur
 void
 exo_head_await(struct head *h, exo_entry *a)
 {
+    if (a->given_up) { /* its node ends it when it is back */
+        exo_head_entry_died(h, a, "it was given up, and its node is not heard", false);
+        return;
+    }
     exo_directory_unindex(&h->directory, a);
     exo_entry_unplace(a);
     a->ended = false;
@@ -305,6 +309,29 @@ give_up(struct head *h, exo_entry *a, const char *why)
     exo_head_entry_died(h, a, cause, false);
 }
 
+/* Has the actor's node end it for good, and answers when the actor is dead. Its place is free from then
+ * on, not earlier: another one there would share it with this one. */
+static exo_status
+give_up_alive(struct head *h, exo_call_context *call, exo_entry *a, const Exo__Cluster__Name *m,
+              exo_err *err)
+{
+    char name[80];
+    if (a->node->is_driver)
+        return exo_fail(err, EXO_INVAL,
+                        "give_up: '%s' lives in the process of a driver, which ends it by itself",
+                        exo_cut(name, sizeof name, m->name));
+    exo_status st = exo_head_wish(h, call, &a->find_wishes, EXO_QUOTA_FINDS, err);
+    if (st != EXO_OK)
+        return st;
+    exo_directory_stir(&h->directory, a);
+    exo_head_want_tick(h, a->find_wishes->until = exo_head_answer_by(h, call));
+    if (a->spec->restart)
+        a->spec->restart->when = EXO_RESTART_NEVER;
+    a->given_up = true;
+    exo_head_kill_at(h, a->node->id, a->id, m->cause, true);
+    return EXO_OK;
+}
+
 exo_status
 exo_head_give_up(struct head *h, exo_call_context *call, const void *args, exo_payload *reply,
                  exo_err *err)
@@ -317,6 +344,10 @@ exo_head_give_up(struct head *h, exo_call_context *call, const void *args, exo_p
         st = exo_head_fail_not_there(m, a, err);
     if (st == EXO_OK)
         st = exo_head_check_owner(call, a, "give_up", err);
+    if (st == EXO_OK && m->failure)
+        exo_entry_note_refusal(a, exo_head_now(h));
+    if (st == EXO_OK && a->state == EXO_ENTRY_ALIVE && m->alive)
+        return give_up_alive(h, call, a, m, err);
     if (st == EXO_OK && a->state != EXO_ENTRY_ALIVE)
         give_up(h, a, m->cause);
     return st == EXO_OK ? exo_head_reply_actor(a, reply, err) : st;

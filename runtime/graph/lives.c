@@ -140,10 +140,12 @@ exo_lives_open(exo_lives *l, exo_err *err)
     l->units = exo_calloc(count, sizeof *l->units);
     l->unit_of = exo_calloc(count, sizeof *l->unit_of);
     l->batch = exo_calloc(count, sizeof *l->batch);
+    l->partings = exo_calloc(count, sizeof *l->partings);
     l->born = exo_calloc(count, sizeof *l->born);
     l->since = exo_calloc(count, sizeof *l->since);
     l->ended = exo_calloc(count, sizeof *l->ended);
-    if (!l->lives || !l->units || !l->unit_of || !l->batch || !l->born || !l->since || !l->ended)
+    if (!l->lives || !l->units || !l->unit_of || !l->batch || !l->partings || !l->born ||
+        !l->since || !l->ended)
         return exo_fail(err, EXO_NOMEM, "no memory for the lives of %u actors", count);
     for (uint32_t a = 0; a < l->spec->num_actors; a++) {
         uint32_t members = has_collective(l->spec, a) ? l->spec->actors[a].count : 1;
@@ -160,16 +162,20 @@ exo_lives_open(exo_lives *l, exo_err *err)
 void
 exo_lives_close(exo_lives *l)
 {
+    for (uint32_t i = 0; l->partings && i < l->cast->count; i++)
+        exo_future_drop(&l->partings[i].end);
     exo_free(l->lives);
     exo_free(l->units);
     exo_free(l->unit_of);
     exo_free(l->batch);
+    exo_free(l->partings);
     exo_free(l->born);
     exo_free(l->since);
     exo_free(l->ended);
     l->lives = l->unit_of = l->born = l->since = l->ended = NULL;
     l->units = NULL;
     l->batch = NULL;
+    l->partings = NULL;
     l->num_units = 0;
 }
 
@@ -304,24 +310,86 @@ exo_lives_is_due(const exo_lives *l, uint32_t i)
     return l->units[l->unit_of[i]].state != EXO_UNIT_RUNS;
 }
 
-/* --- The next life ---------------------------------------------------------------------------- */
+/* --- The end of the earlier life -------------------------------------------------------------- */
 
 static void
-stop_member(exo_lives *l, uint32_t i)
+ask_for_end(exo_lives *l, uint32_t i)
 {
-    if (l->cast->actors[i].id)
-        exo_stop(l->cast->runtime, l->cast->actors[i], false, NULL);
-    l->cast->actors[i] = (exo_ref){0};
+    exo_parting *p = &l->partings[i];
+    exo_future_drop(&p->end);
+    p->lingers = l->end != NULL;
+    if (p->lingers && l->end(l->context, i, p->is_lost, &p->end, NULL) != EXO_OK)
+        p->end = NULL;
 }
+
+/* Stops the members, once. A stop does not reach one that only this process has lost, as it was frozen or
+ * cut off for a while: it would hold its place until the job ends. */
+static void
+part(exo_lives *l, exo_life_unit *u)
+{
+    char cause[EXO_ERR_TEXT];
+    if (u->parts)
+        return;
+    u->parts = now();
+    for (uint32_t i = u->first; i < u->first + u->count; i++) {
+        exo_ref *actor = &l->cast->actors[i];
+        l->partings[i].is_lost =
+            !actor->id || exo_cause(l->cast->runtime, *actor, cause, sizeof cause) == EXO_OK;
+        if (actor->id)
+            exo_stop(l->cast->runtime, *actor, false, NULL);
+        *actor = (exo_ref){0};
+        ask_for_end(l, i);
+    }
+}
+
+/* Whether the member's earlier life may be alive. Where nobody could tell, this asks again. */
+static bool
+lingers(exo_lives *l, uint32_t i)
+{
+    exo_parting *p = &l->partings[i];
+    if (!p->lingers || (p->end && !exo_future_ready(p->end)))
+        return p->lingers;
+    exo_status st = p->end ? exo_wait(p->end, INT64_MAX, NULL, NULL) : EXO_PEER_LOST;
+    if (st == EXO_PEER_LOST || st == EXO_TIMEOUT || st == EXO_FULL || st == EXO_NOMEM)
+        ask_for_end(l, i);
+    else
+        p->lingers = false;
+    return p->lingers;
+}
+
+/* Whether the unit is to be made now: its time has come, and its earlier lives are over. */
+static bool
+is_ready(exo_lives *l, exo_life_unit *u)
+{
+    uint32_t left = 0, last = 0;
+    if (u->state != EXO_UNIT_WAITS || now() < u->due)
+        return false;
+    part(l, u);
+    for (uint32_t i = u->first; i < u->first + u->count; i++)
+        if (lingers(l, i)) {
+            left++;
+            last = i;
+        }
+    if (left > 0 && now() - u->parts < EXO_LIFE_PARTING)
+        return false;
+    if (left > 0)
+        EXO_LOG(WARN, GRAPH, "event=lingers life=%u nobody says that %u earlier %s ended",
+                l->lives[last], left, left > 1 ? "lives have" : "life has");
+    for (uint32_t i = u->first; i < u->first + u->count; i++)
+        exo_future_drop(&l->partings[i].end);
+    u->parts = 0;
+    return true;
+}
+
+/* --- The next life ---------------------------------------------------------------------------- */
 
 /* The unit could not begin its next life: it tries again, or the run ends. */
 static exo_status
 put_off(exo_lives *l, exo_life_unit *u, uint32_t i, exo_status st, exo_err *reason, exo_err *err)
 {
-    for (uint32_t k = u->first; k < u->first + u->count; k++) {
+    for (uint32_t k = u->first; k < u->first + u->count; k++)
         l->batch[k] = false;
-        stop_member(l, k);
-    }
+    part(l, u);
     const char *forlorn = l->forlorn ? l->forlorn(l->context) : NULL;
     char name[EXO_LIFE_NAME]; /* another one at each attempt */
     name_member(l, u, i, l->lives[i], name);
@@ -366,11 +434,10 @@ make_all(exo_lives *l, uint32_t *made, uint32_t *culprit, exo_err *err)
     *made = 0;
     l->batches++;
     for (uint32_t i = 0; i < l->cast->count; i++) {
-        const exo_life_unit *u = unit_at(l, i);
-        l->batch[i] = u->state == EXO_UNIT_WAITS && now() >= u->due;
+        exo_life_unit *u = unit_at(l, i);
+        l->batch[i] = i == u->first ? is_ready(l, u) : l->batch[u->first];
         if (!l->batch[i])
             continue;
-        stop_member(l, i);
         l->lives[i]++;
         l->born[i] = l->batches;
         l->since[i] = 0;

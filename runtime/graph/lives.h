@@ -13,8 +13,10 @@
  *
  * 1. In ENDS the other members are told to end their lives. Members that had already ended well are
  *    made again, too.
- * 2. A unit leaves WAITS when its backoff is over. If a member cannot be made or connected, the unit
- *    stays, and tries again for EXO_LIFE_PATIENCE after the failure.
+ * 2. A unit leaves WAITS when its backoff is over and its earlier lives have ended, also those that
+ *    only this process has lost; an end that nobody confirms is awaited for EXO_LIFE_PARTING. If a
+ *    member cannot be made or connected, the unit stays, and tries again for EXO_LIFE_PATIENCE after
+ *    the failure.
  * 3. The next lives are connected first, then all other actors are told of them (`relink`), and only
  *    then do they run: nobody gets a message of a life that it does not know.
  * 4. An actor whose run has ended well gets no other life, and is not told of lives. A new life is told
@@ -29,6 +31,8 @@
 
 /* the longest time from a failure to the next life, besides the rule's backoff */
 #define EXO_LIFE_PATIENCE (60 * EXO_SECOND)
+/* the longest wait for the end of an earlier life, as at a worker that is stopped */
+#define EXO_LIFE_PARTING (10 * EXO_SECOND)
 
 enum {
     EXO_LIFE_NAME = 128,
@@ -78,9 +82,17 @@ typedef struct exo_life_unit {
     exo_births births;
     exo_unit_state state;
     exo_time failed, due;
+    exo_time parts;   /* since when the ends of its earlier lives are awaited; 0: they are not */
     uint64_t put_off; /* a hash of the last reason for which it could not begin; 0: none */
     uint32_t culprit; /* the member whose failure ended the life */
 } exo_life_unit;
+
+/* The end of an actor's earlier life. */
+typedef struct exo_parting {
+    bool lingers;    /* it may be alive */
+    bool is_lost;    /* it cannot be reached */
+    exo_future *end; /* the head's answer; NULL: there is no request */
+} exo_parting;
 
 typedef struct exo_lives {
     /* Set by the owner. */
@@ -89,6 +101,9 @@ typedef struct exo_lives {
     void *context;
     /* Makes actor `i` in its life lives[i]. */
     exo_status (*make)(void *context, uint32_t i, exo_err *err);
+    /* Asks for the end of actor `i` in its life lives[i], wherever it is; *out: as that of
+     * exo_cluster_end_actor. is_lost: it cannot be reached from here. NULL: a stop is enough. */
+    exo_status (*end)(void *context, uint32_t i, bool is_lost, exo_future **out, exo_err *err);
     /* Says why no actor can be made any more; NULL: it may be possible later. May be NULL. */
     const char *(*forlorn)(void *context);
     /* A member of a unit has failed, for the reason in `why`, and gets another life. May be NULL. */
@@ -97,9 +112,10 @@ typedef struct exo_lives {
     uint32_t *lives; /* (count) of each actor */
     exo_life_unit *units;
     uint32_t num_units;
-    uint32_t *unit_of; /* (count) */
-    bool *batch;       /* (count) actors that are being made */
-    uint32_t batches;  /* so far */
+    uint32_t *unit_of;     /* (count) */
+    bool *batch;           /* (count) actors that are being made */
+    uint32_t batches;      /* so far */
+    exo_parting *partings; /* (count) of the latest lives */
     uint32_t
         *born; /* (count) the batch that an actor's present life began with; 0: the first life */
     /* (count) the first batch that an actor was not told of, as it was dead or over; 0: none */

@@ -29,6 +29,7 @@
 #define LATE_REPORT     EXO_SECOND /* the same of a run that has waited for its end in vain */
 #define HELD            (20 * EXO_SECOND) /* the longest time that a life waits for a change */
 #define SPAWN_AGAIN     (5 * EXO_SECOND)  /* for each attempt at a next life */
+#define END_AGAIN       (2 * EXO_SECOND)  /* for each request to end the life before it */
 
 enum {
     SPANS = 200000, /* that each actor records for a timeline */
@@ -141,6 +142,28 @@ make_again(void *context, uint32_t i, exo_err *err)
     uint32_t index = 0;
     const exo_actor_spec *spec = actor_at(context, i, &index);
     return make_there(context, i, spec, index, SPAWN_AGAIN, err);
+}
+
+static void
+name_of(const void *context, uint32_t i, char out[EXO_CAST_NAME])
+{
+    const struct run *run = context;
+    uint32_t index = 0;
+    const exo_actor_spec *spec = actor_at(run, i, &index);
+    exo_life_name(spec->name, index, run->lives.lives ? run->lives.lives[i] : 0, out);
+}
+
+/* Has the life of an actor of a worker end that the next one is to follow. */
+static exo_status
+end_there(void *context, uint32_t i, bool is_lost, exo_future **out, exo_err *err)
+{
+    const struct run *run = context;
+    char name[EXO_CAST_NAME];
+    name_of(run, i, name);
+    return run->opts->end(run->opts->explain_context, run->opts->space, name,
+                          is_lost ? "its driver has lost it, and begins its next life"
+                                  : "its next life begins",
+                          is_lost, exo_deadline(exo_clock_real(), END_AGAIN), out, err);
 }
 
 static void
@@ -712,15 +735,6 @@ close_run(struct run *run, exo_err *err)
     return st;
 }
 
-static void
-name_of(const void *context, uint32_t i, char out[EXO_CAST_NAME])
-{
-    const struct run *run = context;
-    uint32_t index = 0;
-    const exo_actor_spec *spec = actor_at(run, i, &index);
-    exo_life_name(spec->name, index, run->lives.lives ? run->lives.lives[i] : 0, out);
-}
-
 static exo_status
 allocate(struct run *run, exo_err *err)
 {
@@ -746,6 +760,7 @@ allocate(struct run *run, exo_err *err)
                              .cast = cast,
                              .context = run,
                              .make = make_again,
+                             .end = run->opts->end ? end_there : NULL,
                              .forlorn = forlorn,
                              .tell = tell_of_life};
     return st == EXO_OK ? exo_lives_open(&run->lives, err) : st;

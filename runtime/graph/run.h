@@ -101,10 +101,14 @@ typedef struct exo_graph_run_opts {
     void (*explain)(void *context, const char *space, const char *name, char *out, size_t size);
     /* Writes which worker has the actor of that name, "" if that is not known; may be NULL. */
     void (*where)(void *context, const char *space, const char *name, char *out, size_t size);
+    /* Asks for the end of the actor of that name, wherever it is: exo_cluster_end_actor. May be
+     * NULL. */
+    exo_status (*end)(void *context, const char *space, const char *name, const char *cause,
+                      bool is_lost, exo_time deadline, exo_future **out, exo_err *err);
     /* Says why no worker will ever take an actor any more; NULL: one may. May be NULL. */
     const char *(*forlorn)(const void *workers);
-    /* `context`: first argument of the calls above; `explain_context`: of `explain` and
-     * `where` */
+    /* `context`: first argument of the calls above; `explain_context`: of `explain`,
+     * `where` and `end` */
     void *context, *explain_context;
     const void *workers; /* the argument of `forlorn` */
     /* a non-zero value, set by any thread, ends the run with CANCELLED; may be NULL */

@@ -415,6 +415,13 @@ find_worker(void *cluster, const char *space, const char *name, char *out, size_
 }
 
 static exo_status
+end_actor(void *cluster, const char *space, const char *name, const char *cause, bool is_lost,
+          exo_time deadline, exo_future **out, exo_err *err)
+{
+    return exo_cluster_end_actor(cluster, space, name, cause, is_lost, deadline, out, err);
+}
+
+static exo_status
 run_graph(struct show *show, exo_err *err)
 {
     const exo_run_graph_opts *opts = show->opts;
@@ -435,6 +442,7 @@ run_graph(struct show *show, exo_err *err)
                                     .explain = here ? NULL : opts->explain,
                                     .explain_context = here ? NULL : opts->cluster->cluster,
                                     .where = here ? NULL : find_worker,
+                                    .end = here ? NULL : end_actor,
                                     .forlorn = here ? NULL : exo_local_cluster_forlorn,
                                     .workers = opts->cluster,
                                     .stop = opts->stop};

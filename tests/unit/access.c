@@ -359,8 +359,12 @@ Test(access, a_driver_has_what_is_its_own)
     m.space = exo_pb_text("team");
     m.name = exo_pb_text("mine");
     cr_expect_eq(ask(&blue, "find", &m.base, reason), EXO_OK, "%s", reason);
-    cr_expect_eq(ask(&blue, "give_up", &m.base, reason), EXO_DENIED);
-    cr_expect_not_null(strstr(reason, "did not make this actor"), "%s", reason);
+    for (int alive = 0; alive < 2; alive++) {
+        m.alive = alive == 1;
+        cr_expect_eq(ask(&blue, "give_up", &m.base, reason), EXO_DENIED);
+        cr_expect_not_null(strstr(reason, "did not make this actor"), "%s", reason);
+    }
+    m.alive = false;
     cr_expect_eq(ask(&green, "find", &m.base, reason), EXO_DENIED);
     cr_expect_eq(ask(&green, "why", &m.base, reason), EXO_DENIED);
     cr_expect_eq(ask(&red, "give_up", &m.base, reason), EXO_OK, "%s", reason);

@@ -11,6 +11,7 @@
 #include <exogym/exogym.h>
 #include <exogym/log.h>
 
+#include "actor/future.h"
 #include "graph/lives.h"
 
 static exo_runtime *runtime;
@@ -238,6 +239,105 @@ expect_one_line(exo_lives *l, uint32_t i)
     cr_expect_eq(refusals, 0);
     cr_expect_eq(l->lives[i], 4);
     cr_expect_eq(lines, 1, "actor %u: %d lines", i, lines);
+}
+
+/* --- The end of the earlier life -------------------------------------------------------------- */
+
+static int asked;            /* requests to end a life */
+static exo_future *promised; /* held: the answer to the latest one */
+static bool was_lost;
+
+static exo_status
+end(void *context, uint32_t i, bool is_lost, exo_future **out, exo_err *e)
+{
+    const exo_lives *l = context;
+    cr_assert_eq(i, 0);
+    cr_expect_eq(l->lives[0], 0, "the earlier life is to end, not life %u", l->lives[0]);
+    asked++;
+    was_lost = is_lost;
+    if (asked == 1) /* the head is away */
+        return exo_fail(e, EXO_TIMEOUT, "the head is away");
+    cr_assert_eq(exo_future_new(&promised, exo_clock_real(), INT64_MAX, e), EXO_OK);
+    *out = exo_future_hold(promised);
+    return EXO_OK;
+}
+
+/* Answers the latest request, which is then repeated, or not. */
+static void
+answer_end(exo_lives *l, exo_status st)
+{
+    uint32_t culprit = 0;
+    for (int i = 0; i < 3; i++) { /* no other life meanwhile */
+        cr_assert_eq(exo_lives_tend(l, &culprit, &err), EXO_OK, "%s", err.text);
+        cr_assert_eq(l->lives[0], 0, "it begins its next life beside the earlier one");
+    }
+    cr_assert_not_null(promised);
+    exo_future_complete(promised, st, "an answer", NULL);
+    exo_future_drop(&promised);
+}
+
+/* A lost worker's actors may be alive: the driver was cut off from it, or it was frozen. */
+Test(lives_asked, the_next_life_begins_when_the_earlier_one_has_ended, .timeout = 120)
+{
+    static const exo_status ends[] = {EXO_NOT_FOUND, EXO_OK, EXO_DENIED, EXO_INVAL};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        exo_lives l;
+        uint32_t culprit = 0;
+        open_cast(&l);
+        l.end = end;
+        asked = 0;
+        cr_assert_eq(exo_lives_begin(&l, &culprit, &err), EXO_OK, "%s", err.text);
+        kill_first();
+        take_end(&l);
+        answer_end(&l, EXO_TIMEOUT);
+        answer_end(&l, EXO_PEER_LOST);
+        answer_end(&l, EXO_FULL);
+        answer_end(&l, ends[i]);
+        tend(&l, NEVER);
+        cr_expect_eq(asked, 5);
+        cr_expect(was_lost);
+        cr_expect_eq(l.lives[0], 1);
+        close_cast(&l);
+    }
+}
+
+Test(lives_asked, a_life_that_has_failed_by_itself_is_not_lost, .timeout = 120)
+{
+    exo_lives l;
+    uint32_t culprit = 0;
+    exo_err lost = {0};
+    exo_fail(&lost, EXO_PEER_LOST, "on purpose");
+    open_cast(&l);
+    l.end = end;
+    asked = 1;
+    cr_assert_eq(exo_lives_begin(&l, &culprit, &err), EXO_OK, "%s", err.text);
+    cr_assert(exo_lives_end(&l, 0, &lost));
+    take_end(&l);
+    told = false;
+    answer_end(&l, EXO_NOT_FOUND);
+    cr_expect(!was_lost);
+    tend(&l, NEVER);
+    close_cast(&l);
+}
+
+/* Nobody can say so at a worker that is stopped: its driver does not wait for ever. */
+Test(lives_asked, an_end_that_nobody_confirms_is_not_awaited_for_ever, .timeout = 120)
+{
+    exo_lives l;
+    uint32_t culprit = 0;
+    open_cast(&l);
+    l.end = end;
+    asked = 1;
+    cr_assert_eq(exo_lives_begin(&l, &culprit, &err), EXO_OK, "%s", err.text);
+    kill_first();
+    take_end(&l);
+    cr_assert_eq(exo_lives_tend(&l, &culprit, &err), EXO_OK, "%s", err.text);
+    cr_expect_eq(l.lives[0], 0);
+    l.units[0].parts -= EXO_LIFE_PARTING;
+    tend(&l, NEVER);
+    cr_expect_eq(l.lives[0], 1);
+    exo_future_drop(&promised);
+    close_cast(&l);
 }
 
 Test(lives_asked, a_reason_that_stays_is_logged_once, .timeout = 120)
