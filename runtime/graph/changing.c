@@ -73,6 +73,7 @@ note_failure(exo_changing *c, uint32_t i, exo_status st, const exo_err *reason)
 static void
 take_status(exo_changing *c, uint32_t i, exo_status st, const exo_err *reason)
 {
+    c->missed[i] = c->missed[i] || exo_lives_is_loss(st);
     if (st != EXO_OK && !exo_lives_is_loss(st))
         note_failure(c, i, st, reason);
     else if (c->culprit == i)
@@ -85,8 +86,10 @@ ask(exo_changing *c, uint32_t i)
     exo_payload payload = {0};
     exo_err reason = {0};
     c->again[i] = false;
-    if (!c->cast->actors[i].id)
+    if (!c->cast->actors[i].id) {
+        c->missed[i] = true;
         return;
+    }
     exo_status st =
         exo_host_change_text(&payload, c->count, c->step, c->texts[c->count - 1], &reason);
     if (st == EXO_OK)
@@ -173,8 +176,12 @@ exo_changing_begin(exo_changing *c, const exo_graph_spec *next, const char *text
                         EXO_MAX_CHANGES);
     if (!c->again)
         c->again = exo_calloc(c->cast->count, sizeof *c->again);
-    if (!c->again)
+    if (!c->missed)
+        c->missed = exo_calloc(c->cast->count, sizeof *c->missed);
+    if (!c->again || !c->missed)
         return exo_fail(err, EXO_NOMEM, "no memory for a change");
+    for (uint32_t i = 0; i < c->cast->count; i++)
+        c->missed[i] = false;
     if (!is_virtual(c))
         st = exo_cast_round_open(&c->round, c->cast, INT64_MAX, err);
     if (st == EXO_OK)
@@ -247,7 +254,8 @@ exo_changing_close(exo_changing *c)
         exo_free(c->texts[i]);
     exo_free(c->texts);
     exo_free(c->again);
+    exo_free(c->missed);
     c->texts = NULL;
-    c->again = NULL;
+    c->again = c->missed = NULL;
     c->count = 0;
 }

@@ -30,6 +30,7 @@ typedef struct exo_changing {
     exo_change_step step;
     exo_cast_round round; /* its futures: of actors that have not answered to `step` */
     bool *again;          /* (cast->count) actors that failed and are asked again */
+    bool *missed;         /* (cast->count) actors that were dead at a step */
     exo_time due;         /* of the next attempt, on the real clock */
     exo_time failing;     /* since when an actor has failed again and again at `step`; 0: none */
     bool hopeless;        /* and it has done so for too long */
@@ -48,7 +49,7 @@ exo_status exo_changing_begin(exo_changing *c, const exo_graph_spec *next, const
 bool exo_changing_pends(const exo_changing *c);
 /* Goes on with the change; blocks for 50 ms at most. Returns true when it is over: *status is OK, or
  * the error of *culprit, after which the run must end. A dead actor does without: its next life
- * begins with the change. */
+ * begins with the change; one without another life has to be missed (exo_lives_miss). */
 bool exo_changing_go_on(exo_changing *c, exo_status *status, uint32_t *culprit, exo_err *err);
 /* The first actor that has not answered. */
 uint32_t exo_changing_late(const exo_changing *c);

@@ -144,8 +144,9 @@ exo_lives_open(exo_lives *l, exo_err *err)
     l->born = exo_calloc(count, sizeof *l->born);
     l->since = exo_calloc(count, sizeof *l->since);
     l->ended = exo_calloc(count, sizeof *l->ended);
+    l->missed = exo_calloc(count, sizeof *l->missed);
     if (!l->lives || !l->units || !l->unit_of || !l->batch || !l->partings || !l->born ||
-        !l->since || !l->ended)
+        !l->since || !l->ended || !l->missed)
         return exo_fail(err, EXO_NOMEM, "no memory for the lives of %u actors", count);
     for (uint32_t a = 0; a < l->spec->num_actors; a++) {
         uint32_t members = has_collective(l->spec, a) ? l->spec->actors[a].count : 1;
@@ -172,9 +173,10 @@ exo_lives_close(exo_lives *l)
     exo_free(l->born);
     exo_free(l->since);
     exo_free(l->ended);
+    exo_free(l->missed);
     l->lives = l->unit_of = l->born = l->since = l->ended = NULL;
     l->units = NULL;
-    l->batch = NULL;
+    l->batch = l->missed = NULL;
     l->partings = NULL;
     l->num_units = 0;
 }
@@ -227,7 +229,7 @@ exo_lives_take(exo_lives *l, uint32_t i, exo_status status, exo_err *reason)
     exo_time wait = 0;
     name_member(l, u, i, 0, name);
     exo_err said = exo_births_failure(name, status, reason);
-    if (status == EXO_OK && l->since[i] > 0)
+    if (status == EXO_OK && (l->since[i] > 0 || l->missed[i]))
         l->news = true;
     if (l->cast->told || (u->state == EXO_UNIT_RUNS && !exo_births_count(status)))
         return false;
@@ -274,13 +276,24 @@ exo_lives_ended(exo_lives *l)
     return count;
 }
 
-/* Of these, the ones that were not told of the present life of actor `i`. */
+void
+exo_lives_miss(exo_lives *l, const bool *dead)
+{
+    for (uint32_t i = 0; i < l->cast->count; i++) {
+        if (!dead[i])
+            continue;
+        l->missed[i] = l->misses = true;
+        l->news = l->news || l->cast->replies[i]; /* else when it is known to have ended */
+    }
+}
+
+/* Of these, the ones that were not told of the present life of actor `i`, or of a change. */
 static uint32_t
 ended_for(exo_lives *l, uint32_t i)
 {
     uint32_t count = 0;
     for (uint32_t k = 0; k < l->cast->count; k++)
-        if (l->cast->replies[k] && l->since[k] > 0 && l->since[k] <= l->born[i])
+        if (l->cast->replies[k] && (l->missed[k] || (l->since[k] > 0 && l->since[k] <= l->born[i])))
             l->ended[count++] = k;
     return count;
 }
@@ -441,6 +454,7 @@ make_all(exo_lives *l, uint32_t *made, uint32_t *culprit, exo_err *err)
         l->lives[i]++;
         l->born[i] = l->batches;
         l->since[i] = 0;
+        l->missed[i] = false;
         ++*made;
     }
     for (uint32_t i = 0; st == EXO_OK && *made && i < l->cast->count; i++) {
@@ -478,14 +492,15 @@ connect_all(exo_lives *l, uint32_t *culprit, exo_err *err)
     return st;
 }
 
-/* Whether an actor is to be told: in `news`, only later lives. */
+/* Whether an actor is to be told: in `news`, only later lives, unless an actor is missed. */
 static bool
 is_told(exo_lives *l, uint32_t i, bool news)
 {
     if (!l->cast->actors[i].id)
         return false;
     if (news)
-        return l->born[i] > 0 && (l->batch[i] || unit_at(l, i)->state == EXO_UNIT_RUNS);
+        return (l->born[i] > 0 || l->misses) &&
+               (l->batch[i] || unit_at(l, i)->state == EXO_UNIT_RUNS);
     return !l->batch[i] && unit_at(l, i)->state != EXO_UNIT_WAITS;
 }
 

@@ -20,7 +20,8 @@
  * 3. The next lives are connected first, then all other actors are told of them (`relink`), and only
  *    then do they run: nobody gets a message of a life that it does not know.
  * 4. An actor whose run has ended well gets no other life, and is not told of lives. A new life is told
- *    of it: when it begins, or as soon as the runner knows that the actor has ended.
+ *    of it: when it begins, or as soon as the runner knows that the actor has ended. If its process is
+ *    gone when the graph changes, all others are told of it, as nobody ends its new channels.
  *
  * Owner: the runner's thread. Read next: lives.c, relink.c. */
 #ifndef EXO_GRAPH_LIVES_H
@@ -121,7 +122,9 @@ typedef struct exo_lives {
     /* (count) the first batch that an actor was not told of, as it was dead or over; 0: none */
     uint32_t *since;
     uint32_t *ended; /* (count) exo_lives_ended */
-    bool news;       /* such an actor has ended well: later lives are to be told */
+    bool *missed;    /* (count) the actor was dead when the graph changed: exo_lives_miss */
+    bool misses;     /* there was such an actor */
+    bool news; /* such an actor has ended well: later lives are to be told; with `misses`, all */
 } exo_lives;
 
 /* Allocates; the owner has set the members above. The caller closes it, also after NOMEM. */
@@ -138,6 +141,9 @@ uint32_t exo_lives_owed(const exo_lives *lives);
 /* Lists the numbers of the actors whose run has ended well, in lives->ended. Returns how many there
  * are. */
 uint32_t exo_lives_ended(exo_lives *lives);
+/* The graph has changed without these actors, as they are dead. Those that have ended well get no other
+ * life, so they end no channel of the change: exo_lives_tend tells the others. */
+void exo_lives_miss(exo_lives *lives, const bool *dead);
 /* Whether some unit does not run. */
 bool exo_lives_pend(const exo_lives *lives);
 /* Whether actor `i` is to get another life. */

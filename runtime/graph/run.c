@@ -337,6 +337,8 @@ go_on_with_change(struct run *run)
     uint32_t culprit = 0;
     if (exo_changing_go_on(&run->changing, &st, &culprit, &err)) {
         run->held = 0;
+        if (!run->site)
+            exo_lives_miss(&run->lives, run->changing.missed);
         tell_of_change(run, st, err.text);
         if (st != EXO_OK)
             fail_run(run, culprit, st, &err);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # exogym graph apply while a process of the run is stopped: the change waits for it and is made when it
 # goes on, the run stays alive meanwhile, and nothing is lost. The command that has asked may end before.
+# A change of an edge from an actor that has ended, and whose process is gone: its new channel ends, too.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 cat >graph.yaml <<YAML
@@ -78,4 +79,38 @@ result = json.load(open("runs/flow/result.json"))
 assert result["state"] == "finished" and len(result["changes"]) == 1
 assert sum(result["meters"][f"sink_{i}.count"]["value"] for i in range(2)) == 400
 END
+
+# --- A process that is gone: of an actor that has ended well --------------------------------------
+
+cat >gone.yaml <<YAML
+exogym: 1
+name: gone
+plugins: [$EXO_BUILD/tests/plugins/numbers.so]
+actors:
+  early: {class: source, resources: {a: 1}, restart: {when: on_failure}, config: {items: 5}}
+  late: {class: source, resources: {b: 1}, config: {items: 1, gate: $folder/last}}
+  sink: {class: sink, resources: {b: 1}}
+edges:
+  - {from: early, to: sink, carries: numbers}
+  - {from: late, to: sink, carries: numbers}
+YAML
+
+head
+worker w1 --resource a=1
+worker w2 --resource b=2
+"$EXOGYM" run gone.yaml --save-dir runs --head "ipc://$place/head" >gone.out 2>gone.err </dev/null &
+run_pid=$!
+started+=("$run_pid")
+all_came() {
+    [ -e runs/gone/progress.json ] && [ "$(meter runs/gone/progress.json sink_0.count)" -ge 5 ]
+}
+until_true 30 all_came || fail "not all comes: $(cat gone.err)"
+slay w1
+worker w1 --resource a=1 # if the run had not heard of the end, the actor gets another life
+"$EXOGYM" graph apply gone.yaml --to runs/gone --set 'edges.0.buffer.capacity=9' >changed 2>&1 || fail "the change: $(cat changed)"
+: >last
+ended 60 "$run_pid" 0
+[ "$(json runs/gone/result.json state)" = finished ] || fail "the run has not finished: $(cat gone.err)"
+x stop || fail 'stop'
+ended 15 "$head_pid" 0
 finish
