@@ -24,6 +24,7 @@
 #include "experience/checkpoints.h"
 #include "experience/experience.h"
 #include "experience/observer.h"
+#include "experience/parameters.h"
 #include "experience/tuner.h"
 #include "nn/optim_groups.h"
 
@@ -207,6 +208,16 @@ sort_items(struct text_trainer *t)
     t->num_items = count;
 }
 
+/* Whether draws are missing among the sorted items, which are numbered from 0 on. */
+static bool
+lacks_items(const struct text_trainer *t)
+{
+    size_t i = 0;
+    while (i < t->num_items && t->items[i]->id == i)
+        i++;
+    return i < t->num_items || i == 0;
+}
+
 /* Adds the comparisons of an item, pairs of answers whose scores differ, and their number. */
 static exo_status
 compare_answers(struct text_trainer *t, const exo_experience *e, size_t *added, exo_err *err)
@@ -246,21 +257,34 @@ refer_to_answers(struct text_trainer *t, const exo_experience *e, exo_err *err)
     return st;
 }
 
-/* Takes all items of the makers, and makes comparisons of them in the items' order. */
+/* Takes all items of the makers, and makes comparisons of them in the items' order. What came to an
+ * earlier life is not sent again: then the comparisons would be others than those of a whole run. */
 static exo_status
-collect(struct text_trainer *t, exo_port *port, exo_err *err)
+collect(struct text_trainer *t, exo_graph_actor *actor, exo_port *port, exo_err *err)
 {
     exo_status st = EXO_OK;
+    bool again = exo_graph_life(actor) > 0; /* an actor has begun another life */
     while (st == EXO_OK) {
         exo_item *item = NULL;
         st = exo_port_receive(port, EXO_PORT_TIMEOUT, &item, err);
-        if (st == EXO_OK)
+        if (st != EXO_OK)
+            break;
+        again = again || item->life > 0;
+        if (exo_parameters_is_reply(item))
+            exo_item_drop(&item); /* a maker in another life, which makes its draws again */
+        else
             st = keep_item(t, item, err);
     }
     if (st != EXO_CLOSED)
         return st;
-    st = EXO_OK;
     sort_items(t);
+    if (again && lacks_items(t)) {
+        drop_items(t);
+        return exo_fail(err, EXO_DAMAGED,
+                        "items of the makers are missing, which came to an earlier life of this "
+                        "actor or of one before it: let exogym run with --resume make them again");
+    }
+    st = EXO_OK;
     size_t added = 0, count = t->num_items;
     size_t trained = count - (size_t)((double)count * exo_tuner_validation(t->tuner));
     for (size_t i = 0; st == EXO_OK && i < count; i++)
@@ -294,7 +318,7 @@ gather(struct text_trainer *t, exo_graph_actor *actor, exo_err *err)
                 : "%s: one trainer learns from items; several learn from a file, data: "
                   "{path: FILE}",
             exo_graph_name(actor));
-    return port ? collect(t, port, err) : EXO_OK;
+    return port ? collect(t, actor, port, err) : EXO_OK;
 }
 
 /* --- Files ------------------------------------------------------------------------------------ */
