@@ -168,8 +168,7 @@ mentions(const char *text, const char *key)
     return false;
 }
 
-/* Whether the words differ by one letter that is neither the first's nor the second's end: "step" and
- * "steps" are two words. */
+/* Whether one letter of a long word is wrong. "steps" only goes on after "step": these are two words. */
 static bool
 is_slip(const exo_nearest *nearest)
 {
