@@ -221,13 +221,15 @@ is_missing(exo_nccl_group *g, const exo_nccl_set *s, const exo_engine_request *r
                : exo_nccl_set_misses(g, s, place);
 }
 
-/* The members that have not come; NCCL does not say for whom its calls wait. */
+/* The members that have not come; NCCL does not say for whom its calls wait. One that decides how a
+ * communicator is made may itself wait for others, and then it alone knows them. */
 static void
 name_missing(exo_nccl_group *g, const exo_engine_request *r, char *out, size_t size)
 {
     const exo_nccl_set *s = ((const exo_nccl_call *)r->own)->set;
     size_t at = 0;
     const bool says = r->state == EXO_NCCL_MEETS || s->phase == EXO_NCCL_NEW;
+    const bool decides = r->state != EXO_NCCL_MEETS && s->place != 0;
     snprintf(out, size, "other members: %s",
              s->phase == EXO_NCCL_NEW      ? "a call before it has not begun"
              : s->phase == EXO_NCCL_MAKING ? "NCCL has not connected all of them"
@@ -237,7 +239,8 @@ name_missing(exo_nccl_group *g, const exo_engine_request *r, char *out, size_t s
         if (!is_missing(g, s, r, p))
             continue;
         exo_nccl_describe(g, exo_nccl_rank_at(s, p), name, sizeof name);
-        int length = snprintf(out + at, size - at, "%s%s", at ? ", " : "", name);
+        int length = snprintf(out + at, size - at, "%s%s%s", at ? ", " : "", name,
+                              decides ? " to say how NCCL connects them" : "");
         at += length > 0 ? (size_t)length : 0;
     }
 }

@@ -224,6 +224,7 @@ Test(nccl_ends, a_member_that_leaves_is_missed, .timeout = 60)
     }
 }
 
+/* The deadline of member 0 alone passes, and the others hear of it. */
 Test(nccl_ends, a_deadline_ends_a_call_of_too_few, .timeout = 60)
 {
     const nccl_test *nccl = nccl_world_load();
@@ -233,14 +234,36 @@ Test(nccl_ends, a_deadline_ends_a_call_of_too_few, .timeout = 60)
         exo_array arrays[NCCL_WORLD_SIZE] = {0};
         exo_request *requests[NCCL_WORLD_SIZE] = {0};
         nccl_world_open(&w, true, far);
-        for (uint32_t r = 0; r < NCCL_WORLD_SIZE; r++)
-            exo_group_set_timeout(w.groups[r], 50 * EXO_MS);
+        exo_group_set_timeout(w.groups[0], 50 * EXO_MS);
         begin_without_the_last(&w, arrays, requests);
         expect_end(&w, arrays, requests, EXO_TIMEOUT,
                    far ? "node_3 (rank 3)" : "NCCL has not connected all of them");
         nccl_world_close(&w);
         nccl_world_expect_empty(nccl, "deadline", 0);
     }
+}
+
+/* Only the first of the members knows who has not come: another one says that it waits for the first. */
+Test(nccl_ends, a_deadline_names_the_member_that_decides, .timeout = 60)
+{
+    const nccl_test *nccl = nccl_world_load();
+    struct nccl_world w;
+    exo_array arrays[NCCL_WORLD_SIZE] = {0};
+    exo_request *requests[NCCL_WORLD_SIZE] = {0};
+    nccl_world_open(&w, true, true);
+    exo_group_set_timeout(w.groups[1], 20 * EXO_MS);
+    begin_without_the_last(&w, arrays, requests);
+    exo_err err = {0};
+    cr_expect_eq(exo_request_wait(&requests[1], &err), EXO_TIMEOUT);
+    cr_expect(strstr(err.text,
+                     "node_1 (rank 1) waited for node_0 (rank 0) to say how NCCL connects them"),
+              "%s", err.text);
+    cr_expect_eq(exo_request_wait(&requests[0], NULL), EXO_TIMEOUT, "member 0 hears of it");
+    cr_expect_eq(exo_request_wait(&requests[2], NULL), EXO_TIMEOUT, "and so does member 2");
+    for (uint32_t r = 0; r + 1 < NCCL_WORLD_SIZE; r++)
+        exo_array_release(&arrays[r]);
+    nccl_world_close(&w);
+    nccl_world_expect_empty(nccl, "deadline", 0);
 }
 
 Test(nccl_ends, a_barrier_names_who_is_missing, .timeout = 60)
