@@ -439,12 +439,21 @@ put_off_all(exo_lives *l, exo_err *reason, uint32_t *culprit, exo_err *err)
     return st;
 }
 
+/* Whether a life is being made. Of none the other actors are told nothing: they would send to it. */
+static bool
+makes_some(const exo_lives *l)
+{
+    for (uint32_t i = 0; i < l->cast->count; i++)
+        if (l->batch[i])
+            return true;
+    return false;
+}
+
 /* Makes the members of all units that are due. */
 static exo_status
-make_all(exo_lives *l, uint32_t *made, uint32_t *culprit, exo_err *err)
+make_all(exo_lives *l, uint32_t *culprit, exo_err *err)
 {
     exo_status st = EXO_OK;
-    *made = 0;
     l->batches++;
     for (uint32_t i = 0; i < l->cast->count; i++) {
         exo_life_unit *u = unit_at(l, i);
@@ -455,9 +464,8 @@ make_all(exo_lives *l, uint32_t *made, uint32_t *culprit, exo_err *err)
         l->born[i] = l->batches;
         l->since[i] = 0;
         l->missed[i] = false;
-        ++*made;
     }
-    for (uint32_t i = 0; st == EXO_OK && *made && i < l->cast->count; i++) {
+    for (uint32_t i = 0; st == EXO_OK && i < l->cast->count; i++) {
         exo_err reason = {0};
         *culprit = i;
         exo_status one = l->batch[i] ? l->make(l->context, i, &reason) : EXO_OK;
@@ -604,19 +612,18 @@ run_all(exo_lives *l, uint32_t *culprit, exo_err *err)
 exo_status
 exo_lives_tend(exo_lives *l, uint32_t *culprit, exo_err *err)
 {
-    uint32_t made = 0;
     if (l->cast->told)
         return EXO_OK;
     if (!exo_lives_pend(l))
         return tell_news(l, culprit, err);
-    exo_status st = make_all(l, &made, culprit, err);
-    if (st == EXO_OK && made > 0)
+    exo_status st = make_all(l, culprit, err);
+    if (st == EXO_OK && makes_some(l))
         st = connect_all(l, culprit, err);
-    if (st == EXO_OK && made > 0)
+    if (st == EXO_OK && makes_some(l))
         st = relink_all(l, false, culprit, err);
     if (st == EXO_OK)
         st = tell_news(l, culprit, err);
-    return st == EXO_OK && made > 0 ? run_all(l, culprit, err) : st;
+    return st == EXO_OK && makes_some(l) ? run_all(l, culprit, err) : st;
 }
 
 exo_status

@@ -231,9 +231,10 @@ drop_oldest_locked(exo_outlet *o)
     o->traffic->drops++;
 }
 
-/* Puts an item into one outlet; on_full decides if the outbox is full. */
+/* Puts an item into one outlet; on_full decides if the outbox is full. *taken: it was put in or dropped;
+ * false: the receiver takes nothing over this channel. */
 static exo_status
-send_to_locked(exo_outlet *o, exo_item *item, struct patience patience, exo_err *err)
+put_into_locked(exo_outlet *o, exo_item *item, struct patience patience, bool *taken, exo_err *err)
 {
     exo_place *place = o->place;
     const exo_edge_spec *edge = o->edge;
@@ -274,6 +275,7 @@ send_to_locked(exo_outlet *o, exo_item *item, struct patience patience, exo_err 
             o->number++;
             o->traffic->items++;
             o->traffic->drops++;
+            *taken = true;
             return EXO_OK;
         case EXO_FULL_DROP_OLDEST:
         case EXO_FULL_LATEST:
@@ -289,8 +291,40 @@ send_to_locked(exo_outlet *o, exo_item *item, struct patience patience, exo_err 
         pthread_mutex_lock(&place->lock);
         o->traffic->send_blocked += blocked;
     }
-    if (st == EXO_OK && !is_shut(o))
+    *taken = st == EXO_OK && !is_shut(o);
+    if (*taken)
         exo_outlet_put_locked(o, item);
+    return st;
+}
+
+/* The outlet to the same receiver of the edge that a change has put in the place of the outlet's; NULL:
+ * the edge is in use, or is gone. */
+static exo_outlet *
+successor_locked(const exo_port *port, const exo_outlet *o)
+{
+    for (uint32_t e = 0; e < port->num_edges; e++) {
+        const exo_port_edge *edge = port->edges[e];
+        if (edge->retired != UINT64_MAX || strcmp(edge->edge->name, o->edge->name) != 0)
+            continue;
+        for (uint32_t i = 0; i < edge->count; i++)
+            if (edge->outlets[i].to == o->to)
+                return &edge->outlets[i] == o ? NULL : &edge->outlets[i];
+    }
+    return NULL;
+}
+
+/* Sends an item to one outlet. If its edge is retired meanwhile, and the receiver dies, whose next life
+ * does not know the channel, the item goes over the edge that has taken its place; *at is that outlet. */
+static exo_status
+send_to_locked(const exo_port *port, exo_outlet **at, exo_item *item, struct patience patience,
+               exo_err *err)
+{
+    bool taken = false;
+    exo_status st = put_into_locked(*at, item, patience, &taken, err);
+    for (exo_outlet *o; st == EXO_OK && !taken && (o = successor_locked(port, *at));) {
+        *at = o;
+        st = put_into_locked(o, item, patience, &taken, err);
+    }
     return st;
 }
 
@@ -355,16 +389,19 @@ somebody_is_left_locked(const exo_port *port)
 }
 
 static exo_status
-send_over_locked(exo_port_edge *edge, exo_item *item, struct patience patience, exo_err *err)
+send_over_locked(const exo_port *port, exo_port_edge *edge, exo_item *item,
+                 struct patience patience, exo_err *err)
 {
     if (edge->count == 0 || edge->sends++ % edge->edge->every != 0)
         return EXO_OK;
     exo_outlet *one = choose_locked(edge, item);
     if (one)
-        return send_to_locked(one, item, patience, err);
+        return send_to_locked(port, &one, item, patience, err);
     exo_status st = EXO_OK;
-    for (uint32_t i = 0; st == EXO_OK && i < edge->count; i++)
-        st = send_to_locked(&edge->outlets[i], item, patience, err);
+    for (uint32_t i = 0; st == EXO_OK && i < edge->count; i++) {
+        one = &edge->outlets[i];
+        st = send_to_locked(port, &one, item, patience, err);
+    }
     return st;
 }
 
@@ -378,7 +415,7 @@ send_over_all_locked(exo_port *port, exo_item *item, struct patience patience, e
     port->inside = true;
     for (uint32_t e = 0; st == EXO_OK && e < port->num_edges; e++)
         if (port->edges[e]->born <= generation && generation < port->edges[e]->retired)
-            st = send_over_locked(port->edges[e], item, patience, err);
+            st = send_over_locked(port, port->edges[e], item, patience, err);
     port->inside = false;
     exo_port_end_retired_locked(port);
     return st;
@@ -456,7 +493,7 @@ send_to_target_locked(exo_port *port, uint32_t target, exo_item *item, struct pa
             "leave 'every' out",
             o->edge->name, port->place->actor.name);
     port->inside = true;
-    exo_status st = send_to_locked(o, item, patience, err);
+    exo_status st = send_to_locked(port, &o, item, patience, err);
     port->inside = false;
     bool gone = is_shut(o);
     const char *edge = o->edge->name;

@@ -67,6 +67,7 @@ relink_outlet(exo_port *port, exo_port_edge *edge, exo_outlet *o, uint16_t life,
     o->peer_life = life;
     o->target = ref;
     o->node = exo_place_node_of(place, ref);
+    o->connected = false; /* until it starts */
     o->finished = place->returned;
     port->finished = place->returned;
     open_outlet_locked(o, closed);
@@ -77,7 +78,8 @@ relink_outlet(exo_port *port, exo_port_edge *edge, exo_outlet *o, uint16_t life,
     exo_place_signal_locked(place, o, exo_place_now(place));
     exo_place_signal_locked(place, place, exo_place_now(place));
     pthread_mutex_unlock(&place->lock);
-    if (closed)
+    if (closed ||
+        (place->runtime && !ref.id)) /* such a life has not begun: the next one is told of */
         return;
     exo_err reason = {0};
     if (exo_outlet_start(o, &reason) != EXO_OK)
@@ -110,7 +112,8 @@ exo_place_relink(exo_place *place, uint32_t spec_index, uint32_t index, uint16_t
 {
     for (size_t i = 0; i < place->spec->class->num_ports; i++) {
         exo_port *port = &place->ports[i];
-        for (uint32_t e = 0; e < port->num_edges; e++) {
+        /* The newest edges first: an item that waits at a retired one goes over them (port.c). */
+        for (uint32_t e = port->num_edges; e-- > 0;) {
             exo_port_edge *edge = port->edges[e];
             for (uint32_t k = 0; k < edge->count; k++) {
                 if (edge->outlets && edge->edge->to == spec_index && edge->outlets[k].to == index)

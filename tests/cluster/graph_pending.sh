@@ -2,6 +2,8 @@
 # exogym graph apply while a process of the run is stopped: the change waits for it and is made when it
 # goes on, the run stays alive meanwhile, and nothing is lost. The command that has asked may end before.
 # A change of an edge from an actor that has ended, and whose process is gone: its new channel ends, too.
+# A sender waits for room, and its receiver dies: the next life gets the item, however late it begins, and
+# although the edge was changed meanwhile.
 . "${EXO_SOURCE:?: run this with ctest}/tests/cluster/common.bash"
 
 cat >graph.yaml <<YAML
@@ -111,6 +113,41 @@ worker w1 --resource a=1 # if the run had not heard of the end, the actor gets a
 : >last
 ended 60 "$run_pid" 0
 [ "$(json runs/gone/result.json state)" = finished ] || fail "the run has not finished: $(cat gone.err)"
+
+# --- A sender that waits for room while its receiver dies, also over an edge that was changed --------
+
+cat >full.yaml <<YAML
+exogym: 1
+name: full
+plugins: [$EXO_BUILD/tests/plugins/numbers.so]
+actors:
+  source: {class: source, resources: {a: 1}, config: {items: 100}}
+  sink: {class: sink, resources: {b: 1}, restart: {when: on_failure}, config: {gate: $folder/last}}
+edges:
+  - {from: source, to: sink, carries: numbers, buffer: {capacity: 1}}
+YAML
+blocked() {
+    grep -q '"kind": *"send"' runs/full/progress.json
+}
+# outlived COUNT [CHANGE]: the sink dies, and for a second no worker has room for its next life, which then
+# gets so many items.
+outlived() {
+    rm -f last
+    "$EXOGYM" run full.yaml --save-dir runs --overwrite --head "ipc://$place/head" >full.out 2>full.err </dev/null &
+    run_pid=$!
+    started+=("$run_pid")
+    until_true 60 blocked || fail "the source does not wait for room: $(cat full.err)"
+    [ $# = 1 ] || "$EXOGYM" graph apply full.yaml --to runs/full --set "$2" >changed 2>&1 || fail "the change: $(cat changed)"
+    slay w2
+    until_true 60 grep -q 'event=put_off' full.err || fail "the next life begins without a worker: $(cat full.err)"
+    pause 1000 # in which it is tried again
+    worker w2 --resource b=2
+    : >last
+    ended 60 "$run_pid" 0
+    [ "$(meter runs/full/result.json sink_0.count)" = "$1" ] || fail "the sink's next life got $(meter runs/full/result.json sink_0.count) items, not $1: $(cat full.err)"
+}
+outlived 99 # all but the one that was with the sink
+outlived 98 edges.0.buffer.capacity=9 # the one that was on its way over the old channel is lost, too
 x stop || fail 'stop'
 ended 15 "$head_pid" 0
 finish
