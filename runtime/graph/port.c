@@ -231,6 +231,33 @@ drop_oldest_locked(exo_outlet *o)
     o->traffic->drops++;
 }
 
+/* Tells of a wait for room, which begins. */
+static void
+begin_wait_locked(exo_outlet *o, bool ends_by_itself)
+{
+    exo_place *place = o->place;
+    pthread_mutex_unlock(&place->lock);
+    exo_pace_wait_begin(&place->pace, o->edge->name, EXO_SPAN_SEND_BLOCKED);
+    pthread_mutex_lock(&place->lock);
+    place->sending = true;
+    exo_place_wait_begin_locked(
+        place,
+        (exo_place_wait){.kind = EXO_WAIT_SEND, .outlet = o, .ends_by_itself = ends_by_itself});
+    exo_place_settle_locked(place);
+}
+
+static void
+end_wait_locked(exo_outlet *o)
+{
+    exo_place *place = o->place;
+    place->sending = false;
+    exo_place_wait_end_locked(place);
+    pthread_mutex_unlock(&place->lock);
+    const exo_time blocked = exo_pace_wait_end(&place->pace);
+    pthread_mutex_lock(&place->lock);
+    o->traffic->send_blocked += blocked;
+}
+
 /* Puts an item into one outlet; on_full decides if the outbox is full. *taken: it was put in or dropped;
  * false: the receiver takes nothing over this channel. */
 static exo_status
@@ -248,15 +275,7 @@ put_into_locked(exo_outlet *o, exo_item *item, struct patience patience, bool *t
         case EXO_FULL_BLOCK:
             if (!waited) {
                 waited = true;
-                pthread_mutex_unlock(&place->lock);
-                exo_pace_wait_begin(&place->pace, edge->name, EXO_SPAN_SEND_BLOCKED);
-                pthread_mutex_lock(&place->lock);
-                place->sending = true;
-                exo_place_wait_begin_locked(place,
-                                            (exo_place_wait){.kind = EXO_WAIT_SEND,
-                                                             .outlet = o,
-                                                             .ends_by_itself = !patience.needs});
-                exo_place_settle_locked(place);
+                begin_wait_locked(o, !patience.needs);
             } else if (exo_place_now(place) >= patience.deadline) {
                 st = exo_fail(err, EXO_TIMEOUT,
                               "edge %s: %s_%u takes nothing from %s in time: its 'deadline' is "
@@ -283,14 +302,8 @@ put_into_locked(exo_outlet *o, exo_item *item, struct patience patience, bool *t
             break;
         }
     }
-    if (waited) {
-        place->sending = false;
-        exo_place_wait_end_locked(place);
-        pthread_mutex_unlock(&place->lock);
-        exo_time blocked = exo_pace_wait_end(&place->pace);
-        pthread_mutex_lock(&place->lock);
-        o->traffic->send_blocked += blocked;
-    }
+    if (waited)
+        end_wait_locked(o);
     *taken = st == EXO_OK && !is_shut(o);
     if (*taken)
         exo_outlet_put_locked(o, item);
