@@ -137,6 +137,26 @@ Test(cudnn_attention, own_kernels_compute_the_rest)
     cr_expect_eq(cudnn->attentions() + cudnn->things(), 0);
 }
 
+/* On Blackwell of data centers no note of cuDNN's engines tells whether gradients have one order. */
+Test(cudnn_attention, gradients_have_one_order_on_each_gpu)
+{
+    const cudnn_test *cudnn = load_cudnn();
+    static const size_t sizes[6] = {2, 9, 4, 2, 16, 16};
+    static const struct {
+        int capability;
+        uint64_t passes;
+    } gpus[] = {{80, 2}, {90, 2}, {100, 1}, {103, 1}, {110, 1}, {120, 2}};
+    const exo_attention_shape s = attention_shape_of(sizes);
+    run(&s, &own, &by_own);
+    for (size_t i = 0; i < sizeof gpus / sizeof *gpus; i++) {
+        const uint64_t before = cudnn->attentions();
+        cuda_emulator_set_capability(gpus[i].capability);
+        run(&s, &by_library, &by_cudnn);
+        cr_expect_eq(cudnn->attentions(), before + gpus[i].passes, "%d", gpus[i].capability);
+        attention_expect_same(&s, &by_own, &by_cudnn);
+    }
+}
+
 /* Layers of a shape share the plans, and a shape that nobody has any more leaves nothing. */
 Test(cudnn_attention, layers_share_plans)
 {
