@@ -53,8 +53,8 @@ typedef struct exo_generator_opts {
     /* Most tokens of a sequence, prompt and answer together; 0: the decoder's context, which is
      * also the maximum. */
     size_t context;
-    /* Most tokens that one step computes, at least `sequences`; 0: 256, or `sequences` if
-     * larger. */
+    /* Most tokens that one step computes, at least `sequences` and at most 262144; 0: 256, or
+     * `sequences` if larger. */
     size_t step_tokens;
     /* The members that generate together, each with a part of the weights and of the caches (tensor
      * parallelism): the parameters are those of exo_model_output_part, and all members call the same

@@ -29,9 +29,11 @@
 enum {
     WARPS = 16, /* of a product's block, which share out the inputs */
     THREADS = WARPS * EXO_CUDA_WARP,
-    DEPTH = WARPS * EXO_CUDA_PIECE
+    DEPTH = WARPS * EXO_CUDA_PIECE,
+    MOST_ROWS = 8 /* of a product's block */
 };
 static_assert(EXO_CUDA_PIECE % EXO_CUDA_LINE == 0, "pieces are whole lines");
+static_assert(EXO_DECODER_ROWS / MOST_ROWS <= 65535, "a grid has no more blocks in y");
 
 /* --- Sizes ------------------------------------------------------------------------------------ */
 
@@ -429,7 +431,7 @@ launch_product(exo_cuda_device *cuda, const product_args &k)
     else if (k.rows <= 4)
         launch_rows<FORMAT, 4>(cuda, k);
     else
-        launch_rows<FORMAT, 8>(cuda, k);
+        launch_rows<FORMAT, MOST_ROWS>(cuda, k);
 }
 
 static product_args

@@ -13,8 +13,9 @@
 typedef struct exo_plan exo_plan; /* device_impl.h */
 
 enum {
-    EXO_DECODER_PITCH = 32,     /* rows of logits begin at multiples of so many elements */
-    EXO_DECODER_LOGIT_ROWS = 24 /* the most rows of one decoder_logits */
+    EXO_DECODER_PITCH = 32,      /* rows of logits begin at multiples of so many elements */
+    EXO_DECODER_LOGIT_ROWS = 24, /* the most rows of one decoder_logits */
+    EXO_DECODER_ROWS = 1 << 18   /* the most rows of a pass; a grid has 65,535 blocks of 8 */
 };
 
 /* exo_decoder_check accepts the spec. */

@@ -10,7 +10,6 @@
 
 enum {
     MAX_SEQUENCES = 65536,
-    MAX_STEP_TOKENS = 1 << 20,
     DEFAULT_STEP_TOKENS = 256
 };
 
@@ -69,11 +68,11 @@ choose_options(exo_generator_opts *out, const exo_decoder_spec *spec,
             err, EXO_INVAL,
             "generation: a context of %zu tokens; the decoder's is %zu, and the least is 2",
             out->context, spec->context);
-    if (out->step_tokens < out->sequences || out->step_tokens > MAX_STEP_TOKENS)
+    if (out->step_tokens < out->sequences || out->step_tokens > EXO_DECODER_ROWS)
         return exo_fail(
             err, EXO_INVAL,
             "generation: %zu tokens a step; it must be at least the %zu sequences and at most %d",
-            out->step_tokens, out->sequences, MAX_STEP_TOKENS);
+            out->step_tokens, out->sequences, EXO_DECODER_ROWS);
     return EXO_OK;
 }
 

@@ -579,6 +579,8 @@ Test(generate, mistakes_are_named)
     FAILS(exo_generator_new(&g, &spec, d.params,
                             &(exo_generator_opts){.sequences = 9, .step_tokens = 8}, &err),
           EXO_INVAL, "8 tokens a step");
+    const exo_generator_opts wider = {.step_tokens = 262145};
+    FAILS(exo_generator_new(&g, &spec, d.params, &wider, &err), EXO_INVAL, "at most 262144");
     wide = spec;
     wide.head_width = 600;
     FAILS(exo_generator_new(&g, &wide, d.params, NULL, &err), EXO_UNSUPPORTED, "600");
