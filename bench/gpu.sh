@@ -208,7 +208,7 @@ if [ -n "${PACK:-}" ]; then
 fi
 # Warnings of another compiler, or a missing Criterion, should not hide what can be measured.
 build=${BUILD:-build/dev}
-targets="exogym_cli exogym_cuda bench_gpt_step bench_cnn_step bench_generate bench_matmul bench_collectives"
+targets="exogym_cli exogym_head exogym_worker exogym_cuda bench_gpt_step bench_cnn_step bench_generate bench_matmul bench_collectives"
 if [ -z "${BUILD:-}" ] && ! compile build build/dev "$targets test_unit_gpu"; then
     build=$out/build
     compile build_again "$build" "$targets test_unit_gpu" -DEXO_WERROR=OFF -DEXO_TESTS=ON ||
@@ -396,6 +396,61 @@ for from in cuda cpu; do
         step "resumed_on_$to" 60 "${once[@]}" --set device="$to" --resume &&
         agree "resumed from $from on $to, and not interrupted" "$(loss from_$from/ddp)" "$(loss identities/ddp)" 1e-4
 done
+
+# A maker and a trainer of a graph: before its first step the trainer gives each token the probability that the maker
+# gave it, runs have the same bits, and workers hand weights over in the GPU's memory.
+cat >"$out/ppo.yaml" <<'END'
+exogym: 1
+name: ppo
+seed: 42
+actors:
+  maker:
+    class: experience_maker
+    config:
+      model: &policy {name: gpt, layers: 2, heads: 2, width: 32, context: 32, vocabulary: 64}
+      prompts: {tokens: [[1], [2], [3, 4]]}
+      reward: {name: share, token: 3}
+      answers: 4
+      batch: 2
+      epochs: 2
+      generate: {max_new_tokens: 12}
+      device: cuda
+  trainer:
+    class: ppo_trainer
+    config:
+      model: *policy
+      batch: 2
+      algorithm: {name: grpo, kl_coef: 0.01}
+      optimizer: {name: sgd, lr: 0.5}
+      device: cuda
+edges:
+  - {from: maker, to: trainer, carries: experience}
+  - {from: trainer, to: maker, carries: parameters, route: broadcast, buffer: {on_full: latest}}
+END
+ppo() {
+    step "$1" 60 "$build"/exogym run "$out/ppo.yaml" --overwrite --save-dir "$out/runs" --name "$1" "${@:2}"
+}
+# learned WHAT A B: two runs of the graph have the same figures and weights.
+learned() {
+    if cmp -s "$out/runs/$2/final_trainer_0.json" "$out/runs/$3/final_trainer_0.json"; then
+        note "$1" 'equal bits'
+    else
+        note "$1" 'other bits'
+        failures=$((failures + 1))
+    fi
+}
+# ratios RUN: how far the trainer's probabilities of new tokens are from the maker's, at most.
+ratios() {
+    awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) column[$i] = i }
+        NR > 1 && $1 > 0 { n++; if ($column["ratio_off"] > most) most = $column["ratio_off"] }
+        END { if (n > 0) print most + 0 }' "$out/runs/$1/versions_trainer_0.csv" 2>/dev/null
+}
+if ppo ppo_1; then
+    note 'a trainer beside a maker: ratios before its first step' "off by $(ratios ppo_1)"
+    [ "$(ratios ppo_1)" = 0 ] || failures=$((failures + 1))
+    ppo ppo_2 && learned 'two runs of a maker and a trainer' ppo_1 ppo_2
+    ppo ppo_workers --workers 2 && learned 'a maker and a trainer in one process, and in two workers' ppo_1 ppo_workers
+fi
 
 # The all-reduce of nodes that share a GPU, beside NCCL with two ranks a GPU: 2.30 has them, as an experiment.
 all_reduce=("$build"/bench/bench_collectives threads 2 --device cuda:0)

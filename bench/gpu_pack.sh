@@ -15,7 +15,7 @@ set -eu
 }
 build=$(cd "$1" && pwd)
 case $2 in /*) file=$2 ;; *) file=$PWD/$2 ;; esac
-programs=(exogym bench/bench_gpt_step bench/bench_cnn_step bench/bench_generate bench/bench_matmul bench/bench_collectives tests/test_unit_gpu)
+programs=(exogym exogym-head exogym-worker bench/bench_gpt_step bench/bench_cnn_step bench/bench_generate bench/bench_matmul bench/bench_collectives tests/test_unit_gpu)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work"/pack/{bin,lib,bench,tests}

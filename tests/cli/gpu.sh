@@ -311,6 +311,12 @@ for row in sanitizer_step sanitizer sanitizer_synccheck sanitizer_racecheck; do
 done
 has checks '--error-exitcode 1 --tool racecheck '
 has steps '--size small --block 100 --batch 2 --dtype bf16 --steps 1 --device cuda'
+# A maker and a trainer learn on the GPU, here on the emulated one.
+sed -i '2i case "$*" in *ppo.yaml*) exec "$HERE/bin/exogym" "$@" ;; esac' found/exogym
+BUILD=$PWD/found PYTHON=false measures
+has bench/table.md '| a trainer beside a maker: ratios before its first step | off by 0 | | |'
+has bench/table.md '| two runs of a maker and a trainer | equal bits | | |'
+has bench/table.md '| a maker and a trainer in one process, and in two workers | equal bits | | |'
 # A pack has the programs with their libraries, in place of a build.
 if [ ${#engines[@]} -gt 0 ]; then
     mkdir -p bin/tests
@@ -319,6 +325,7 @@ if [ ${#engines[@]} -gt 0 ]; then
     has out 'bin has no bench/bench_gpt_step; it is left out'
     tar tzf pack.tar.gz >out
     has out pack/bin/exogym-cuda.so
+    has out pack/bin/exogym-worker
     has out pack/lib/libzmq.so
     PACK=$PWD/pack.tar.gz EXO_CUDA_EMULATOR='gpus=0' measures
     has bench/table.md '| GPU | none that exogym can use: '
