@@ -130,6 +130,11 @@ has_nccl() {
     grep -q 'NCCL  *[0-9]' "$out/doctor.log"
 }
 
+# has_kernels: whether the program that compares them is built.
+has_kernels() {
+    [ -x "$build/tests/test_unit_gpu" ]
+}
+
 # lack NAME: what doctor says of something that exogym cannot use.
 lack() {
     { grep -m1 -A1 "^! *$1 " "$out/doctor.log" || grep -m1 "^ *$1 " "$out/doctor.log"; } | tail -1 | tr -s ' ' | sed 's/^ //'
@@ -238,7 +243,7 @@ else
     note PyTorch "not compared: $(tail -1 "$out/torch.log")"
 fi
 
-if [ -x "$build/tests/test_unit_gpu" ]; then
+if has_kernels; then
     check kernels 180 "$build"/tests/test_unit_gpu --verbose
 else
     note kernels 'not run: test_unit_gpu is not built, as without Criterion'
@@ -466,14 +471,14 @@ for bytes in 65536 4194304 134217728; do
 done
 
 # What checks again, slowly, what has been checked: with the time that is left. Criterion runs each test in a process.
-has_cudnn && EXOGYM_CUDNN=on check kernels_cudnn 180 "$build"/tests/test_unit_gpu --verbose
+has_kernels && has_cudnn && EXOGYM_CUDNN=on check kernels_cudnn 180 "$build"/tests/test_unit_gpu --verbose
 if command -v compute-sanitizer >/dev/null; then
     sanitizer=(compute-sanitizer --target-processes all --launch-timeout 0 --error-exitcode 1)
     # cuBLASLt asks CUDA for what it may refuse: refusals that matter are errors of the steps
     accesses=("${sanitizer[@]}" --report-api-errors no)
     one_step=("$build"/bench/bench_gpt_step --size small --block 100 --batch 2 --dtype bf16 --steps 1 --device cuda)
     check sanitizer_step 120 "${accesses[@]}" "${one_step[@]}"
-    check sanitizer 300 "${accesses[@]}" "$build"/tests/test_unit_gpu --filter 'gpu/every*'
+    has_kernels && check sanitizer 300 "${accesses[@]}" "$build"/tests/test_unit_gpu --filter 'gpu/every*'
     for tool in synccheck racecheck; do
         check sanitizer_$tool 120 "${sanitizer[@]}" --tool $tool "${one_step[@]}"
     done

@@ -278,6 +278,8 @@ has bench/doctor.log 'NCCL           2.30.7'
 [ "$(ls bench/lib | tr '\n' ' ')" = 'libcudnn.so.9 libnccl.so.2 libnvrtc.so.13 ' ] || fail "other libraries: $(ls bench/lib)"
 LACKS_CUBLASLT=yes BUILD=$PWD/found PYTHON=$PWD/stand_in/python measures
 has bench/doctor.log 'cuDNN          9.26.0'
+has bench/table.md '| kernels | not run: test_unit_gpu is not built, as without Criterion | | |'
+grep -q kernels_cudnn bench/table.md && fail 'bench/gpu.sh runs kernels that are not built'
 # What was ended goes on: what was done is not done again, and keeps its row.
 mkdir found/tests
 printf '#!/bin/sh\necho once >>"$HERE/kernels"\n' >found/tests/test_unit_gpu
