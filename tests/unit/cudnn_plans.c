@@ -8,6 +8,7 @@
 
 #include <exogym/log.h>
 
+#include "cuda/emulator.h"
 #include "nn/cuda/cudnn_library.h"
 #include "nn/cuda/open.h"
 #include "nn/device/device_impl.h"
@@ -27,9 +28,27 @@ static const char h100[] =
     "\"l2CacheSize\": 52428800, \"cudaDeviceId\": 0, \"deviceVer\": 900, \"driverVer\": 13000, "
     "\"deviceName\": \"NVIDIA H100 80GB HBM3\"}";
 
-/* Opens the emulated GPU, whose plans are for an H100. */
+/* A B200, the same way. */
+static const char b200[] =
+    "{\"maxGridSize\": [2147483647, 65535, 65535], \"maxBlockSize\": [1024, 1024, 64], "
+    "\"regsPerBlock\": 65536, \"multiProcessorCount\": 148, \"warpSize\": 32, "
+    "\"maxSharedMemoryPerBlock\": 49152, \"maxSharedMemoryPerBlockOptin\": 232448, "
+    "\"reservedSharedMemoryPerBlock\": 1024, \"maxRegistersPerSM\": 65536, \"maxCtasPerSM\": 32, "
+    "\"maxThreadsPerBlock\": 1024, \"maxThreadsPerSM\": 2048, \"pciDeviceId\": 0, "
+    "\"isTccDriver\": 0, \"supportCoopLaunch\": 1, \"totalGlobalMem\": 191505498112, "
+    "\"smClockRateKHz\": 1965000, \"memClockRateKHz\": 3996000, \"memoryBusWidth\": 8192, "
+    "\"l2CacheSize\": 132644864, \"cudaDeviceId\": 0, \"deviceVer\": 1000, \"driverVer\": 13000, "
+    "\"deviceName\": \"NVIDIA B200\"}";
+
+/* The GPUs that plans are for. */
+static const struct machine {
+    const char *json;
+    int capability;
+} machines[] = {{h100, 90}, {b200, 100}};
+
+/* Opens the emulated GPU, whose plans are for that machine. */
 static exo_device *
-open_gpu(const char *asked)
+open_gpu(const struct machine *machine, const char *asked)
 {
     const exo_cudnn_table *cudnn = NULL;
     exo_device *gpu = NULL;
@@ -38,7 +57,8 @@ open_gpu(const char *asked)
         cr_skip_test("%s", err.text);
     if (cudnn->GetVersion() < 90800)
         cr_skip_test("this cuDNN plans for a GPU that is there only");
-    exo_cudnn_plan_for(h100);
+    exo_cudnn_plan_for(machine->json);
+    cuda_emulator_set_capability(machine->capability);
     cr_assert_eq(setenv("EXOGYM_CUDNN", asked, 1), 0);
     if (exo_cuda_open(&gpu, 0, &err) != EXO_OK)
         cr_skip_test("cuDNN %zu: %s", cudnn->GetVersion(), err.text);
@@ -84,18 +104,21 @@ Test(cudnn_plans, each_pass_has_an_engine)
         {1, 1, 28, 28, 64, 3, 3, 1, 1},     {70, 3, 4, 5, 4, 3, 2, 2, 0},
         {33, 5, 13, 11, 7, 5, 4, 3, 2},     {64, 64, 14, 14, 128, 1, 1, 2, 0},
         {8, 8, 6, 6, 8, 2, 2, 1, 3},        {8, 16, 9, 9, 16, 2, 2, 3, 0}};
-    exo_device *gpu = open_gpu("on");
     exo_log_set_level(EXO_LOG_DEBUG);
-    logged_begin();
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        for (int half = 0; half < 2; half++) {
-            plan(gpu, shapes[i], half ? EXO_BF16 : EXO_F32);
-            cr_expect(logged_has("pass=forward engine=") && logged_has("pass=data engine=") &&
-                          logged_has("pass=filter engine="),
-                      "shape %zu, %s: %s", i, half ? "bf16" : "fp32", logged_text());
-        }
-    logged_end();
-    exo_cuda_close(gpu);
+    for (size_t m = 0; m < sizeof machines / sizeof *machines; m++) {
+        exo_device *gpu = open_gpu(&machines[m], "on");
+        logged_begin();
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            for (int half = 0; half < 2; half++) {
+                plan(gpu, shapes[i], half ? EXO_BF16 : EXO_F32);
+                cr_expect(logged_has("pass=forward engine=") && logged_has("pass=data engine=") &&
+                              logged_has("pass=filter engine="),
+                          "machine %zu, shape %zu, %s: %s", m, i, half ? "bf16" : "fp32",
+                          logged_text());
+            }
+        logged_end();
+        exo_cuda_close(gpu);
+    }
 }
 
 /* fp32 alone takes another engine than fp32 that may be rounded to tf32. */
@@ -103,7 +126,7 @@ Test(cudnn_plans, tf32_takes_other_engines)
 {
     static const size_t sizes[9] = {256, 64, 28, 28, 64, 3, 3, 1, 1};
     static char exact[sizeof logged.text];
-    exo_device *gpu = open_gpu("on");
+    exo_device *gpu = open_gpu(&machines[0], "on");
     exo_log_set_level(EXO_LOG_DEBUG);
     logged_begin();
     plan(gpu, sizes, EXO_F32);
@@ -111,7 +134,7 @@ Test(cudnn_plans, tf32_takes_other_engines)
     plan(gpu, sizes, EXO_F32);
     cr_expect_str_eq(strstr(exact, "event="), strstr(logged_text(), "event="), "another choice");
     exo_cuda_close(gpu);
-    gpu = open_gpu("tf32");
+    gpu = open_gpu(&machines[0], "tf32");
     plan(gpu, sizes, EXO_F32);
     logged_end();
     cr_expect_str_neq(strstr(exact, "event="), strstr(logged_text(), "event="));
@@ -141,23 +164,26 @@ plan_attention(exo_device *gpu, const size_t sizes[6])
     exo_plan_free(&out);
 }
 
-/* cuDNN takes the graphs of attention. Which engine it advises depends on a driver, which it asks to load
- * their kernels first. */
+/* cuDNN takes the graphs of attention; for a B200 it is asked for forward alone. Which engine it advises
+ * depends on a driver, which it asks to load their kernels first. */
 Test(cudnn_plans, attention_is_a_graph)
 {
     static const size_t shapes[][6] = {/* N, T, H, G, D, turned */
                                        {16, 1024, 12, 12, 64, 0},  {4, 2048, 16, 16, 128, 0},
                                        {2, 4096, 32, 8, 128, 128}, {3, 77, 2, 1, 64, 0},
                                        {2, 64, 4, 2, 32, 32},      {1, 2, 4, 4, 8, 0}};
-    exo_device *gpu = open_gpu("on");
     exo_log_set_level(EXO_LOG_DEBUG);
-    logged_begin();
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        plan_attention(gpu, shapes[i]);
-        cr_expect(logged_has("event=attention pass=forward graph=taken engine=") &&
-                      logged_has("event=attention pass=backward graph=taken engine="),
-                  "shape %zu: %s", i, logged_text());
+    for (size_t m = 0; m < sizeof machines / sizeof *machines; m++) {
+        exo_device *gpu = open_gpu(&machines[m], "on");
+        logged_begin();
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            plan_attention(gpu, shapes[i]);
+            cr_expect(logged_has("event=attention pass=forward graph=taken engine="),
+                      "machine %zu, shape %zu: %s", m, i, logged_text());
+            cr_expect(logged_has("event=attention pass=backward graph=taken engine=") == (m == 0),
+                      "machine %zu, shape %zu: %s", m, i, logged_text());
+        }
+        logged_end();
+        exo_cuda_close(gpu);
     }
-    logged_end();
-    exo_cuda_close(gpu);
 }
