@@ -57,11 +57,40 @@ number(double value, char out[NUMBER])
     return out;
 }
 
+static bool
+is_histogram(const json_t *page, const char *name)
+{
+    const json_t *kind = json_object_get(json_object_get(page, name), "kind");
+    return json_is_string(kind) && strcmp(json_string_value(kind), "histogram") == 0;
+}
+
+/* Whether a new family would have the name of a histogram's line, x_count beside a histogram x, or the
+ * other way round. Prometheus refuses a page that has both. */
+static bool
+is_a_line(const json_t *page, const char *name, const char *kind)
+{
+    static const char *const ends[] = {"_bucket", "_sum", "_count"};
+    const size_t length = strlen(name);
+    char other[NAME + 8]; /* with "_bucket" */
+    for (int i = 0; i < 3; i++) {
+        const size_t end = strlen(ends[i]);
+        snprintf(other, sizeof other, "%s%s", name, ends[i]);
+        if (strcmp(kind, "histogram") == 0 && json_object_get(page, other))
+            return true;
+        snprintf(other, sizeof other, "%.*s", (int)(length > end ? length - end : 0), name);
+        if (length > end && strcmp(name + length - end, ends[i]) == 0 && is_histogram(page, other))
+            return true;
+    }
+    return false;
+}
+
 /* The samples of a family, which is made if it is new. NULL: the name is taken by another kind. */
 static json_t *
 samples_of(json_t *page, const char *name, const char *kind, const char *help)
 {
     json_t *family = json_object_get(page, name);
+    if (!family && is_a_line(page, name, kind))
+        return NULL;
     if (!family) {
         family = json_pack("{s:s, s:s, s:{}}", "kind", kind, "help", help, "samples");
         json_object_set_new(page, name, family);
@@ -136,11 +165,13 @@ put_histogram(const exo_meter_sample *s, const char *name, const char *labels, d
 {
     const exo_meter_class *c = s->meter_class;
     const char *comma = *labels ? "," : "";
-    char bound[NUMBER], sum[NUMBER];
+    char bound[NUMBER], next[NUMBER], sum[NUMBER];
     uint64_t count = 0; /* of the buckets: s->count may be later by some observations */
     for (size_t i = 0; i <= c->num_bounds; i++) {
         count += s->buckets[i];
         number(i < c->num_bounds ? c->bounds[i] * factor : (double)INFINITY, bound);
+        if (i + 1 < c->num_bounds && strcmp(bound, number(c->bounds[i + 1] * factor, next)) == 0)
+            continue; /* bounds that differ in their last digits are one */
         exo_text_add(out, "%s_bucket{%s%sle=\"%s\"} %llu\n", name, labels, comma, bound,
                      (unsigned long long)count);
     }

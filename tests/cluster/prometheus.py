@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Reads a page of Prometheus's text format from standard input, as strictly as its own parser of
 version 0.0.4, and checks what a scraper asks for beside that: a family has one HELP and one TYPE
-before its samples, which stand together; no two samples have the same labels; counters end in _total;
-the buckets of a histogram grow, and the last is its count. Prints {sample: value} as JSON, a sample
-as 'name{label="value",...}' with sorted labels.
+before its samples, which stand together, and not the name of a histogram's lines; no two samples have
+the same labels; counters end in _total; the buckets of a histogram grow, and the last is its count.
+Prints {sample: value} as JSON, a sample as 'name{label="value",...}' with sorted labels.
 """
 import json
 import re
@@ -11,6 +11,7 @@ import sys
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(,|$)')
+ENDS = ("_bucket", "_sum", "_count")  # of a histogram's samples
 SAMPLE = re.compile(r"(%s)(?:\{(.*)\})? (\S+)$" % NAME)
 
 
@@ -41,7 +42,7 @@ def check_histogram(family, samples):
 def main():
     text = sys.stdin.read()
     assert text.endswith("\n"), "the last line does not end"
-    page, families, family, kind, samples = {}, {}, None, None, []
+    page, families, kinds, family, kind, samples = {}, {}, {}, None, None, []
     lines = text.split("\n")[:-1] + ["# HELP  "]
     for line in lines:
         if line.startswith("# HELP "):
@@ -50,17 +51,21 @@ def main():
             assert family is None or samples, ("no samples", family)
             family, kind, samples = line[7:].split(" ", 1)[0], None, []
             assert family not in families, ("twice", family)
+            histograms = [f for f, k in kinds.items() if k == "histogram"]
+            assert family not in [f + end for f in histograms for end in ENDS], ("a line of a histogram", family)
             families[family] = line
             continue
         if line.startswith("# TYPE "):
             name, kind = line[7:].split(" ")
             assert name == family and kind in ("counter", "gauge", "histogram"), line
             assert (kind == "counter") == name.endswith("_total"), line
+            assert kind != "histogram" or not [end for end in ENDS if name + end in kinds], ("lines of", line)
+            kinds[name] = kind
             continue
         match = SAMPLE.match(line)
         assert match and kind, ("no sample", line)
         labels, value = labels_of(match[2] or ""), float(match[3])
-        ends = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
+        ends = ENDS if kind == "histogram" else ("",)
         assert match[1] in [family + end for end in ends], (family, line)
         key = match[1] + "{%s}" % ",".join('%s="%s"' % pair for pair in sorted(labels.items()))
         assert key not in page, ("twice", line)

@@ -54,6 +54,9 @@ print(json.dumps({"state": "x\n\"", "time_s": "x", "clock": 3,
         "t_0.wait": {"kind": "counter", "unit": "ns", "help": "h", "value": 1500000000}, "t_1.wait": {"kind": "counter", "value": 1},
         "t_0.size": {"kind": "gauge", "unit": "bytes", "help": "h", "value": 5}, "none": {**gauge, "value": None}, "bad": 3,
         "u_0.h": {"kind": "histogram", "unit": "1", "help": "h", "bounds": [2, 2], "buckets": [1, 2, 3], "count": 6, "sum": 2}, "": gauge,
+        "v_0.h": {"kind": "histogram", "unit": "1", "help": "h", "bounds": [1, 1.0000000000000002, 2], "buckets": [1, 2, 3, 4], "count": 10, "sum": 2},
+        "v_0.h.count": gauge, "v_0.h.sum": gauge, "v_0.h.bucket": gauge, "w_0.h.bucket": gauge, "v_0.account": gauge,
+        "w_0.h": {"kind": "histogram", "unit": "1", "help": "h", "bounds": [1], "buckets": [1, 2], "count": 3, "sum": 2},
         "l" * 3000: gauge, "t_0.rate": {"kind": "gauge", "unit": "samples/s", "help": "speed", "value": 2.5}}}))
 END
 page "p['exogym_t_wait_seconds_total{actor=\"t_0\",run=\"runs/odd \"\\\\\"}'] == 1.5 and
@@ -63,7 +66,10 @@ page "p['exogym_t_wait_seconds_total{actor=\"t_0\",run=\"runs/odd \"\\\\\"}'] ==
     p['exogym_n_same{actor=\"n_1\",run=\"runs/odd \"\\\\\"}'] == 3 and p['exogym_m___x_y{run=\"runs/odd \"\\\\\"}'] == 1 and
     p['exogym_edge_items_total{edge=\"a\\n\"\\\\\u00e9}\",run=\"runs/odd \"\\\\\"}'] == 7 and
     p['exogym_wait_seconds{actor=\"a_0\",edge=\"e\",for=\"b\",kind=\"send\",run=\"runs/odd \"\\\\\"}'] == 1.5 and
-    not [k for k in p if k.startswith('exogym_none') or k.startswith('exogym_u') or k.startswith('exogym_n_same_')]" --run 'runs/odd "\' ||
+    p['exogym_v_h_bucket{actor=\"v_0\",le=\"1\",run=\"runs/odd \"\\\\\"}'] == 3 and
+    p['exogym_v_h_count{actor=\"v_0\",run=\"runs/odd \"\\\\\"}'] == 10 and p['exogym_v_account{actor=\"v_0\",run=\"runs/odd \"\\\\\"}'] == 1 and
+    p['exogym_w_h_bucket{actor=\"w_0\",run=\"runs/odd \"\\\\\"}'] == 1 and
+    not [k for k in p if k.startswith('exogym_w_h_count') or k.startswith('exogym_none') or k.startswith('exogym_u') or k.startswith('exogym_n_same_')]" --run 'runs/odd "\' ||
     fail "odd: $(cat page.prom page.err)"
 has page.prom '# HELP exogym_t_rate speed, in samples/s'
 has page.prom '# HELP exogym_m___x_y a\nb\\c'
