@@ -177,11 +177,16 @@ start_refused(exo_cuda_graphs *graphs, exo_cuda_graph *g, size_t piece, exo_cuda
               exo_cuda_pass pass, const void *args, const exo_err *reason, exo_err *err)
 {
     exo_status st = begin_skip(graphs, piece, cuda, err);
-    if (st == EXO_OK)
+    const bool skips = st == EXO_OK;
+    if (skips)
         st = pass(&cuda->device, args, err);
-    else
-        for (size_t i = piece; i < g->num_pieces; i++)
-            meet(cuda, &g->pieces[i].meeting);
+    const bool skipped = graphs->met == 0;
+    if (!skipped) { /* the pass has failed before */
+        graphs->met = 0;
+        end_skip(cuda);
+    }
+    for (size_t i = piece; (!skips || !skipped) && i < g->num_pieces; i++)
+        meet(cuda, &g->pieces[i].meeting);
     if (st == EXO_OK)
         exo_cuda_refused_graph(cuda, reason);
     forget(g, cuda);
