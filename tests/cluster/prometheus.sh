@@ -47,7 +47,7 @@ python3 - <<'END' >'runs/odd "\/progress.json'
 import json
 gauge = {"kind": "gauge", "unit": "1", "help": "a\nb\\c", "value": 1}
 print(json.dumps({"state": "x\n\"", "time_s": "x", "clock": 3,
-    "edges": [1, {"edge": "a\n\"\\\u00e9}", "items": 7}, {"items": -1}, {"edge": "a\n\"\\\u00e9}", "items": 8}],
+    "edges": [1, {"edge": "a\n\"\\\u00e9}", "items": 7}, {"items": -1}, {"edge": "a\n\"\\\u00e9}", "items": 8}, {"edge": "x" * 5000, "items": 9}],
     "waits": [{"actor": "a_0", "edge": "e", "kind": "send", "waited_s": 1.5, "for": "b"}, {}, 4],
     "meters": {"m\u00e9-x.y": gauge, "m__-x.y": {**gauge, "value": 2}, "n_0.same": gauge, "n_1.same": {"kind": "gauge", "value": 3},
         "n_2.same": {"kind": "histogram", "unit": "1", "help": "h", "bounds": [1], "buckets": [1, 2], "count": 3, "sum": 2},
@@ -57,10 +57,15 @@ print(json.dumps({"state": "x\n\"", "time_s": "x", "clock": 3,
         "v_0.h": {"kind": "histogram", "unit": "1", "help": "h", "bounds": [1, 1.0000000000000002, 2], "buckets": [1, 2, 3, 4], "count": 10, "sum": 2},
         "v_0.h.count": gauge, "v_0.h.sum": gauge, "v_0.h.bucket": gauge, "w_0.h.bucket": gauge, "v_0.account": gauge,
         "w_0.h": {"kind": "histogram", "unit": "1", "help": "h", "bounds": [1], "buckets": [1, 2], "count": 3, "sum": 2},
+        "communication.loss": gauge, "t_2.wait": {"kind": "counter", "unit": "s", "help": "h", "value": 2},
+        "t_0.all_bytes_in": {"kind": "gauge", "unit": "bytes", "help": "h", "value": 6}, "t_0.turns": {**gauge, "unit": "turns", "help": "turns of it"},
+        "t_0.times": {"kind": "histogram", "unit": "ns", "help": "h", "bounds": [1e9, 2e9], "buckets": [1, 0, 0], "count": 1, "sum": 5e8},
         "l" * 3000: gauge, "t_0.rate": {"kind": "gauge", "unit": "samples/s", "help": "speed", "value": 2.5}}}))
 END
 page "p['exogym_t_wait_seconds_total{actor=\"t_0\",run=\"runs/odd \"\\\\\"}'] == 1.5 and
     p['exogym_t_wait_seconds_total{actor=\"t_1\",run=\"runs/odd \"\\\\\"}'] == 1e-9 and
+    p['exogym_t_wait_seconds_total{actor=\"t_2\",run=\"runs/odd \"\\\\\"}'] == 2 and p['exogym_t_all_bytes_in{actor=\"t_0\",run=\"runs/odd \"\\\\\"}'] == 6 and
+    p['exogym_t_times_seconds_bucket{actor=\"t_0\",le=\"2\",run=\"runs/odd \"\\\\\"}'] == 1 and p['exogym_t_times_seconds_sum{actor=\"t_0\",run=\"runs/odd \"\\\\\"}'] == 0.5 and
     p['exogym_t_size_bytes{actor=\"t_0\",run=\"runs/odd \"\\\\\"}'] == 5 and
     p['exogym_t_rate{actor=\"t_0\",run=\"runs/odd \"\\\\\"}'] == 2.5 and
     p['exogym_n_same{actor=\"n_1\",run=\"runs/odd \"\\\\\"}'] == 3 and p['exogym_m___x_y{run=\"runs/odd \"\\\\\"}'] == 1 and
@@ -69,9 +74,10 @@ page "p['exogym_t_wait_seconds_total{actor=\"t_0\",run=\"runs/odd \"\\\\\"}'] ==
     p['exogym_v_h_bucket{actor=\"v_0\",le=\"1\",run=\"runs/odd \"\\\\\"}'] == 3 and
     p['exogym_v_h_count{actor=\"v_0\",run=\"runs/odd \"\\\\\"}'] == 10 and p['exogym_v_account{actor=\"v_0\",run=\"runs/odd \"\\\\\"}'] == 1 and
     p['exogym_w_h_bucket{actor=\"w_0\",run=\"runs/odd \"\\\\\"}'] == 1 and
-    not [k for k in p if k.startswith('exogym_w_h_count') or k.startswith('exogym_none') or k.startswith('exogym_u') or k.startswith('exogym_n_same_')]" --run 'runs/odd "\' ||
+    not [k for k in p if k.startswith('exogym_communication') or 'xxx' in k or k.startswith('exogym_w_h_count') or k.startswith('exogym_none') or k.startswith('exogym_u') or k.startswith('exogym_n_same_')]" --run 'runs/odd "\' ||
     fail "odd: $(cat page.prom page.err)"
 has page.prom '# HELP exogym_t_rate speed, in samples/s'
+grep -qx '# HELP exogym_t_turns turns of it' page.prom || fail "a unit twice: $(grep turns page.prom)"
 has page.prom '# HELP exogym_m___x_y a\nb\\c'
 
 # --- A cluster
@@ -112,5 +118,8 @@ begin # under the same name, at another time
 [ "$(began)" -gt "$first" ] || fail "the second run began at $(began), the first one at $first"
 kill -INT "$flow"
 wait "$flow"
+slay w1
+until_true 60 page "p['exogym_cluster_nodes{state=\"lost\"}'] == 1 and not [k for k in p if k.startswith('exogym_cluster_node_')]" --folder "$clusters" ||
+    fail "a lost process: $(cat page.prom page.err)"
 x stop
 finish

@@ -50,6 +50,8 @@ end(void)
     unlink("m/model.safetensors");
     unlink("m/more.safetensors");
     unlink("m/notes");
+    unlink("m/tokenizer.json");
+    unlink("m/reward.json");
     rmdir("m");
     rmdir(folder);
 }
@@ -94,6 +96,25 @@ Test(graph_files, a_part_of_a_model_more_or_less_is_named)
     expect_other("'m/model.safetensors'");
 }
 
+Test(graph_files, a_tokenizer_or_scores_of_one_host_alone_are_named)
+{
+    write_file("m/tokenizer.json", "{}");
+    expect_other("'m/tokenizer.json'");
+    unlink("m/tokenizer.json");
+    write_file("m/reward.json", "{}");
+    expect_other("'m/reward.json'");
+}
+
+/* Entries of a folder are its model's files, not others in it, nor those of folders in it. */
+Test(graph_files, other_entries_of_a_folder_are_not_compared)
+{
+#define SHA256 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+    static char notes[] = SHA256 " m/notes", below[] = SHA256 " m/n/a.safetensors";
+    char *texts[] = {below, notes};
+    exo_graph_files odd = {.texts = texts, .count = 2};
+    cr_expect_eq(exo_graph_files_compare(&odd, doc, &err), EXO_OK, "%s", err.text);
+}
+
 /* The list comes from the wire. */
 Test(graph_files, what_the_runner_lacks_is_not_compared)
 {
@@ -114,6 +135,10 @@ Test(graph_files, a_large_file_is_sampled)
     write_file("texts", "");
     cr_assert_eq(truncate("texts", SIZE), 0);
     cr_assert_eq(exo_sha256_sample("texts", first, &err), EXO_OK, "%s", err.text);
+    cr_assert_eq(truncate("texts", SIZE + 1), 0); /* more of the same zeros */
+    cr_assert_eq(exo_sha256_sample("texts", now, &err), EXO_OK);
+    cr_expect(strcmp(first, now) != 0);
+    cr_assert_eq(truncate("texts", SIZE), 0);
     static const long places[] = {0, 2 << 20, SIZE - 1};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         FILE *f = fopen("texts", "r+");

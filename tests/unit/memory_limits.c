@@ -2,7 +2,9 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/memory_limits.h"
 
@@ -74,6 +76,9 @@ Test(memory_limits, room_is_what_a_limit_has_left)
     cr_expect_eq(read_as("0::/a/b\n").room, 1000);
     write_text("a/memory.stat", "anon 900\ninactive_file 700\nactive_file 20\n");
     cr_expect_eq(read_as("0::/a/b\n").room, 1720, "files in memory can be dropped");
+    write_text("a/memory.current", "600\n");
+    cr_expect_eq(read_as("0::/a/b\n").room, 5000, "read at another moment");
+    write_text("a/memory.current", "4000\n");
     write_text("a/b/memory.max", "3000\n");
     write_text("a/b/memory.current", "3100\n");
     cr_expect_eq(read_as("0::/a/b\n").room, 0);
@@ -101,4 +106,15 @@ Test(memory_limits, this_process_can_get_something)
     cr_expect_gt(exo_memory_limit(), 0);
     cr_expect_gt(exo_free_memory(), 0);
     cr_expect_leq(exo_free_memory(), exo_memory_limit());
+    cr_expect_leq(exo_memory_limit(),
+                  (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE));
+}
+
+Test(memory_limits, only_what_is_free_can_be_expected)
+{
+    exo_err err = {0};
+    cr_expect_eq(exo_memory_expect(UINT64_C(64) << 20, "small arrays", &err), EXO_OK, "%s",
+                 err.text);
+    cr_expect_eq(exo_memory_expect(UINT64_MAX, "all arrays", &err), EXO_NOMEM);
+    cr_expect(strncmp(err.text, "all arrays take 18446744073.7 GB, and ", 38) == 0, "%s", err.text);
 }
