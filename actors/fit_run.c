@@ -121,11 +121,11 @@ release_run(struct run *run)
 /* Ends a run that has done its last step. If no checkpoints were requested, those in the folder are
  * from an earlier stop. They are removed last, when the run has nothing left to resume. */
 static exo_status
-finish_run(struct run *run, const exo_fit_result *result, exo_err *err)
+finish_run(struct run *run, const exo_fit_result *result, const exo_meters *meters, exo_err *err)
 {
     exo_status st = EXO_OK;
     if (run->live && run->live->finished)
-        st = run->live->finished(run->live->context, result, exo_fit_meters(run), err);
+        st = run->live->finished(run->live->context, result, meters, err);
     if (st == EXO_OK && run->opts->save_dir && !run->opts->final_checkpoint &&
         run->opts->checkpoint_interval == 0)
         st = exo_checkpoint_remove_all(run->folder, err);
@@ -138,6 +138,8 @@ static exo_status
 close_run(struct run *run, exo_status ended, exo_fit_result *result, exo_err *err)
 {
     exo_err close_err = {0};
+    /* While the seats are there, which know each node's samples. */
+    const exo_meters *meters = ended == EXO_OK ? exo_fit_meters(run) : NULL;
     exo_fit_failures_close(run);
     exo_fit_elastic_close(run);
     exo_status closed = exo_cast_end(&run->cast, EXO_FIT_CLOSE_GRACE, &close_err);
@@ -145,7 +147,7 @@ close_run(struct run *run, exo_status ended, exo_fit_result *result, exo_err *er
     if (made && closed != EXO_OK)
         ended = exo_fail(err, closed, "%s", close_err.text);
     else if (made)
-        ended = finish_run(run, result, err);
+        ended = finish_run(run, result, meters, err);
     if (made && ended != EXO_OK)
         exo_params_free(&result->params);
     if (closed == EXO_OK)

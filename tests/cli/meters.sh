@@ -100,3 +100,25 @@ early, late = (meters["node_1.strategy." + name]["value"] for name in ("early_bu
 assert early > 0 and (early + late) % 12 == 0, (early, late)
 assert meters["node_0.strategy.grad_norm"]["value"] > 0
 PYTHON
+
+# Of an elastic run that has lost nodes, `samples` is what was trained on, as train.csv says.
+cat >lossy.yaml <<'YAML'
+exogym: 1
+name: lossy
+model: {name: mlp, hidden: 1}
+data: {name: synthetic, count: 64}
+nodes: 5
+clock: virtual
+hosts: {h: {count: 5, up: 1 Gbit/s, down: 1 Gbit/s}}
+compute: {step: 1 s}
+failures: {mean_time_between: 200 s, repair: 20 s, seed: 1}
+train: {max_steps: 60, batch_size: 2, val_size: none, final_checkpoint: false, elastic: {min_nodes: 1, grace: 10 min}}
+strategy: ddp
+YAML
+"$EXOGYM" run lossy.yaml --save-dir lossy --no-plot --json >lossy.json 2>log || fail "$(cat log)"
+python3 - lossy.json lossy/lossy/ddp/train.csv <<'PYTHON' || fail "$(cat lossy.json)"
+import csv, json, sys
+samples = json.load(open(sys.argv[1]))["runs"][0]["meters"]["samples"]["value"]
+trained = int(list(csv.DictReader(open(sys.argv[2])))[-1]["examples_trained"])
+assert samples == trained < 60 * 5 * 2, (samples, trained)
+PYTHON
