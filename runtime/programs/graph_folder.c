@@ -85,8 +85,8 @@ static const char *const free_settings[] = {"name",
                                             "actors.*.config.reward.*.device",
                                             NULL};
 
-static bool
-can_resume(const exo_graph_spec *graph)
+bool
+exo_graph_folder_can_resume(const exo_graph_spec *graph)
 {
     for (size_t a = 0; a < graph->num_actors; a++)
         if (graph->actors[a].class->resumes)
@@ -99,7 +99,7 @@ exo_graph_folder_check_resume(const char *folder, const exo_graph_spec *graph, e
 {
     exo_config_doc *before = NULL, *now = NULL;
     exo_text difference = {0};
-    if (!can_resume(graph))
+    if (!exo_graph_folder_can_resume(graph))
         return exo_fail(
             err, EXO_INVAL,
             "--resume: no class of this graph writes checkpoints: run with --overwrite");

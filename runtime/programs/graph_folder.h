@@ -11,6 +11,9 @@
  * its end or to `until`. A stopped, failed or killed run is always replaced. */
 exo_status exo_graph_folder_check_free(const char *folder, bool overwrite, exo_err *err);
 
+/* Does a class of the graph write checkpoints that --resume goes on from? */
+bool exo_graph_folder_can_resume(const exo_graph_spec *graph);
+
 /* Whether the run in the folder can be resumed with this graph. Errors: NOT_FOUND: there is none;
  * INVAL: no class of the graph writes checkpoints, or the run was begun with another graph, whose
  * first difference is named; IO, NOMEM. */

@@ -11,6 +11,7 @@
 #include "base/input.h"
 #include "programs/commands.h"
 #include "programs/dry_run.h"
+#include "programs/graph_folder.h"
 #include "programs/mpi_job.h"
 #include "programs/past.h"
 #include "programs/run_graph.h"
@@ -123,10 +124,33 @@ refuse_virtual(exo_config *root, exo_err *err)
                            "--head, --cluster and mpirun, or set clock: real");
 }
 
+/* Can the path be read only once? */
+static bool
+is_pipe(const char *path)
+{
+    struct stat info;
+    return exo_input_is_unnamed(path) || (stat(path, &info) == 0 && !S_ISREG(info.st_mode));
+}
+
+/* Prints the command that resumes the graph's stopped run, if a class of the graph resumes. */
+static void
+print_how_to_resume(const exo_graph_spec *spec, const exo_command_line *line)
+{
+    const exo_run_args *args = line->args;
+    if (!exo_graph_folder_can_resume(spec))
+        return;
+    char *command = is_pipe(args->job_path) ? NULL : exo_run_resume_command(line, NULL, true);
+    fprintf(stderr, "exogym: stopped in %s; to go on from its newest checkpoints: %s\n", spec->name,
+            command ? command : "the same with --resume");
+    exo_free(command);
+}
+
 /* Runs a file that has a graph of actors and edges instead of a training job. */
 static int
-run_graph_file(const exo_run_args *args, exo_config_doc **doc, exo_local_cluster_opts *cluster_opts)
+run_graph_file(const exo_command_line *line, exo_config_doc **doc,
+               exo_local_cluster_opts *cluster_opts)
 {
+    const exo_run_args *args = line->args;
     exo_err err = {0};
     exo_graph_spec *spec = NULL;
     exo_local_cluster cluster = {0};
@@ -168,6 +192,8 @@ run_graph_file(const exo_run_args *args, exo_config_doc **doc, exo_local_cluster
                                         .stop = &exo_stop_reason,
                                         .explain = exo_run_explain};
         status = exo_run_graph(&run);
+        if (status > EXO_EXIT_SIGNAL)
+            print_how_to_resume(spec, line);
     } else {
         status = exo_report(&err);
     }
@@ -208,14 +234,6 @@ check_job(const exo_run_args *args, const exo_job *job, bool far, exo_err *err)
     return st == EXO_OK && !far && !args->dry_run ? check_device(job, err) : st;
 }
 
-/* Can the path be read only once? */
-static bool
-is_pipe(const char *path)
-{
-    struct stat info;
-    return exo_input_is_unnamed(path) || (stat(path, &info) == 0 && !S_ISREG(info.st_mode));
-}
-
 static int
 run_file(const exo_command_line *line, exo_mpi_job *mpi)
 {
@@ -232,7 +250,7 @@ run_file(const exo_command_line *line, exo_mpi_job *mpi)
     /* the file may be a pipe, which can be read only once */
     exo_status st = exo_config_load(&doc, args->job_path, &err);
     if (st == EXO_OK && exo_graph_is(exo_config_root(doc)))
-        return run_graph_file(args, &doc, &cluster_opts);
+        return run_graph_file(line, &doc, &cluster_opts);
     if (st == EXO_OK && is_pipe(args->job_path))
         st = exo_config_json(exo_config_root(doc), &text, &err);
     if (st == EXO_OK)

@@ -143,15 +143,11 @@ keep_job(const exo_job *job, const char *text)
     return NULL;
 }
 
-/* Prints the command that resumes the stopped run, ready to be pasted. text: of a job that was read
- * from a pipe, else NULL. begun: the command has left something to resume. */
-static void
-print_how_to_resume(const exo_job *job, const exo_job_run *run, const char *text,
-                    const exo_command_line *line, bool begun)
+char *
+exo_run_resume_command(const exo_command_line *line, const char *copy, bool begun)
 {
     const exo_run_args *args = line->args;
     const char *program = program_invocation_name;
-    char *copy = keep_job(job, text);
     exo_text command = {0};
     exo_text_add_quoted(&command, strchr(program, '/') ? program : "exogym");
     exo_text_add(&command, " run");
@@ -169,10 +165,19 @@ print_how_to_resume(const exo_job *job, const exo_job_run *run, const char *text
         exo_text_add(&command, " < ");
         exo_text_add_quoted(&command, copy);
     }
+    return command.data;
+}
+
+/* text: of a job that was read from a pipe, else NULL. begun: as of exo_run_resume_command. */
+static void
+print_how_to_resume(const exo_job *job, const exo_job_run *run, const char *text,
+                    const exo_command_line *line, bool begun)
+{
+    char *copy = keep_job(job, text), *command = exo_run_resume_command(line, copy, begun);
     fprintf(stderr, "exogym: stopped in %s, %s; to go on: %s\n", run->label,
             begun ? "its state is saved" : "before its first step",
-            command.data ? command.data : "the same with --resume");
-    exo_free(command.data);
+            command ? command : "the same with --resume");
+    exo_free(command);
     exo_free(copy);
 }
 

@@ -36,6 +36,10 @@ typedef struct exo_run_at {
 exo_status exo_run_all(const exo_job *job, const exo_past_opts *opts,
                        const exo_local_cluster *cluster, exo_display *display, size_t first,
                        exo_fit_result *results, exo_run_at *at, exo_err *err);
+/* The command that resumes a stopped run, ready to be pasted. copy: of a job that was read from a
+ * pipe, else NULL. begun: the command has left something to resume. The caller frees it. NULL: no
+ * memory. */
+char *exo_run_resume_command(const exo_command_line *line, const char *copy, bool begun);
 /* Draws validation loss of the runs `runs`, folders, into folder/file. Returns its path (the caller
  * frees it), or NULL after a message with the reason. */
 char *exo_run_draw(const char *folder, const char *file, const char *title, char *const *runs,

@@ -103,6 +103,8 @@ done
 
 # A trainer that is alone writes a checkpoint when the run is stopped.
 cut_run TERM sft_trainer stopped
+[ "$(tail -n 1 err)" = "exogym: stopped in sft_trainer; to go on from its newest checkpoints: $EXOGYM run sft_trainer.yaml --save-dir stopped --no-plot --resume" ] ||
+    fail "no command to go on: $(tail -n 1 err)"
 newest=$(printf '%s\n' stopped/sft_trainer/checkpoint_trainer_0_* | tail -n 1)
 [ $((10#$(basename "${newest##*_}" .safetensors))) = "$cut_at" ] || fail "the newest checkpoint is $newest after step $cut_at"
 flip "$newest"
