@@ -92,6 +92,8 @@ typedef struct exo_op_class {
     bool picks_rows;
     /* Backward does not read in[1], a table, so its unit may be absent there. */
     bool passes_table;
+    /* Backward does not read in[0], so its unit may be absent there. */
+    bool passes_input;
 } exo_op_class;
 
 /* A call of an operation in the pass. */

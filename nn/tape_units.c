@@ -61,12 +61,19 @@ exo_tape_use(exo_tape *tape, exo_tensor *const *in, size_t num_in)
     return st == EXO_OK;
 }
 
+/* The input that backward of the operation does not read. NULL: it may read all of them. */
+static const exo_tensor *
+passed_by(const exo_op *op)
+{
+    const exo_op_class *c = op->op_class;
+    return c->passes_table ? op->in[1] : c->passes_input ? op->in[0] : NULL;
+}
+
 exo_status
 exo_tape_use_again(exo_tape *tape, const exo_op *op, exo_err *err)
 {
     uint32_t units[EXO_MAX_INPUTS];
-    const exo_tensor *passed = op->op_class->passes_table ? op->in[1] : NULL;
-    size_t count = tape->pass.units ? units_of(op->in, EXO_MAX_INPUTS, passed, units) : 0;
+    size_t count = tape->pass.units ? units_of(op->in, EXO_MAX_INPUTS, passed_by(op), units) : 0;
     return count > 0 ? go_to(tape, units, count, err) : EXO_OK;
 }
 

@@ -142,8 +142,8 @@ sum_backward(exo_tape *tape, exo_op *op, exo_err *err)
     return st == EXO_OK ? identity_backward(tape, op, err) : st;
 }
 
-static const exo_op_class all_reduce_backward_class = {.name = "all_reduce_backward",
-                                                       .backward = sum_backward};
+static const exo_op_class all_reduce_backward_class = {
+    .name = "all_reduce_backward", .backward = sum_backward, .passes_input = true};
 
 exo_tensor *
 exo_tape_all_reduce_backward(exo_tape *tape, exo_group *group, exo_tensor *x)
@@ -274,7 +274,8 @@ exo_tape_reduce_scatter(exo_tape *tape, exo_group *group, exo_tensor *x)
 
 /* --- Once ------------------------------------------------------------------------------------- */
 
-static const exo_op_class once_class = {.name = "once", .backward = identity_backward};
+static const exo_op_class once_class = {
+    .name = "once", .backward = identity_backward, .passes_input = true};
 
 exo_tensor *
 exo_members_once(exo_tape *tape, const exo_members *members, exo_tensor *x)

@@ -112,9 +112,10 @@ expect_close(double got, double wanted, const char *what, const struct shape *s)
                        got, wanted);
 }
 
-/* `rounds`: those in which copies take the mean of all parameters; ddp's are the steps. */
+/* `rounds`: those in which copies take the mean of all parameters; ddp's are the steps. A gather, or a sum that
+ * each keeps a shard of, is half a round. */
 static void
-compare(const struct shape *shape, const char *model, const char *strategy, int rounds,
+compare(const struct shape *shape, const char *model, const char *strategy, double rounds,
         const char *options)
 {
     struct run whole, shares;
@@ -284,6 +285,19 @@ Test(parallel_axes, copies_may_shard_their_parts)
                 "{sharding_strategy: shard_grad_op, prefetch: true, " SGD "}");
         if (shapes[i].pipeline > 1) /* the units of a stage stay open in a step */
             compare(&shapes[i], "", "fsdp", STEPS, "{sharding_strategy: full_shard, " SGD "}");
+    }
+}
+
+/* Under full_shard a pass gathers each unit twice: the embedding before it reads rows of it and before the
+ * head, which is tied to it. Backward of its rows reads none, also where tokens or parts sum its gradient. */
+Test(parallel_axes, copies_may_shard_the_parameters_of_their_parts)
+{
+    static const struct shape shapes[] = {
+        {2, 1, 1, 2, false, 2}, {3, 2, 1, 1, true, 2}, {2, 2, 1, 2, true, SAMPLES}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i += one_of(2)) {
+        const int passes = (int)(SAMPLES / shapes[i].minibatch);
+        compare(&shapes[i], "", "fsdp", STEPS * (2 * passes + 1) / 2.0,
+                "{sharding_strategy: full_shard, " SGD "}");
     }
 }
 
