@@ -11,6 +11,8 @@
  *                       |  room is needed, too slow                   |
  *                       +----------------------------> GOING ---------+
  *
+ * Of any of these a connection becomes LEAVING, when the net is about to close its socket.
+ *
  * 1. A stranger that must go is shut down for reading. ZeroMQ finds the end and closes it.
  * 2. The other side gets a reset, not an orderly end, which tells it that it may try again
  *    (attempt.c).
@@ -61,6 +63,7 @@ enum kind {
     STRANGER,
     ADMITTED,
     GOING,
+    LEAVING,
 };
 
 /* The origin of a connection. */
@@ -450,6 +453,10 @@ recv(int fd, void *data, size_t size, int flags)
     ssize_t got = recv_next(fd, data, size, flags);
     struct account *a = find(fd);
     enum kind kind = kind_of(a);
+    if (kind == LEAVING) {
+        errno = EAGAIN;
+        return -1;
+    }
     if (got == 0 && size > 0 && fd == reset_fd) {
         errno = ECONNRESET;
         return -1;
@@ -546,6 +553,33 @@ exo_intake_dismiss(exo_intake_ticket ticket)
         atomic_store_explicit(&a->kind, STRANGER, memory_order_release);
         list_locked(a);
     }
+    unlock();
+}
+
+/* --- The end of a socket ---------------------------------------------------------------------- */
+
+/* ZeroMQ 4.3 takes a half-sent message out of its queue when it learns that a connection has ended
+ * (session_base.cpp, clean_pipes), and ends the process if the queue was given up just before: at
+ * the end of the time in which a closed socket may still send. So it learns of no end in that time.
+ * What comes is dropped rather than left: the kernel answers a close before unread bytes with a
+ * reset, which may overtake what was sent. */
+void
+exo_intake_leave(exo_intake_ticket ticket)
+{
+    lock();
+    struct account *a = find_ticket(ticket);
+    if (kind_of(a) == ADMITTED)
+        atomic_store_explicit(&a->kind, LEAVING, memory_order_release);
+    unlock();
+}
+
+void
+exo_intake_leave_strangers(const void *owner)
+{
+    lock();
+    for (struct account *a = intake.first; a; a = a->next)
+        if (a->owner == owner)
+            atomic_store_explicit(&a->kind, LEAVING, memory_order_release);
     unlock();
 }
 

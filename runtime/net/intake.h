@@ -53,6 +53,11 @@ bool exo_intake_has_ended(exo_intake_ticket ticket);
 /* The connection is a stranger's again, and is ended in time unless it ends by itself. One that
  * this process made stays as it is. */
 void exo_intake_dismiss(exo_intake_ticket ticket);
+/* Called before the net closes the socket of connections: of an admitted one, or of all strangers of
+ * `owner`, which lost peers are, too. ZeroMQ still sends what they are owed, but reads nothing more
+ * of them, not even their end. */
+void exo_intake_leave(exo_intake_ticket ticket);
+void exo_intake_leave_strangers(const void *owner);
 /* The net has taken `bytes` of the connection from ZeroMQ. */
 void exo_intake_took(exo_intake_ticket ticket, size_t bytes);
 /* The number of bytes that ZeroMQ has read of the connection so far, also of a message that is not

@@ -713,6 +713,7 @@ exo_net_close(exo_net **handle)
     *handle = NULL;
     exo_net_stop(net, NULL);
     pthread_mutex_lock(&net->lock);
+    exo_intake_leave_strangers(net);
     while (net->sockets)
         exo_net_remove_socket_locked(net, net->sockets);
     pthread_mutex_unlock(&net->lock);

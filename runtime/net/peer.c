@@ -172,11 +172,13 @@ exo_peer_lose_locked(exo_net *net, exo_peer *peer, const char *cause)
     }
     peer->process_fd = -1;
     exo_peer_close_rings_locked(net, peer);
-    exo_intake_dismiss(peer->intake); /* the peer may keep its connection open */
-    if (peer->route_size)
+    if (peer->route_size) {
+        exo_intake_dismiss(peer->intake); /* the peer may keep its connection open */
         HASH_DELETE(by_route, peer->socket->peers, peer);
-    else
+    } else {
+        exo_intake_leave(peer->intake);
         exo_net_remove_socket_locked(net, peer->socket);
+    }
     peer->socket = NULL;
     pthread_cond_broadcast(&net->changed);
     if (peer->announced) {

@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -155,4 +156,76 @@ Test(intake, a_reset_that_send_heard_of_is_one_for_recv)
     cr_expect_eq(recv(next, &byte, 1, 0), 0);
     close(next);
     close(d.listener);
+}
+
+/* What ZeroMQ's thread does with a connection of which the net is about to close the socket. */
+static void
+expect_left(int fd, int other)
+{
+    char bytes[4] = "ab";
+    int unread = -1;
+    cr_assert_eq(send(other, bytes, 2, MSG_NOSIGNAL), 2);
+    await_event(fd, POLLIN);
+    cr_expect_eq(recv(fd, bytes, sizeof bytes, 0), -1);
+    cr_expect_eq(errno, EAGAIN);
+    cr_assert_eq(ioctl(fd, FIONREAD, &unread), 0);
+    cr_expect_eq(unread, 0, "the kernel keeps what came, and will answer the close with a reset");
+    cr_expect_eq(send(fd, bytes, 2, MSG_NOSIGNAL), 2);
+    await_event(other, POLLIN);
+    cr_expect_eq(recv(other, bytes, sizeof bytes, 0), 2, "what is owed does not leave");
+    setsockopt(other, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+    close(other);
+    await_event(fd, POLLHUP);
+    for (int i = 0; i < 2; i++) {
+        cr_expect_eq(recv(fd, bytes, sizeof bytes, 0), -1);
+        cr_expect_eq(errno, EAGAIN, "it tells of the end: %s", strerror(errno));
+    }
+}
+
+/* ZeroMQ would end the process: net_leave.c. */
+Test(intake, tells_nothing_of_the_end_of_a_connection_that_is_left)
+{
+    struct doorstep d;
+    open_doorstep(&d);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    connect(fd, (struct sockaddr *)&d.at, sizeof d.at);
+    int other = accept_next(&d);
+    exo_intake_leave(exo_intake_admit(fd, false));
+    expect_left(fd, other);
+    close(fd);
+    close(d.listener);
+}
+
+/* Those of another net, and later ones with the same descriptor, are as before. */
+Test(intake, leaves_all_strangers_of_a_net)
+{
+    struct doorstep d, e;
+    char byte;
+    int fds[2], others[2];
+    struct doorstep *const at[] = {&d, &e};
+    for (int i = 0; i < 2; i++) {
+        open_doorstep(at[i]);
+        others[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        cr_assert_eq(connect(others[i], (struct sockaddr *)&at[i]->at, sizeof at[i]->at), 0);
+        fds[i] = accept_next(at[i]);
+        cr_assert_geq(fds[i], 0);
+    }
+    exo_intake_leave_strangers(&d);
+    expect_left(fds[0], others[0]);
+    close(others[1]);
+    cr_expect_eq(recv(fds[1], &byte, 1, 0), 0, "the other net's");
+    close(fds[0]);
+    int next = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (next != fds[0]) {
+        cr_assert_eq(dup2(next, fds[0]), fds[0]);
+        close(next);
+    }
+    next = fds[0];
+    cr_assert_eq(connect(next, (struct sockaddr *)&d.at, sizeof d.at), 0);
+    close(accept_next(&d));
+    cr_expect_eq(recv(next, &byte, 1, 0), 0, "a later connection");
+    close(next);
+    close(fds[1]);
+    close(d.listener);
+    close(e.listener);
 }
