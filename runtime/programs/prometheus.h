@@ -8,7 +8,8 @@
  *
  * Counters end in _total. Times are in seconds and end in _seconds, sizes in _bytes. A family that has
  * two kinds of meters, from two jobs, keeps those of the first kind; of a histogram x and a meter with
- * the name of one of its lines, as x_count, the first is kept; two samples never have the same labels. State: the page, of one thread at a time; without memory it lacks samples. */
+ * the name of one of its lines, as x_count, the first is kept; two samples never have the same labels.
+ * State: the page, of one thread at a time; without memory it lacks samples. */
 #ifndef EXO_PROGRAMS_PROMETHEUS_H
 #define EXO_PROGRAMS_PROMETHEUS_H
 
